@@ -1,0 +1,7 @@
+"""`python -m watcher`."""
+
+import sys
+
+from watcher.cli import main
+
+sys.exit(main())

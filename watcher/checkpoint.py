@@ -1,0 +1,177 @@
+"""Stored positions: the token (bloop's JSON, with a few keys more) and the file that holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.lineage import Lineage, Status, Tracked
+from watcher.position import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
+
+# A token takes some 200 bytes a shard; more than this is not a token.
+_LARGEST = 64 * 1024 * 1024
+
+IteratorType = Literal["trim_horizon", "latest", "at_sequence", "after_sequence"]
+
+
+class TokenShard(msgspec.Struct, omit_defaults=True):
+    """One shard's stored position.
+
+    `time` stands beside `trim_horizon` for "at this time", `finished` for "read to its end, and
+    no child was known yet": bloop, which knows neither, then reads more than it must, never less.
+    """
+
+    shard_id: str
+    iterator_type: IteratorType | None = None
+    sequence_number: str | None = None
+    parent: str | None = None
+    time: datetime | None = None
+    finished: bool = False
+
+
+class Token(msgspec.Struct, omit_defaults=True):
+    """The positions of a whole stream."""
+
+    stream_arn: str
+    active: list[str]
+    shards: list[TokenShard]
+    saved_at: datetime | None = None
+
+
+def make(arn: str, lineage: Lineage, now: datetime) -> Token:
+    """The token of a lineage; a LATEST shard that was not read yet is stored as `now`."""
+    shards = [
+        shard
+        for shard in lineage.shards.values()
+        if shard.status is not Status.FINISHED or not lineage.children(shard.id)
+    ]
+    unfinished = {shard.id for shard in shards if shard.status is not Status.FINISHED}
+    return Token(
+        stream_arn=arn,
+        active=[shard.id for shard in shards if shard.parent not in unfinished],
+        shards=[_stored(shard, now) for shard in shards],
+        saved_at=now,
+    )
+
+
+def resume(token: Token) -> list[Tracked]:
+    """The shards of a token, for `Lineage(resumed=…)`. Raises UsageError for a broken one."""
+    return [_tracked(shard) for shard in token.shards]
+
+
+def to_dict(token: Token) -> dict[str, Any]:
+    """The token as plain JSON values."""
+    plain: dict[str, Any] = msgspec.to_builtins(token)
+    return plain
+
+
+def from_json(text: str | bytes | dict[str, Any]) -> Token:
+    """A token from its JSON text or its dict. Raises UsageError where it is none."""
+    try:
+        if isinstance(text, dict):
+            return msgspec.convert(text, Token)
+        return msgspec.json.decode(text, type=Token)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"not a stream token: {error}") from None
+
+
+def _stored(shard: Tracked, now: datetime) -> TokenShard:
+    stored = TokenShard(shard.id, parent=shard.parent, finished=shard.status is Status.FINISHED)
+    match shard.position:
+        case Latest():
+            stored.iterator_type, stored.time = "latest", now
+        case TrimHorizon():
+            stored.iterator_type = "trim_horizon"
+        case AtTime(time):
+            stored.iterator_type, stored.time = "trim_horizon", time
+        case AtSequence(number):
+            stored.iterator_type, stored.sequence_number = "at_sequence", number
+        case AfterSequence(number):
+            stored.iterator_type, stored.sequence_number = "after_sequence", number
+    return stored
+
+
+def _tracked(stored: TokenShard) -> Tracked:
+    status = Status.FINISHED if stored.finished else Status.WAITING
+    return Tracked(stored.shard_id, stored.parent, _position(stored), status)
+
+
+def _position(stored: TokenShard) -> Position:
+    if stored.time is not None:
+        return AtTime(stored.time.astimezone(UTC))
+    if stored.iterator_type == "latest":
+        return Latest()
+    if stored.iterator_type in ("at_sequence", "after_sequence"):
+        number = stored.sequence_number
+        if number is None or not number.isascii() or not number.isdigit():
+            raise UsageError(f"shard {stored.shard_id} of the token has no sequence number")
+        return (
+            AtSequence(number) if stored.iterator_type == "at_sequence" else AfterSequence(number)
+        )
+    return TrimHorizon()
+
+
+class CheckpointFile:
+    """A file that always holds one whole token, even when the machine stops in the middle.
+
+    Opening it takes a lock for the life of the process, so that two programs can't take turns in
+    overwriting each other's positions. Raises UsageError where the file can't be used.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._aside = self.path.with_name(self.path.name + ".new")
+        try:
+            self._lock: IO[bytes] = open(f"{self.path}.lock", "ab")
+        except OSError as error:
+            raise self._unusable(error) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise UsageError(f"checkpoint {self.path} is in use by another watch") from None
+
+    def load(self) -> Token | None:
+        """The stored token; None where there is no file yet."""
+        try:
+            if self.path.stat().st_size > _LARGEST:
+                raise UsageError(f"checkpoint {self.path} is too large to be one; choose another")
+            return from_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from None
+        except UsageError as error:
+            raise UsageError(
+                f"checkpoint {self.path} can't be read ({error}); "
+                "remove it to start anew, or choose another"
+            ) from None
+
+    def save(self, token: Token) -> None:
+        """Write aside, flush to the disk, rename: a reader sees the old token or the new one."""
+        try:
+            with open(self._aside, "wb") as file:
+                file.write(msgspec.json.encode(token))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(self._aside, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._lock.close()
+
+    def _unusable(self, error: OSError) -> UsageError:
+        return UsageError(f"can't use checkpoint {self.path}: {error.strerror or error}")

@@ -1,0 +1,60 @@
+"""`demo`: a small shop writes to an embedded DynamoDB, and the watch shows its changes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+
+from watcher import cli
+from watcher.cli import options
+from watcher.cli.watch import closing_line
+from watcher.errors import StreamError, UsageError
+from watcher.handlers import find, load
+from watcher.watching import watch
+
+logger = logging.getLogger("watcher")
+
+CHANGES = 60
+
+
+def main(arguments: list[str]) -> int:
+    """Show the shop's changes for some 20 seconds, or until Ctrl-C."""
+    parser = options.parser("demo", cli.COMMANDS["demo"].capitalize() + ".")
+    parser.add_argument("--seconds", type=float, default=18.0, help="how long the shop is open")
+    parsed = parser.parse_args(arguments)
+    cli.set_verbose(parsed.verbose)
+    if importlib.util.find_spec("moto") is None:
+        raise UsageError("the demo needs the embedded DynamoDB: pip install 'watcher[demo]'")
+    # Nothing here may reach a real account, whatever this shell is logged in to.
+    credentials = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ.update(credentials, AWS_EC2_METADATA_DISABLED="true")
+    # The shop stands in a session of its own: Ctrl-C is for the watch.
+    command = [sys.executable, "-m", "watcher.cli.shop", str(CHANGES), str(parsed.seconds)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as shop:
+        try:
+            assert shop.stdout is not None
+            opening = shop.stdout.readline()
+            if not opening:
+                raise StreamError("the embedded DynamoDB did not start; -v shows more")
+            place = json.loads(opening)
+            logger.info(f"$ python -m watcher {place['stream']} --print-summary")
+            totals = watch(
+                place["stream"],
+                [load(find()["print_summary"])],
+                start="trim_horizon",
+                max_records=CHANGES,
+                region="us-east-1",
+                endpoint_url=place["endpoint"],
+            )
+        finally:
+            shop.terminate()
+    logger.info(closing_line(totals))
+    return 0

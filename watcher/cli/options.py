@@ -1,0 +1,87 @@
+"""Command-line options from the parameters they set: each is declared once, in `watch()`."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import typing
+from collections.abc import Callable, Iterable
+from types import NoneType, UnionType
+from typing import Any
+
+from watcher.streams import Connection
+from watcher.watching import Flag, watch
+
+AWS = ("region", "profile", "endpoint_url")
+
+
+class Formatter(argparse.HelpFormatter):
+    """Options with their help beside them, however long their names."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+
+def parser(command: str, description: str) -> argparse.ArgumentParser:
+    """A parser as all commands have it."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m watcher{command and ' '}{command}",
+        description=description,
+        formatter_class=Formatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("-v", "--verbose", action="store_true", help="more status, and tracebacks")
+    return made
+
+
+def add(
+    group: argparse._ActionsContainer,
+    names: Iterable[str] | None = None,
+    function: Callable[..., Any] = watch,
+) -> None:
+    """Add the flags of a function's annotated parameters (all, or those of the given names)."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind, flag = _annotation(hints[name])
+        if flag is None or (names is not None and name not in names):
+            continue
+        option = flag.name or "--" + name.replace("_", "-")
+        if kind is bool:
+            action = "store_false" if parameter.default is True else "store_true"
+            group.add_argument(option, dest=name, action=action, help=flag.help)
+        else:
+            group.add_argument(
+                option,
+                dest=name,
+                type=kind,
+                default=parameter.default,
+                metavar=flag.metavar,
+                help=flag.help,
+            )
+
+
+def flagged(function: Callable[..., Any] = watch) -> list[str]:
+    """The names of a function's parameters that are options."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    names = inspect.signature(function).parameters
+    return [name for name in names if _annotation(hints[name])[1] is not None]
+
+
+def chosen(arguments: argparse.Namespace, function: Callable[..., Any] = watch) -> dict[str, Any]:
+    """What was parsed, as keyword arguments for that function."""
+    return {name: getattr(arguments, name) for name in flagged(function) if name in arguments}
+
+
+def connection(arguments: argparse.Namespace) -> Connection:
+    """The AWS options."""
+    return Connection(**{name: getattr(arguments, name) for name in AWS})
+
+
+def _annotation(hint: Any) -> tuple[Callable[[str], Any], Flag | None]:
+    """A parameter's plain type, and its flag where it is annotated with one."""
+    if typing.get_origin(hint) is not typing.Annotated:
+        return str, None
+    kind, flag = typing.get_args(hint)[:2]
+    if isinstance(kind, UnionType):
+        kind = next(each for each in typing.get_args(kind) if each is not NoneType)
+    return kind, flag

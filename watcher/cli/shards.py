@@ -1,0 +1,72 @@
+"""`shards`: a stream's lineage as a tree."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.tree import Tree
+
+from watcher import cli
+from watcher.cli import options
+from watcher.errors import ServiceError, StreamError
+from watcher.streams import Listing, Shard, connect
+
+# The number in a shard's id is the time it was opened, in milliseconds.
+_OPENED = re.compile(r"shardId-(\d{20})-")
+
+
+def main(arguments: list[str]) -> int:
+    """Print the stream's shards, each below its parent."""
+    parser = options.parser("shards", cli.COMMANDS["shards"].capitalize() + ".")
+    parser.add_argument(
+        "stream", metavar="STREAM", help="a stream ARN, a table ARN or a table name"
+    )
+    options.add(parser.add_argument_group("AWS"), options.AWS)
+    parsed = parser.parse_args(arguments)
+    cli.set_verbose(parsed.verbose)
+    streams, arn = connect(parsed.stream, options.connection(parsed))
+    try:
+        listing = streams.listing(arn)
+    except ServiceError as error:
+        raise StreamError(str(error)) from error
+    Console(file=sys.stdout, highlight=False, soft_wrap=True).print(tree(listing))
+    return 0
+
+
+def tree(listing: Listing) -> Tree:
+    """The lineage; a shard whose parent is gone stands at the top, as does one without."""
+    whole = Tree(f"{listing.arn} ({listing.status.lower()}, {listing.view_type})")
+    branches: dict[str, Tree] = {}
+    known = {shard.id: shard for shard in listing.shards}
+    parents = {shard.parent for shard in listing.shards}
+
+    def branch(shard: Shard) -> Tree:
+        if shard.id not in branches:
+            above = known.get(shard.parent or "")
+            place = branch(above) if above else whole
+            # A parent with a child has ended, though it may still look open.
+            is_open = shard.end is None and shard.id not in parents
+            branches[shard.id] = place.add(_line(shard, listing.time, is_open))
+        return branches[shard.id]
+
+    for shard in listing.shards:
+        branch(shard)
+    return whole
+
+
+def _line(shard: Shard, now: datetime, is_open: bool) -> str:
+    state = "[green]open[/green]" if is_open else "closed"
+    return f"{shard.id}  {state}  {shard.start or '?'}..{shard.end or ''}{_age(shard, now)}"
+
+
+def _age(shard: Shard, now: datetime) -> str:
+    opened = _OPENED.match(shard.id)
+    if opened is None:
+        return ""
+    since = datetime.fromtimestamp(int(opened[1]) / 1000, UTC)
+    minutes = max(0, int((now - since).total_seconds() // 60))
+    age = f"{minutes // 60}h {minutes % 60}m" if minutes >= 60 else f"{minutes}m"
+    return f"  opened {age} ago"

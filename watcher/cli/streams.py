@@ -1,0 +1,30 @@
+"""`streams`: which streams there are."""
+
+from __future__ import annotations
+
+import sys
+
+from watcher import cli
+from watcher.cli import options
+from watcher.errors import ServiceError, StreamError
+from watcher.streams import Streams
+
+
+def main(arguments: list[str]) -> int:
+    """Print a line per stream: table, when it was enabled, ARN."""
+    parser = options.parser("streams", cli.COMMANDS["streams"].capitalize() + ".")
+    parser.add_argument("--table", metavar="TABLE", help="only this table's streams")
+    options.add(parser.add_argument_group("AWS"), options.AWS)
+    parsed = parser.parse_args(arguments)
+    cli.set_verbose(parsed.verbose)
+    found = 0
+    try:
+        for stream in Streams(options.connection(parsed)).list_streams(parsed.table):
+            sys.stdout.write(f"{stream.table}\t{stream.label}\t{stream.arn}\n")
+            found += 1
+    except ServiceError as error:
+        raise StreamError(str(error)) from error
+    if not found:
+        where = f"on table {parsed.table}" if parsed.table else "in this region"
+        sys.stderr.write(f"no streams {where}\n")
+    return 0

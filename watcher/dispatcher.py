@@ -1,0 +1,159 @@
+"""Records to observers, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import IO, Any
+
+import msgspec
+
+from watcher.errors import ObserverError, UsageError
+from watcher.record import Record
+
+logger = logging.getLogger("watcher")
+
+_RETRY_SECONDS = 0.1
+_RETRY_SECONDS_MAX = 10.0
+
+
+class OutputClosed(Exception):
+    """Standard output is closed (`| head`): time to end, quietly."""
+
+
+class Observer(msgspec.Struct, frozen=True):
+    """A callable that gets every record, under the name that messages call it by."""
+
+    name: str
+    handle: Callable[[Record], Any]
+    close: Callable[[], Any] | None = None
+
+
+class OnError(msgspec.Struct, frozen=True):
+    """What to do when an observer raises: `log`, `stop`, `retry:N` or `dead-letter:FILE`."""
+
+    policy: str = "log"
+    retries: int = 0
+    file: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> OnError:
+        """From its text form. Raises UsageError for another."""
+        policy, _, argument = text.partition(":")
+        if policy in ("log", "stop") and not argument:
+            return cls(policy)
+        if policy == "retry" and argument.isascii() and argument.isdigit():
+            return cls(policy, retries=int(argument))
+        if policy == "dead-letter" and argument:
+            return cls(policy, file=argument)
+        raise UsageError(f"can't read {text!r}: use log, stop, retry:N or dead-letter:FILE")
+
+
+class Dispatcher:
+    """Hands each record to each observer, one after the other.
+
+    An observer's failure follows `on_error` and never keeps a record from another observer.
+    """
+
+    def __init__(self, observers: Sequence[Observer], on_error: OnError) -> None:
+        self._observers = observers
+        self._on_error = on_error
+        self._calls = [observer.handle for observer in observers]
+        self._dead_letters: IO[bytes] | None = None
+        if on_error.file:
+            try:
+                self._dead_letters = open(on_error.file, "ab")
+            except OSError as error:
+                raise UsageError(f"can't write {on_error.file}: {error.strerror}") from None
+        self.failures = 0
+        """How many times an observer has failed on a record, retries not counted."""
+
+    def deliver(self, record: Record) -> None:
+        """Call every observer. Raises ObserverError under `stop`, OutputClosed."""
+        fatal: ObserverError | None = None
+        for index, call in enumerate(self._calls):
+            try:
+                call(record)
+            except (Exception, SystemExit) as error:
+                fatal = self._failed(self._observers[index], record, error) or fatal
+        if fatal is not None:
+            raise fatal
+
+    def _failed(
+        self, observer: Observer, record: Record, error: BaseException
+    ) -> ObserverError | None:
+        if isinstance(error, BrokenPipeError) and _stdout_is_closed():
+            raise OutputClosed from error
+        again = self._retry(observer, record, error)
+        if again is None:
+            return None
+        self.failures += 1
+        text = (
+            f"observer {observer.name} failed on record {record.sequence_number} "
+            f"of {record.shard_id}: {type(again).__name__}: {again}"
+        )
+        if self._on_error.policy == "stop":
+            return ObserverError(f"{text}; stopped before it")
+        if self._dead_letters is not None:
+            self._dead_letters.write(_dead_letter(observer, record, again))
+            self._dead_letters.flush()
+        logger.error(text, exc_info=again if logger.isEnabledFor(logging.DEBUG) else None)
+        return None
+
+    def _retry(
+        self, observer: Observer, record: Record, error: BaseException
+    ) -> BaseException | None:
+        """The last error after the retries that the policy allows; None once one went well."""
+        for attempt in range(self._on_error.retries):
+            time.sleep(min(_RETRY_SECONDS * 2.0**attempt, _RETRY_SECONDS_MAX))
+            try:
+                observer.handle(record)
+            except (Exception, SystemExit) as another:
+                error = another
+            else:
+                return None
+        return error
+
+    def flush(self) -> None:
+        """Bring out what observers have printed. Raises OutputClosed."""
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise OutputClosed from error
+
+    def close(self) -> None:
+        """Call the observers' `close`, each whatever became of the others."""
+        for observer in self._observers:
+            if observer.close is not None:
+                try:
+                    observer.close()
+                except (Exception, SystemExit) as error:
+                    self.failures += 1
+                    logger.error(
+                        f"observer {observer.name} failed to close: {type(error).__name__}: {error}"
+                    )
+        if self._dead_letters is not None:
+            self._dead_letters.close()
+
+
+def _dead_letter(observer: Observer, record: Record, error: BaseException) -> bytes:
+    """One JSON line: the record's wire JSON as it came, and what went wrong with it."""
+    letter = {
+        "record": record.raw,
+        "shard_id": record.shard_id,
+        "observer": observer.name,
+        "error": f"{type(error).__name__}: {error}",
+        "failed_at": datetime.now(UTC),
+    }
+    return msgspec.json.encode(letter) + b"\n"
+
+
+def _stdout_is_closed() -> bool:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False

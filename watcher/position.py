@@ -1,0 +1,79 @@
+"""Where in a shard to start reading."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from dateutil import parser as dates
+
+from watcher.errors import UsageError
+
+_AGE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class Latest(msgspec.Struct, frozen=True, tag="latest"):
+    """After the newest record there is at the moment of the first read."""
+
+
+class TrimHorizon(msgspec.Struct, frozen=True, tag="trim_horizon"):
+    """At the oldest record in retention (24 hours)."""
+
+
+class AtSequence(msgspec.Struct, frozen=True, tag="at_sequence"):
+    """At the record with this sequence number."""
+
+    sequence_number: str
+
+
+class AfterSequence(msgspec.Struct, frozen=True, tag="after_sequence"):
+    """Right after the record with this sequence number."""
+
+    sequence_number: str
+
+
+class AtTime(msgspec.Struct, frozen=True, tag="at_time"):
+    """At the first record whose creation is not before `time` (aware, whole seconds)."""
+
+    time: datetime
+
+
+type_names = (Latest, TrimHorizon, AtSequence, AfterSequence, AtTime)
+Position = Latest | TrimHorizon | AtSequence | AfterSequence | AtTime
+
+
+def at_time(time: datetime, now: datetime) -> AtTime:
+    """The position of a moment; a naive `time` is local time, as everywhere in `datetime`.
+
+    Raises UsageError for a moment after `now`: the service would refuse it shard by shard.
+    """
+    time = time.astimezone(UTC)
+    if time > now:
+        raise UsageError(f"{time.isoformat()} is in the future: give a time that has passed")
+    return AtTime(time.replace(microsecond=0))
+
+
+def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
+    """What `--from` means: `latest`, `trim-horizon`, an age like `90s 15m 2h 1d`, or a time.
+
+    A time without a zone is local time. Raises UsageError for anything else.
+    """
+    word = text.strip().lower().replace("_", "-")
+    if word == "latest":
+        return Latest()
+    if word == "trim-horizon":
+        return TrimHorizon()
+    if age := _AGE.fullmatch(word):
+        try:
+            return at_time(now - timedelta(**{_UNITS[age["unit"]]: float(age["number"])}), now)
+        except OverflowError:
+            raise UsageError(f"{text!r} is before all time; retention is 24 hours") from None
+    try:
+        # A default at midnight: dateutil would fill missing fields with the present hour.
+        time = dates.parse(text, default=datetime.now().replace(hour=0, minute=0, second=0))
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"can't read {text!r} as a start: use latest, trim-horizon, an age like 2h, "
+            "or a time like 2026-11-21T08:00Z"
+        ) from None
+    return at_time(time, now)

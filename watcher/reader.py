@@ -1,0 +1,185 @@
+"""Reads one shard from a position to its end, through all its troubles."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+from watcher import page
+from watcher.errors import (
+    ExpiredIteratorError,
+    ShardNotFoundError,
+    TimestampRefusedError,
+    TransientError,
+    TrimmedDataError,
+)
+from watcher.messages import Finished, Loss, Message, Page, Started, Trouble
+from watcher.position import AfterSequence, AtTime, Latest, Position, TrimHorizon
+from watcher.streams import Streams
+
+# GetRecords allows some four to five reads a second on a shard.
+_PAUSE_AFTER_SOME = 0.25
+_PAUSE_TROUBLE = 0.1
+_PAUSE_TROUBLE_MAX = 10.0
+# The service may answer empty pages though records follow; bloop counts 5 to reach the tip of a
+# shard that is 4 hours old. This many in a row say that there is nothing more up to now.
+_EMPTY_PAGES_AT_TIP = 10
+_PAUSE_TO_TIP = 0.1
+# A trim horizon may move on between the iterator and the read, but not every time.
+_TRIMMED_FOR_GOOD = 5
+# Where AT_TIMESTAMP is refused (emulators), creation times are as coarse as whole minutes.
+_COARSEST_TIME = 60
+# A full page is about 1 MB or 1,000 records; from here on more is likely to follow at once.
+_FULL_RECORDS = 500
+_FULL_BYTES = 500_000
+
+
+class ShardReader:
+    """One shard's records, page by page, in order, each one once.
+
+    `read()` makes one attempt and returns what came of it; `pause` then says how many seconds to
+    wait before the next. `position` is always where a new reader would have to start. With
+    `until`, the reader finishes at the first record created after it, or at the shard's tip.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        arn: str,
+        shard_id: str,
+        position: Position,
+        *,
+        until: datetime | None = None,
+        idle_pause: float = 1.0,
+    ) -> None:
+        self.shard_id = shard_id
+        self.position = position
+        self.pause = 0.0
+        self.finished = False
+        self._streams = streams
+        self._arn = arn
+        self._iterator: str | None = None
+        self._started = False
+        self._until = None if until is None else until.timestamp()
+        self._skip_before: float | None = None
+        self._idle_pause = idle_pause
+        self._empty_pages = 0
+        self._failures = 0
+
+    def read(self) -> list[Message]:
+        """One attempt. Raises StreamError where only the user can help."""
+        if self.finished:
+            return []
+        messages: list[Message] = []
+        try:
+            if self._iterator is None:
+                self._iterator = self._new_iterator(messages)
+            body = self._streams.records(self._iterator)
+            self._take(page.decode(body), body, messages)
+            self._failures = 0
+        except TransientError as error:
+            self._failures += 1
+            self.pause = self._trouble_pause()
+            messages.append(Trouble(str(error), self._failures))
+        except ExpiredIteratorError:
+            self._iterator = None
+            self.pause = 0.0
+        except TrimmedDataError as error:
+            messages.extend(self._trimmed(str(error)))
+        except ShardNotFoundError as error:
+            messages.append(self._loss(str(error)))
+            messages.append(self._finish(closed=True, gone=True))
+        return messages
+
+    def _trimmed(self, reason: str) -> list[Message]:
+        """Go on at the trim horizon; where that is trimmed again and again, nothing is left."""
+        self._iterator = None
+        if not isinstance(self.position, TrimHorizon):
+            loss = self._loss(reason)
+            self.position = TrimHorizon()
+            self.pause = 0.0
+            return [loss]
+        self._failures += 1
+        self.pause = self._trouble_pause()
+        if self._failures < _TRIMMED_FOR_GOOD:
+            return []
+        return [self._loss(reason), self._finish(closed=True, gone=True)]
+
+    def _new_iterator(self, messages: list[Message]) -> str:
+        try:
+            iterator, time = self._streams.iterator(self._arn, self.shard_id, self.position)
+        except TimestampRefusedError:
+            assert isinstance(self.position, AtTime)
+            self._skip_before = self.position.time.timestamp() - _COARSEST_TIME
+            iterator, time = self._streams.iterator(self._arn, self.shard_id, TrimHorizon())
+        if isinstance(self.position, Latest):
+            # An iterator that expires before the first record must not move up to a later LATEST.
+            self.position = AtTime(time)
+        if not self._started:
+            self._started = True
+            messages.append(Started(time))
+        return iterator
+
+    def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> None:
+        self._iterator = wire.NextShardIterator
+        first, last = self._range(wire)
+        self._pace(wire, len(body))
+        if last > first:
+            number = wire.Records[last - 1].dynamodb.SequenceNumber
+            self.position = AfterSequence(number)
+            messages.append(Page(first, last, number, body))
+        if last < len(wire.Records):
+            messages.append(self._finish(closed=False))
+        elif self._iterator is None:
+            messages.append(self._finish(closed=True))
+        elif self._until is not None and self._empty_pages >= _EMPTY_PAGES_AT_TIP:
+            messages.append(self._finish(closed=False))
+
+    def _range(self, wire: page.WirePage) -> tuple[int, int]:
+        """Which of a page's records are ours, by their creation time."""
+        first, last = 0, len(wire.Records)
+        if self._skip_before is not None:
+            while first < last and _created(wire, first) < self._skip_before:
+                first += 1
+            if first < last:
+                self._skip_before = None
+        if self._until is not None:
+            for index in range(first, last):
+                if _created(wire, index) > self._until:
+                    return first, index
+        return first, last
+
+    def _pace(self, wire: page.WirePage, size: int) -> None:
+        """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
+        if wire.Records:
+            self._empty_pages = 0
+            full = len(wire.Records) >= _FULL_RECORDS or size >= _FULL_BYTES
+            self.pause = 0.0 if full else _PAUSE_AFTER_SOME
+        else:
+            self._empty_pages += 1
+            self.pause = min(_PAUSE_AFTER_SOME * self._empty_pages, self._idle_pause)
+        if self._until is not None:
+            self.pause = min(self.pause, _PAUSE_TO_TIP)
+
+    def _trouble_pause(self) -> float:
+        ceiling: float = min(_PAUSE_TROUBLE * 2.0**self._failures, _PAUSE_TROUBLE_MAX)
+        return random.uniform(ceiling / 2, ceiling)
+
+    def _finish(self, *, closed: bool, gone: bool = False) -> Finished:
+        self.finished = True
+        self.pause = 0.0
+        return Finished(closed, gone)
+
+    def _loss(self, reason: str) -> Loss:
+        match self.position:
+            case TrimHorizon() | Latest():
+                since = "its trim horizon"
+            case AtTime(time):
+                since = time.astimezone(UTC).isoformat()
+            case position:
+                since = f"sequence number {position.sequence_number}"
+        return Loss(self.shard_id, since, reason)
+
+
+def _created(wire: page.WirePage, index: int) -> float:
+    return wire.Records[index].dynamodb.ApproximateCreationDateTime or 0.0

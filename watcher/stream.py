@@ -1,0 +1,183 @@
+"""The pull interface: `next(stream)` gives one record, or None when there is nothing now."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import msgspec
+
+from watcher import checkpoint as checkpoints
+from watcher import page as pages
+from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
+from watcher.lineage import Lineage, Status, Tracked
+from watcher.messages import Finished, Loss, Page, Started
+from watcher.position import AfterSequence, AtTime, Latest
+from watcher.reader import ShardReader
+from watcher.record import Record
+from watcher.streams import Connection, connect
+from watcher.watching import position
+
+Start: TypeAlias = str | datetime | dict[str, Any]
+
+_LISTING_SECONDS = 5.0
+
+
+class _Shard(msgspec.Struct):
+    """A shard that is being read: its reader, and what it has read and not given out yet."""
+
+    tracked: Tracked
+    reader: ShardReader
+    due: float = 0.0
+    records: Iterator[Record] = iter(())
+    buffered: bool = False
+    """Whether a record of it stands in the heap."""
+    ended: bool = False
+
+
+class Stream:
+    """A table's changes, pulled one by one, its shards merged by creation time.
+
+    `start` is `"latest"`, `"trim_horizon"`, a datetime (aware, or in local time), or a token, as
+    a dict or its JSON. Raises StreamError where the stream can't be used, UsageError for a bad
+    start. Not for use by several threads at once.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        start: Start = "latest",
+        *,
+        fail_on_data_loss: bool = False,
+        region: str | None = None,
+        profile: str | None = None,
+        endpoint_url: str | None = None,
+    ) -> None:
+        self._streams, self.arn = connect(stream, Connection(region, profile, endpoint_url))
+        self._fail_on_data_loss = fail_on_data_loss
+        self.losses: list[str] = []
+        """What was gone before it was read: one line each, shard and position named."""
+        self.move_to(start)
+
+    def move_to(self, start: Start) -> None:
+        """Go on from another position; takes what the constructor takes.
+
+        A token's shards that are gone are dropped, their children begin at their trim horizon,
+        and what is lost thereby is in `losses` (or raised, with `fail_on_data_loss`).
+        """
+        if isinstance(start, dict) or (isinstance(start, str) and start.lstrip().startswith("{")):
+            token = checkpoints.from_json(start)
+            if token.stream_arn != self.arn:
+                raise UsageError(f"the token is of {token.stream_arn}, not of {self.arn}")
+            self._lineage = Lineage(Latest(), checkpoints.resume(token))
+        else:
+            self._lineage = Lineage(position(start))
+        self._reading: dict[str, _Shard] = {}
+        self._heap: list[tuple[float, int, str, Record]] = []
+        self._time = datetime.now(UTC)
+        self._list()
+        # Iterators at once: "latest" means now, not the moment of the first `next`.
+        self._read_due()
+
+    def __iter__(self) -> Iterator[Record | None]:
+        return self
+
+    def __next__(self) -> Record | None:
+        """The next record; None when there is nothing now. Never ends by itself."""
+        if not self._heap:
+            self._read_due()
+            if not self._heap:
+                return None
+        *_, shard_id, record = heapq.heappop(self._heap)
+        shard = self._reading[shard_id]
+        shard.buffered = False
+        shard.tracked.position = AfterSequence(record.sequence_number)
+        self._buffer(shard)
+        return record
+
+    @property
+    def token(self) -> dict[str, Any]:
+        """Where the stream stands, as a dict for JSON; readable by bloop's `Engine.stream`."""
+        return checkpoints.to_dict(checkpoints.make(self.arn, self._lineage, self._time))
+
+    def heartbeat(self) -> None:
+        """Read the shards that have nothing buffered, so that their iterators stay fresh.
+
+        For callers that pull seldom; an iterator lives 15 minutes. (One that expires all the same
+        loses nothing here: a new one goes on from the last position.)
+        """
+        self._read_due(now=float("inf"))
+
+    def _read_due(self, now: float | None = None) -> None:
+        """One read of each shard that has nothing buffered and whose pause is over."""
+        moment = time.monotonic()
+        if moment >= self._listing_due:
+            self._list()
+        now = moment if now is None else now
+        for shard in list(self._reading.values()):
+            if not shard.buffered and not shard.ended and shard.due <= now:
+                self._read(shard)
+
+    def _read(self, shard: _Shard) -> None:
+        for message in shard.reader.read():
+            match message:
+                case Page(first, last, _, body):
+                    shard.records = pages.records(body, shard.tracked.id, first, last)
+                case Started(moment) if isinstance(shard.tracked.position, Latest):
+                    shard.tracked.position = AtTime(moment)
+                case Finished():
+                    shard.ended = True
+                case Loss(shard_id, since, reason) if shard.tracked.expected:
+                    self._lost(f"shard {shard_id} from {since}: {reason}")
+        shard.due = time.monotonic() + shard.reader.pause
+        self._buffer(shard)
+
+    def _buffer(self, shard: _Shard) -> None:
+        """Put the shard's next record on the heap; past the last one, its children's turn comes."""
+        record = next(shard.records, None)
+        if record is not None:
+            created = record["dynamodb"].get("ApproximateCreationDateTime")
+            seconds = created.timestamp() if created else 0.0
+            entry = (seconds, int(record.sequence_number), shard.tracked.id, record)
+            heapq.heappush(self._heap, entry)
+            shard.buffered = True
+        elif shard.ended:
+            shard.tracked.status = Status.FINISHED
+            del self._reading[shard.tracked.id]
+            self._list_children(shard.tracked.id)
+
+    def _list(self) -> None:
+        try:
+            listing = self._streams.listing(self.arn)
+        except TransientError as error:
+            if not self._lineage.shards:
+                raise StreamError(f"can't reach the stream: {error}") from error
+            self._listing_due = time.monotonic() + _LISTING_SECONDS
+            return
+        self._listing_due = time.monotonic() + _LISTING_SECONDS + listing.pages / 5
+        self._time = listing.time
+        self._lineage.update(listing.shards)
+        self._lineage.forget(listing.shards)
+        self._start_ready()
+
+    def _list_children(self, shard_id: str) -> None:
+        with contextlib.suppress(ServiceError, StreamError):  # the next listing shows them
+            self._lineage.update(self._streams.children(self.arn, shard_id))
+        if not self._lineage.children(shard_id):
+            self._listing_due = min(self._listing_due, time.monotonic() + 0.25)
+        self._start_ready()
+
+    def _start_ready(self) -> None:
+        for tracked in self._lineage.ready():
+            tracked.status = Status.RUNNING
+            reader = ShardReader(self._streams, self.arn, tracked.id, tracked.position)
+            self._reading[tracked.id] = _Shard(tracked, reader)
+
+    def _lost(self, text: str) -> None:
+        self.losses.append(text)
+        if self._fail_on_data_loss:
+            raise DataLossError(f"DATA LOSS: {text}")

@@ -1,0 +1,45 @@
+"""Item data as text that is safe to show: control characters could steer the terminal."""
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from boto3.dynamodb.types import Binary
+
+# C0, DEL, C1 (a terminal takes U+009B as it does ESC [), line separators, and the marks that
+# turn the direction of writing.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """The text with control characters shown as escapes (`\\x1b`), so it stays on one line."""
+    if text.isprintable():
+        return text
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def printable_json(line: str) -> str:
+    """JSON text with the control characters that JSON lets through as JSON's own escapes."""
+    if line.isprintable():
+        return line
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
+
+
+def printable_value(value: Any) -> str:
+    """A native value on one line: numbers plain, binary as `b'…'`, sets sorted."""
+    match value:
+        case dict():
+            inner = ", ".join(
+                f"{printable(str(name))}: {printable_value(part)}" for name, part in value.items()
+            )
+            return "{" + inner + "}"
+        case list():
+            return "[" + ", ".join(map(printable_value, value)) + "]"
+        case set() | frozenset():
+            return "{" + ", ".join(sorted(map(printable_value, value))) + "}"
+        case Decimal():
+            return str(value)
+        case Binary():
+            return repr(bytes(value))  # type: ignore[call-overload]
+        case _:
+            return repr(value)

@@ -1,0 +1,138 @@
+"""`watch()`: the library's way in, and the one declaration of the command line's options."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NamedTuple
+
+from watcher.checkpoint import CheckpointFile
+from watcher.dispatcher import Dispatcher, Observer, OnError
+from watcher.errors import UsageError
+from watcher.manager import Manager, Settings, Totals
+from watcher.position import Position, at_time, parse_start
+from watcher.record import Record
+from watcher.streams import Connection, connect
+
+
+class Flag(NamedTuple):
+    """What the command line says of a parameter: its value's name and its help."""
+
+    metavar: str | None
+    help: str
+    name: str | None = None
+    """The flag, where it is not the parameter's own name."""
+
+
+def watch(
+    stream: str,
+    observers: Iterable[Callable[[Record], Any] | Observer],
+    *,
+    start: Annotated[
+        str | datetime,
+        Flag(
+            "START",
+            "where to begin: latest, trim-horizon, an age (90s 15m 2h), or a time "
+            "(2026-11-21T08:00Z); default latest",
+            "--from",
+        ),
+    ] = "latest",
+    follow: Annotated[
+        bool, Flag(None, "end when everything up to now has been delivered", "--no-follow")
+    ] = True,
+    max_records: Annotated[int | None, Flag("N", "end after N records")] = None,
+    checkpoint: Annotated[
+        str | os.PathLike[str] | None,
+        Flag("FILE", "resume from FILE if it exists, and save the positions to it"),
+    ] = None,
+    on_error: Annotated[
+        str,
+        Flag(
+            "POLICY",
+            "when a handler raises: log (default), stop, retry:N, dead-letter:FILE",
+        ),
+    ] = "log",
+    fail_on_data_loss: Annotated[
+        bool, Flag(None, "end with status 1 where records were gone before they were read")
+    ] = False,
+    poll: Annotated[
+        float, Flag("SECONDS", "the longest pause between two reads of an idle shard; default 1")
+    ] = 1.0,
+    region: Annotated[str | None, Flag("REGION", "AWS region; default the ARN's")] = None,
+    profile: Annotated[str | None, Flag("PROFILE", "AWS profile, as in the aws CLI")] = None,
+    endpoint_url: Annotated[
+        str | None, Flag("URL", "another endpoint, such as DynamoDB Local's")
+    ] = None,
+) -> Totals:
+    """Call each observer with every change of a table, in order, until stopped.
+
+    `stream` is a stream ARN, a table ARN or a table name; an observer is a callable that takes a
+    Record. The parameters are the command line's options of the same names. In the main thread,
+    SIGINT and SIGTERM end the watch: what was read is delivered and the checkpoint saved.
+
+    Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
+    checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError.
+    """
+    connection = Connection(region, profile, endpoint_url)
+    settings = Settings(
+        start=position(start),
+        follow=follow,
+        max_records=max_records,
+        fail_on_data_loss=fail_on_data_loss,
+        idle_pause=poll,
+    )
+    if max_records is not None and max_records < 1:
+        raise UsageError(f"--max-records {max_records}: give 1 or more")
+    if not poll > 0:
+        raise UsageError(f"--poll {poll}: give more than 0 seconds")
+    dispatcher = Dispatcher([_observer(each) for each in observers], OnError.parse(on_error))
+    file = CheckpointFile(Path(checkpoint)) if checkpoint is not None else None
+    try:
+        streams, arn = connect(stream, connection)
+        manager = Manager(streams, connection, arn, dispatcher, settings, file)
+        with _ended_by_signals(manager):
+            return manager.run()
+    finally:
+        if file is not None:
+            file.close()
+
+
+def position(start: str | datetime) -> Position:
+    """A start as the library and the command line take it. Raises UsageError."""
+    now = datetime.now(UTC)
+    return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
+
+
+def _observer(each: Callable[[Record], Any] | Observer) -> Observer:
+    if isinstance(each, Observer):
+        return each
+    return Observer(getattr(each, "__name__", repr(each)), each)
+
+
+@contextmanager
+def _ended_by_signals(manager: Manager) -> Iterator[None]:
+    """The first SIGINT or SIGTERM ends the watch in order, the second at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ending = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal ending
+        if ending:
+            os._exit(128 + number)
+        ending = True
+        manager.stop()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
