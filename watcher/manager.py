@@ -37,6 +37,7 @@ logger = logging.getLogger("watcher")
 
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
 _RETENTION = timedelta(hours=24)
+_YOUNG_SECONDS = 60.0
 _LISTING_SECONDS = 5.0
 # After a shard's end its child is a moment away, or a listing that lags hides it.
 _CHILD_SECONDS = 0.25
@@ -111,6 +112,8 @@ class Manager:
         self._listing_pause = _CHILD_SECONDS
         self._save_due = 0.0
         self._grace_end = 0.0
+        self._began = time.monotonic()
+        self._resumed = False
         self._unsaved = False
         self._save_error: UsageError | None = None
         self._news = False
@@ -167,6 +170,7 @@ class Manager:
                 "choose another file, or name that stream"
             )
         self._lineage = Lineage(self._settings.start, checkpoints.resume(token))
+        self._resumed = True
         logger.info(f"Resuming from {self._checkpoint.path}")
         if token.saved_at and datetime.now(UTC) - token.saved_at > _RETENTION:
             saved = token.saved_at.isoformat(timespec="seconds")
@@ -315,8 +319,7 @@ class Manager:
             case Finished():
                 self._finished(shard, message)
             case Loss(_, since, reason):
-                # A parent that only its child named is most often gone since long.
-                if shard.expected:
+                if self._counts_as_loss(shard):
                     self._lost(f"shard {shard.id} from {since}", reason)
             case Trouble(text, failures):
                 if failures >= _TROUBLES_BEFORE_WARNING and failures.bit_count() == 1:
@@ -383,6 +386,16 @@ class Manager:
         self._news = True
         if not self._stopping:
             self._look_for_children(shard.id)
+
+    def _counts_as_loss(self, shard: Tracked) -> bool:
+        """Not what was out of retention already when the watch began at the horizon.
+
+        DynamoDB Local lists such shards for ever; and a parent that only its child named is most
+        often gone since long.
+        """
+        young = time.monotonic() - self._began < _YOUNG_SECONDS
+        old_already = young and shard.position == self._settings.start and not self._resumed
+        return shard.expected and not old_already
 
     def _lost(self, what: str, reason: str) -> None:
         self.totals.losses += 1

@@ -14,7 +14,7 @@ from watcher.errors import (
     TrimmedDataError,
 )
 from watcher.messages import Finished, Loss, Message, Page, Started, Trouble
-from watcher.position import AfterSequence, AtTime, Latest, Position, TrimHorizon
+from watcher.position import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
 from watcher.streams import Streams
 
 # GetRecords allows some four to five reads a second on a shard.
@@ -92,9 +92,13 @@ class ShardReader:
         return messages
 
     def _trimmed(self, reason: str) -> list[Message]:
-        """Go on at the trim horizon; where that is trimmed again and again, nothing is left."""
+        """Go on at the trim horizon; where that is trimmed again and again, nothing is left.
+
+        A horizon or a time moves on with the retention, so being refused there once says little
+        (DynamoDB Local does it to an iterator on an empty shard when the first record comes).
+        """
         self._iterator = None
-        if not isinstance(self.position, TrimHorizon):
+        if isinstance(self.position, AtSequence | AfterSequence):
             loss = self._loss(reason)
             self.position = TrimHorizon()
             self.pause = 0.0

@@ -32,7 +32,8 @@ def main(arguments: list[str]) -> int:
         listing = streams.listing(arn)
     except ServiceError as error:
         raise StreamError(str(error)) from error
-    Console(file=sys.stdout, highlight=False, soft_wrap=True).print(tree(listing))
+    # A line each, however long: the tree may go to grep.
+    Console(file=sys.stdout, highlight=False, width=1000).print(tree(listing))
     return 0
 
 

@@ -1,0 +1,19 @@
+"""A DynamoDB Streams service on a loopback socket, with faults on demand."""
+
+from .control import Control, RemoteSimulator, ShardState, Simulator
+from .faults import Faults
+from .model import Written
+from .service import Call
+from .verdict import Verdict, judge
+
+__all__ = [
+    "Call",
+    "Control",
+    "Faults",
+    "RemoteSimulator",
+    "ShardState",
+    "Simulator",
+    "Verdict",
+    "Written",
+    "judge",
+]

@@ -1,0 +1,68 @@
+"""What shall go wrong, how often, and which of the service's habits apply."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Faults:
+    """All settings; the defaults are a healthy service as documented by AWS.
+
+    A rate is the share of requests hit, 0 to 1. Times are in seconds.
+    """
+
+    # Requests that fail. `operations` limits these to some calls (empty: all).
+    operations: tuple[str, ...] = ()
+    throttle_rate: float = 0.0
+    error_rate: float = 0.0  # 500 and 503, some with a body that is not JSON
+    reset_rate: float = 0.0  # half before the answer, half in the middle of it
+    truncate_rate: float = 0.0  # closes in the middle of the promised body
+    invalid_json_rate: float = 0.0  # a whole answer whose JSON stops short
+    hang_rate: float = 0.0  # never answers
+    latency: float = 0.0
+    latency_jitter: float = 0.0  # up to that much more, at random
+
+    # Pages.
+    empty_page_rate: float = 0.0  # no records though some follow
+    short_page_rate: float = 0.0  # a random number of them
+    max_records: int = 1000
+    max_page_bytes: int = 1024 * 1024
+    last_page_empty: bool = False  # a closed shard ends with an empty page, not with its records
+
+    # Listings.
+    listing_lag: float = 0.0  # a new child is missing that long
+    closing_lag: float = 0.0  # a closed shard looks open that long (inf: for ever)
+    lag_jitter: bool = False  # each shard has its own share of these lags
+    children_first: bool = False  # every second generation is listed at once: before its parent
+    child_filter: bool = True  # ShardFilter CHILD_SHARDS honoured (DynamoDB Local ignores it)
+    describe_page: int = 100
+    list_page: int = 100
+
+    # Positions and time.
+    iterator_seconds: float = 900.0
+    at_timestamp: bool = True
+    retention: float = 24 * 3600.0
+    granularity: float = 1.0  # of ApproximateCreationDateTime; 60 like DynamoDB Local; 0: exact
+    ending_past_last: bool = True  # EndingSequenceNumber is greater than the last record's
+
+    # Who may call, and how often (0: no limit).
+    auth_error: str = ""  # every call answers this: AccessDeniedException, ExpiredTokenException…
+    auth_operations: tuple[str, ...] = ()  # … or only these calls
+    expired_access_keys: tuple[str, ...] = ()  # calls signed with these: ExpiredTokenException
+    shard_reads_per_second: float = 0.0
+    describes_per_second: float = 0.0
+    lists_per_second: float = 0.0
+    crc32: bool = False  # send x-amz-crc32, as AWS does (about 1 ms for a full page)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.endswith("_rate") and not 0 <= value <= 1:
+                raise ValueError(f"{field.name} is {value}, but a rate is 0 to 1")
+            if isinstance(value, list):  # from JSON
+                object.__setattr__(self, field.name, tuple(value))
+
+    @classmethod
+    def from_json(cls, settings: Mapping[str, Any]) -> "Faults":
+        return cls(**settings)

@@ -1,0 +1,206 @@
+"""The sockets: HTTP/1.1 with keep-alive, written by hand because http.server is too slow."""
+
+import asyncio
+import ctypes
+import json
+import re
+import socket
+import struct
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Any
+
+from .service import Reply, Service
+
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
+_TARGET = re.compile(rb"\r\nx-amz-target:[ \t]*([^\r]*)", re.IGNORECASE)
+_ACCESS_KEY = re.compile(rb"\r\nauthorization:[^\r]*Credential=([^/\r]*)", re.IGNORECASE)
+_CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
+_REASONS = {200: "OK", 400: "Bad Request", 500: "Internal Server Error"}
+Command = Callable[[str, dict[str, Any]], Any]
+
+
+class Server:
+    """Serves one Service from a thread of its own; `changed` guards the Service."""
+
+    def __init__(self, service: Service, command: Command, changed: threading.Condition) -> None:
+        self.service = service
+        self.command = command
+        self.changed = changed
+        self.in_flight = 0
+        self.waiters = 0  # threads that want to hear of every request
+        self.connections: set[_Connection] = set()
+        self._loop = asyncio.new_event_loop()
+        self._socket = socket.socket()
+        self._thread = threading.Thread(target=self._serve, name="simulator", daemon=True)
+        self._started = threading.Event()
+        self._requests = 0
+        self._date = (0, "")
+
+    def start(self, port: int = 0) -> int:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", port))
+        self._socket.listen(1024)
+        self._thread.start()
+        self._started.wait()
+        return int(self._socket.getsockname()[1])
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        listening = self._loop.create_server(lambda: _Connection(self), sock=self._socket)
+        server = self._loop.run_until_complete(listening)
+        self._loop.call_soon(self._started.set)
+        self._loop.run_forever()
+        # Forked children may hold this socket too: only shutdown ends it for all of them.
+        self._socket.shutdown(socket.SHUT_RDWR)
+        server.close()
+        for connection in list(self.connections):
+            connection.reset()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+    def begin(self) -> None:
+        with self.changed:
+            self.in_flight += 1
+            if self.waiters:
+                self.changed.notify_all()
+
+    def end(self) -> None:
+        with self.changed:
+            self.in_flight -= 1
+            if self.waiters:
+                self.changed.notify_all()
+
+    def head(self, status: int, body: bytes) -> bytes:
+        self._requests += 1
+        now = int(time.time())
+        if self._date[0] != now:
+            self._date = (now, formatdate(now, usegmt=True))
+        crc = f"x-amz-crc32: {zlib.crc32(body)}\r\n" if self.service.faults.crc32 else ""
+        return (
+            f"HTTP/1.1 {status} {_REASONS.get(status, 'Service Unavailable')}\r\n"
+            f"Server: Simulator\r\nDate: {self._date[1]}\r\n"
+            f"Content-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n"
+            f"Connection: keep-alive\r\nx-amzn-RequestId: {self._requests:052X}\r\n{crc}\r\n"
+        ).encode()
+
+
+class _Connection(asyncio.Protocol):
+    """One client's connection; a request is answered before the next one is looked at."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._buffer = bytearray()
+        self._busy = False
+        self._close = False
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._server.connections.add(self)
+        # A whole page fits, so that sending it never waits for the event loop.
+        connected = transport.get_extra_info("socket")
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self)
+        if self._busy:
+            self._server.end()
+            self._busy = False
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._next()
+
+    def _next(self) -> None:
+        while not self._busy:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head = bytes(self._buffer[:end])
+            length = _LENGTH.search(head)
+            total = end + 4 + (int(length[1]) if length else 0)
+            if len(self._buffer) < total:
+                return
+            body = bytes(self._buffer[end + 4 : total])
+            del self._buffer[:total]
+            self._request(head, body)
+
+    def _request(self, head: bytes, body: bytes) -> None:
+        self._close = _CLOSE.search(head) is not None
+        if head.startswith(b"POST /_control "):
+            return self._control(body)
+        target = _TARGET.search(head)
+        if target is None:  # as DynamoDB answers a health check
+            return self._send(200, b"healthy: simulator")
+        self._busy = True
+        self._server.begin()
+        key = _ACCESS_KEY.search(head)
+        with self._server.changed:
+            reply = self._server.service.answer(
+                target[1].decode("latin-1"), body, key[1].decode("latin-1") if key else None
+            )
+        if reply.trouble == "hang":
+            return None
+        if reply.delay:
+            asyncio.get_running_loop().call_later(reply.delay, self._reply, reply)
+            return None
+        return self._reply(reply)
+
+    def _control(self, body: bytes) -> None:
+        try:
+            asked = json.loads(body)
+            answer = {"result": self._server.command(asked["command"], asked["parameters"])}
+            self._send(200, json.dumps(answer).encode())
+        except Exception as error:  # the caller raises it again
+            self._send(400, json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+
+    def _reply(self, reply: Reply) -> None:
+        if not self._busy:
+            return  # the client went away meanwhile
+        self._busy = False
+        part = reply.body[: reply.cut]
+        if reply.trouble == "reset":
+            self.reset()
+        elif reply.trouble == "reset-midway":
+            self._transport.write(self._server.head(200, reply.body) + part)
+            self.reset()
+        elif reply.trouble == "truncate":
+            self._transport.write(self._server.head(200, reply.body) + part)
+            self._end()
+        elif reply.trouble == "invalid-json":
+            self._send(200, part)
+        else:
+            self._send(reply.status, reply.body)
+        self._server.end()
+        self._next()
+
+    def _send(self, status: int, body: bytes) -> None:
+        self._transport.write(self._server.head(status, body) + body)
+        if self._close:
+            self._end()
+
+    def _end(self) -> None:
+        # Not just close: a forked child may hold a copy, which would keep the connection up.
+        self._transport.write_eof()
+        self._transport.close()
+
+    def reset(self) -> None:
+        """Close so that the client sees ECONNRESET."""
+        connected = self._transport.get_extra_info("socket")
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if sys.platform == "linux":
+            # Connecting to "nowhere" resets at once, even if a forked child holds a copy.
+            nowhere = struct.pack("H14x", socket.AF_UNSPEC)
+            ctypes.CDLL(None).connect(connected.fileno(), nowhere, len(nowhere))
+        self._transport.abort()
