@@ -21,7 +21,7 @@ REGION = "us-east-1"
 START_TIMEOUT = 60.0
 
 
-class MissingPart(Exception):  # noqa: N818 - it is the reason of a skip
+class MissingPart(Exception):
     """DynamoDB Local can't run here; the message says why and what to do."""
 
 

@@ -10,6 +10,7 @@ from typing import IO, Any, Literal
 
 import msgspec
 
+from watcher import forks
 from watcher.errors import UsageError
 from watcher.lineage import Lineage, Status, Tracked
 from watcher.position import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
@@ -24,7 +25,8 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
     """One shard's stored position.
 
     `time` stands beside `trim_horizon` for "at this time", `finished` for "read to its end, and
-    no child was known yet": bloop, which knows neither, then reads more than it must, never less.
+    no child was known yet", `unlisted` for "no listing has shown it yet": bloop, which knows none
+    of these, then reads more than it must, never less.
     """
 
     shard_id: str
@@ -33,6 +35,7 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
     parent: str | None = None
     time: datetime | None = None
     finished: bool = False
+    unlisted: bool = False
 
 
 class Token(msgspec.Struct, omit_defaults=True):
@@ -44,8 +47,12 @@ class Token(msgspec.Struct, omit_defaults=True):
     saved_at: datetime | None = None
 
 
-def make(arn: str, lineage: Lineage, now: datetime) -> Token:
-    """The token of a lineage; a LATEST shard that was not read yet is stored as `now`."""
+def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = None) -> Token:
+    """The token of a lineage at the time `now`.
+
+    A LATEST shard that was not read yet is stored as the time `latest`, or else as `now`.
+    """
+    latest = latest or now
     shards = [
         shard
         for shard in lineage.shards.values()
@@ -55,7 +62,7 @@ def make(arn: str, lineage: Lineage, now: datetime) -> Token:
     return Token(
         stream_arn=arn,
         active=[shard.id for shard in shards if shard.parent not in unfinished],
-        shards=[_stored(shard, now) for shard in shards],
+        shards=[_stored(shard, latest) for shard in shards],
         saved_at=now,
     )
 
@@ -81,11 +88,16 @@ def from_json(text: str | bytes | dict[str, Any]) -> Token:
         raise UsageError(f"not a stream token: {error}") from None
 
 
-def _stored(shard: Tracked, now: datetime) -> TokenShard:
-    stored = TokenShard(shard.id, parent=shard.parent, finished=shard.status is Status.FINISHED)
+def _stored(shard: Tracked, latest: datetime) -> TokenShard:
+    stored = TokenShard(
+        shard.id,
+        parent=shard.parent,
+        finished=shard.status is Status.FINISHED,
+        unlisted=not shard.expected,
+    )
     match shard.position:
         case Latest():
-            stored.iterator_type, stored.time = "latest", now
+            stored.iterator_type, stored.time = "latest", latest
         case TrimHorizon():
             stored.iterator_type = "trim_horizon"
         case AtTime(time):
@@ -99,7 +111,8 @@ def _stored(shard: Tracked, now: datetime) -> TokenShard:
 
 def _tracked(stored: TokenShard) -> Tracked:
     status = Status.FINISHED if stored.finished else Status.WAITING
-    return Tracked(stored.shard_id, stored.parent, _position(stored), status)
+    position, expected = _position(stored), not stored.unlisted
+    return Tracked(stored.shard_id, stored.parent, position, status, expected)
 
 
 def _position(stored: TokenShard) -> Position:
@@ -125,12 +138,15 @@ class CheckpointFile:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        # Where links end: the lock is for the file itself, and a rename must not replace a link.
+        self.path = Path(path).resolve()
         self._aside = self.path.with_name(self.path.name + ".new")
         try:
             self._lock: IO[bytes] = open(f"{self.path}.lock", "ab")
         except OSError as error:
             raise self._unusable(error) from None
+        # A shard's process that outlives us must not keep the next program out.
+        forks.in_child(self.close)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import select
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +14,7 @@ from typing import IO, Any
 
 import msgspec
 
+from watcher import forks
 from watcher.errors import ObserverError, UsageError
 from watcher.record import Record
 
@@ -65,9 +69,11 @@ class Dispatcher:
         self._dead_letters: IO[bytes] | None = None
         if on_error.file:
             try:
-                self._dead_letters = open(on_error.file, "ab")
+                self._dead_letters = _open_to_append_lines(on_error.file)
             except OSError as error:
                 raise UsageError(f"can't write {on_error.file}: {error.strerror}") from None
+        # A child that an observer forks, and that comes back here, must not deliver as well.
+        forks.in_child(self._leave)
         self.failures = 0
         """How many times an observer has failed on a record, retries not counted."""
 
@@ -98,8 +104,14 @@ class Dispatcher:
         if self._on_error.policy == "stop":
             return ObserverError(f"{text}; stopped before it")
         if self._dead_letters is not None:
-            self._dead_letters.write(_dead_letter(observer, record, again))
-            self._dead_letters.flush()
+            try:
+                self._dead_letters.write(_dead_letter(observer, record, again))
+                self._dead_letters.flush()
+            except OSError as trouble:
+                return ObserverError(
+                    f"{text}; {self._on_error.file} can't be written: {trouble.strerror}; "
+                    "stopped before it"
+                )
         logger.error(text, exc_info=again if logger.isEnabledFor(logging.DEBUG) else None)
         return None
 
@@ -108,7 +120,7 @@ class Dispatcher:
     ) -> BaseException | None:
         """The last error after the retries that the policy allows; None once one went well."""
         for attempt in range(self._on_error.retries):
-            time.sleep(min(_RETRY_SECONDS * 2.0**attempt, _RETRY_SECONDS_MAX))
+            time.sleep(min(_RETRY_SECONDS * 2.0 ** min(attempt, 10), _RETRY_SECONDS_MAX))
             try:
                 observer.handle(record)
             except (Exception, SystemExit) as another:
@@ -118,11 +130,15 @@ class Dispatcher:
         return error
 
     def flush(self) -> None:
-        """Bring out what observers have printed. Raises OutputClosed."""
+        """Bring out what observers have printed. Raises OutputClosed, ObserverError (disk full)."""
+        if sys.stdout is None or sys.stdout.closed:  # an observer's doing, or `>&-`
+            return
         try:
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise OutputClosed from error
+        except OSError as error:
+            raise ObserverError(f"can't write standard output: {error.strerror}") from error
 
     def close(self) -> None:
         """Call the observers' `close`, each whatever became of the others."""
@@ -136,7 +152,25 @@ class Dispatcher:
                         f"observer {observer.name} failed to close: {type(error).__name__}: {error}"
                     )
         if self._dead_letters is not None:
-            self._dead_letters.close()
+            with contextlib.suppress(OSError):  # said when it was written
+                self._dead_letters.close()
+
+    def _leave(self) -> None:
+        self._calls[:] = [_end_child]
+
+
+def _end_child(record: Record) -> None:
+    os._exit(0)
+
+
+def _open_to_append_lines(path: str) -> IO[bytes]:
+    """A file to append to; what a kill has cut off in its last line stays a line of its own."""
+    file = open(path, "ab+")
+    if file.seekable() and file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+    return file
 
 
 def _dead_letter(observer: Observer, record: Record, error: BaseException) -> bytes:
@@ -152,8 +186,11 @@ def _dead_letter(observer: Observer, record: Record, error: BaseException) -> by
 
 
 def _stdout_is_closed() -> bool:
+    """Whether nobody reads our output any more; a flush can't tell, it may have nothing left."""
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # an observer has closed or replaced it
+        return False
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

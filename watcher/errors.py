@@ -19,6 +19,14 @@ class StreamError(WatcherError):
     exit_status = 3
 
 
+class CredentialsError(StreamError):
+    """No credentials, or refused ones (expired, most often): new ones may come."""
+
+
+class StreamGoneError(StreamError):
+    """There is no such stream (any more)."""
+
+
 class DataLossError(WatcherError):
     """Records were gone before they were read, and `fail_on_data_loss` was asked for."""
 
@@ -32,11 +40,15 @@ class ServiceError(WatcherError):
 
 
 class TransientError(ServiceError):
-    """Throttling, a 5xx answer, a reset, a time-out: the same call may work a moment later."""
+    """Throttling, a 5xx answer, a reset, a time-out: the same call may work a moment later.
 
-    def __init__(self, message: str, *, throttled: bool = False) -> None:
+    `unreachable` where nobody answered at all.
+    """
+
+    def __init__(self, message: str, *, throttled: bool = False, unreachable: bool = False) -> None:
         super().__init__(message)
         self.throttled = throttled
+        self.unreachable = unreachable
 
 
 class ExpiredIteratorError(ServiceError):

@@ -6,7 +6,7 @@ rotations comes from, and where nothing may be forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from enum import Enum
 
 import msgspec
@@ -42,20 +42,20 @@ class Lineage:
     horizon, whatever the start was: starting them at LATEST loses what came before we looked.
     """
 
-    def __init__(self, start: Position, resumed: Iterable[Tracked] = ()) -> None:
-        self.shards: dict[str, Tracked] = {shard.id: shard for shard in resumed}
-        self._start: Position = TrimHorizon() if self.shards else start
-        self._resumed = bool(self.shards)
+    def __init__(self, start: Position, resumed: Iterable[Tracked] | None = None) -> None:
+        self.shards: dict[str, Tracked] = {shard.id: shard for shard in resumed or ()}
+        # A token without shards was saved before there were any: all came after it.
+        self._start: Position = start if resumed is None else TrimHorizon()
         self._first = True
 
     def update(self, listing: Iterable[Shard]) -> None:
         """Take a listing in: whole or of some shards only, in any order, repeated, or late."""
         listed = {shard.id: shard for shard in listing}
+        past = self._past(listed)
         for shard in listed.values():
             if known := self.shards.get(shard.id):
                 known.expected = True
                 known.parent = known.parent or shard.parent
-        past = self._past(listed)
         for shard in listed.values():
             if shard.id not in self.shards:
                 self._add(shard, finished=shard.id in past)
@@ -65,12 +65,16 @@ class Lineage:
             self._first = False
 
     def _past(self, listed: Mapping[str, Shard]) -> set[str]:
-        """The unknown shards that are over for us: ancestors of one that is read already.
+        """The unknown shards that are over for us: ancestors of one whose turn they made way for.
 
-        On a first pass at LATEST these are all with a child, whether they look closed or not.
+        A parent that only its child named has told nothing of its own parent yet: that one is not
+        over when a listing shows both at last. On a first pass at LATEST all with a child are,
+        whether they look closed or not.
         """
         parents = {shard.id: shard.parent for shard in listed.values()}
-        parents.update({shard.id: shard.parent for shard in self.shards.values()})
+        for shard in self.shards.values():
+            above = shard.parent or (parents.get(shard.id) if shard.expected else None)
+            parents[shard.id] = above
         latest = self._first and isinstance(self._start, Latest)
         past: set[str] = set()
         for shard_id in parents if latest else self.shards:
@@ -118,7 +122,7 @@ class Lineage:
         """The shards still to be read, or being read."""
         return [shard for shard in self.shards.values() if shard.status is not Status.FINISHED]
 
-    def forget(self, listing: Iterable[Shard]) -> None:
+    def forget(self, listing: Iterable[Shard], keep: Container[str] = ()) -> None:
         """Drop the finished shards that left a whole listing, once their children are begun.
 
         A child that is known keeps a parent that shows up again from being read again. Shards
@@ -129,5 +133,7 @@ class Lineage:
             shard.parent for shard in self.shards.values() if shard.status is not Status.WAITING
         }
         for shard in list(self.shards.values()):
-            if shard.status is Status.FINISHED and shard.id not in listed and shard.id in begun:
+            if shard.status is not Status.FINISHED or shard.id in listed or shard.id in keep:
+                continue
+            if shard.id in begun:
                 del self.shards[shard.id]

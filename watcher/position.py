@@ -9,6 +9,8 @@ from dateutil import parser as dates
 from watcher.errors import UsageError
 
 _AGE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd])")
+# dateutil reads almost anything as some time of today; a date or a time of day has to be there.
+_TIME = re.compile(r"\d{4}-\d\d|\b\d{1,2}:\d\d")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -38,7 +40,6 @@ class AtTime(msgspec.Struct, frozen=True, tag="at_time"):
     time: datetime
 
 
-type_names = (Latest, TrimHorizon, AtSequence, AfterSequence, AtTime)
 Position = Latest | TrimHorizon | AtSequence | AfterSequence | AtTime
 
 
@@ -68,12 +69,19 @@ def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
             return at_time(now - timedelta(**{_UNITS[age["unit"]]: float(age["number"])}), now)
         except OverflowError:
             raise UsageError(f"{text!r} is before all time; retention is 24 hours") from None
+    if not _TIME.search(word):
+        raise _unreadable(text)
     try:
         # A default at midnight: dateutil would fill missing fields with the present hour.
-        time = dates.parse(text, default=datetime.now().replace(hour=0, minute=0, second=0))
+        midnight = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0)
+        time = dates.parse(text, default=midnight)
     except (ValueError, OverflowError):
-        raise UsageError(
-            f"can't read {text!r} as a start: use latest, trim-horizon, an age like 2h, "
-            "or a time like 2026-11-21T08:00Z"
-        ) from None
+        raise _unreadable(text) from None
     return at_time(time, now)
+
+
+def _unreadable(text: str) -> UsageError:
+    return UsageError(
+        f"can't read {text!r} as a start: use latest, trim-horizon, an age like 2h, "
+        "or a time like 2026-11-21T08:00Z"
+    )

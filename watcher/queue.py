@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, Pipe
 
 import msgspec
 
+from watcher import forks
 from watcher.messages import Message, Page
 
 _HEADER = struct.Struct("<II")
@@ -122,6 +123,10 @@ class Queue:
         os.set_blocking(self._wake_writer, False)
         os.set_blocking(self._wake_reader, False)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+        self._is_copy = False
+        self._is_open = True
+        # A copy of our ends would keep writers going whose manager is gone.
+        forks.in_child(self._give_up)
 
     def writer(self, name: str) -> Writer:
         """A new writer called `name`; its messages come out of `receive` under that name."""
@@ -140,6 +145,8 @@ class Queue:
 
         None after `timeout` seconds without one, or after `wake()`. The writers take turns.
         """
+        if self._is_copy:
+            os._exit(0)  # a child that an observer has forked, and that came back
         if not self._ready:
             self._ready = self._wait(timeout)
         while self._ready:
@@ -168,14 +175,20 @@ class Queue:
         return ready
 
     def wake(self) -> None:
-        """Make `receive` return now; may be called from a signal handler."""
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
-            os.write(self._wake_writer, b"\0")
+        """Make `receive` return now; may be called from a signal handler, also after the end."""
+        if self._is_open:
+            with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
+                os.write(self._wake_writer, b"\0")
 
-    def descriptors(self) -> list[int]:
-        """The open file descriptors of this side, which a forked process has no use for."""
-        own = [self._wake_reader, self._wake_writer, self._selector.fileno()]
-        return own + [inlet.fd for inlet in self._inlets.values()]
+    def _give_up(self) -> None:
+        self._is_copy = True
+        if self._is_open:
+            self.close()
+
+    def drop(self, name: str) -> None:
+        """Forget a writer that never came to be."""
+        if name in self._inlets:
+            self._drop(self._inlets[name])
 
     def _drop(self, inlet: _Inlet) -> None:
         self._selector.unregister(inlet.fd)
@@ -184,8 +197,10 @@ class Queue:
 
     def close(self) -> None:
         """Close all; writers that still write get a BrokenPipeError."""
-        for inlet in list(self._inlets.values()):
-            self._drop(inlet)
+        self._is_open = False
+        for inlet in self._inlets.values():
+            inlet.connection.close()
+        self._inlets.clear()
         self._selector.close()
         os.close(self._wake_reader)
         os.close(self._wake_writer)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from watcher import page
 from watcher.errors import (
     ExpiredIteratorError,
     ShardNotFoundError,
+    StreamError,
     TimestampRefusedError,
     TransientError,
     TrimmedDataError,
@@ -29,6 +30,9 @@ _PAUSE_TO_TIP = 0.1
 _TRIMMED_FOR_GOOD = 5
 # Where AT_TIMESTAMP is refused (emulators), creation times are as coarse as whole minutes.
 _COARSEST_TIME = 60
+# The clock of the service's front and the one that stamps the records: rather some records from
+# before a shard's LATEST than one missing after it.
+CLOCKS_APART = timedelta(seconds=2)
 # A full page is about 1 MB or 1,000 records; from here on more is likely to follow at once.
 _FULL_RECORDS = 500
 _FULL_BYTES = 500_000
@@ -56,7 +60,7 @@ class ShardReader:
         self.position = position
         self.pause = 0.0
         self.finished = False
-        self._streams = streams
+        self.streams = streams
         self._arn = arn
         self._iterator: str | None = None
         self._started = False
@@ -65,30 +69,36 @@ class ShardReader:
         self._idle_pause = idle_pause
         self._empty_pages = 0
         self._failures = 0
+        self._trimmed_in_a_row = 0
 
     def read(self) -> list[Message]:
         """One attempt. Raises StreamError where only the user can help."""
         if self.finished:
             return []
         messages: list[Message] = []
+        is_new = self._iterator is None
         try:
             if self._iterator is None:
                 self._iterator = self._new_iterator(messages)
-            body = self._streams.records(self._iterator)
+            body = self.streams.records(self._iterator)
             self._take(page.decode(body), body, messages)
-            self._failures = 0
+            self._failures = self._trimmed_in_a_row = 0
         except TransientError as error:
             self._failures += 1
-            self.pause = self._trouble_pause()
+            self.pause = self._trouble_pause(self._failures)
             messages.append(Trouble(str(error), self._failures))
         except ExpiredIteratorError:
             self._iterator = None
-            self.pause = 0.0
+            self.pause = self._trouble_pause(1) if is_new else 0.0
         except TrimmedDataError as error:
             messages.extend(self._trimmed(str(error)))
         except ShardNotFoundError as error:
             messages.append(self._loss(str(error)))
             messages.append(self._finish(closed=True, gone=True))
+        except StreamError:
+            if messages:  # which nobody will get
+                self._iterator, self._started = None, False
+            raise
         return messages
 
     def _trimmed(self, reason: str) -> list[Message]:
@@ -103,19 +113,20 @@ class ShardReader:
             self.position = TrimHorizon()
             self.pause = 0.0
             return [loss]
-        self._failures += 1
-        self.pause = self._trouble_pause()
-        if self._failures < _TRIMMED_FOR_GOOD:
+        self._trimmed_in_a_row += 1
+        self.pause = self._trouble_pause(self._trimmed_in_a_row)
+        if self._trimmed_in_a_row < _TRIMMED_FOR_GOOD:
             return []
         return [self._loss(reason), self._finish(closed=True, gone=True)]
 
     def _new_iterator(self, messages: list[Message]) -> str:
         try:
-            iterator, time = self._streams.iterator(self._arn, self.shard_id, self.position)
+            iterator, time = self.streams.iterator(self._arn, self.shard_id, self.position)
         except TimestampRefusedError:
             assert isinstance(self.position, AtTime)
             self._skip_before = self.position.time.timestamp() - _COARSEST_TIME
-            iterator, time = self._streams.iterator(self._arn, self.shard_id, TrimHorizon())
+            iterator, time = self.streams.iterator(self._arn, self.shard_id, TrimHorizon())
+        time -= CLOCKS_APART
         if isinstance(self.position, Latest):
             # An iterator that expires before the first record must not move up to a later LATEST.
             self.position = AtTime(time)
@@ -165,8 +176,10 @@ class ShardReader:
         if self._until is not None:
             self.pause = min(self.pause, _PAUSE_TO_TIP)
 
-    def _trouble_pause(self) -> float:
-        ceiling: float = min(_PAUSE_TROUBLE * 2.0**self._failures, _PAUSE_TROUBLE_MAX)
+    @staticmethod
+    def _trouble_pause(times: int) -> float:
+        # Capped before it overflows: a network may be gone for days.
+        ceiling: float = min(_PAUSE_TROUBLE * 2.0 ** min(times, 10), _PAUSE_TROUBLE_MAX)
         return random.uniform(ceiling / 2, ceiling)
 
     def _finish(self, *, closed: bool, gone: bool = False) -> Finished:

@@ -132,7 +132,9 @@ def _after_filling(name: str) -> Callable[..., Any]:
     method = getattr(dict, name)
 
     def call(self: Change, *args: Any, **keywords: Any) -> Any:
-        self.fill()
+        for change in (self, *args):
+            if isinstance(change, Change):
+                change.fill()
         return method(self, *args, **keywords)
 
     call.__name__ = name
@@ -271,7 +273,7 @@ class Record(dict[str, Any]):
 
         Empty where the stream's view type doesn't carry the images that it takes to tell.
         """
-        if self.sides_unknown:
+        if self.images_missing:
             return {}
         old, new = self.old or {}, self.new or {}
         return {
@@ -281,7 +283,7 @@ class Record(dict[str, Any]):
         }
 
     @property
-    def sides_unknown(self) -> bool:
+    def images_missing(self) -> bool:
         """Whether an image that this kind of change should have is missing (by the view type)."""
         change, kind = self._wire.dynamodb, self._wire.eventName
         no_new = change.NewImage is _RAW_NOTHING and kind != "REMOVE"

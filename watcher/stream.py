@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import math
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
@@ -17,9 +18,10 @@ from watcher.errors import DataLossError, ServiceError, StreamError, TransientEr
 from watcher.lineage import Lineage, Status, Tracked
 from watcher.messages import Finished, Loss, Page, Started
 from watcher.position import AfterSequence, AtTime, Latest
-from watcher.reader import ShardReader
+from watcher.reader import CLOCKS_APART, ShardReader
 from watcher.record import Record
-from watcher.streams import Connection, connect
+from watcher.streams import Connection, connect, patiently
+from watcher.unlisted import Unlisted
 from watcher.watching import position
 
 Start: TypeAlias = str | datetime | dict[str, Any]
@@ -78,8 +80,10 @@ class Stream:
             self._lineage = Lineage(position(start))
         self._reading: dict[str, _Shard] = {}
         self._heap: list[tuple[float, int, str, Record]] = []
-        self._time = datetime.now(UTC)
-        self._list()
+        self._unlisted = Unlisted()
+        self._listing_due = math.inf
+        patiently(self._list)
+        self._began_at = self._time - CLOCKS_APART
         # Iterators at once: "latest" means now, not the moment of the first `next`.
         self._read_due()
 
@@ -102,7 +106,8 @@ class Stream:
     @property
     def token(self) -> dict[str, Any]:
         """Where the stream stands, as a dict for JSON; readable by bloop's `Engine.stream`."""
-        return checkpoints.to_dict(checkpoints.make(self.arn, self._lineage, self._time))
+        token = checkpoints.make(self.arn, self._lineage, self._time, self._began_at)
+        return checkpoints.to_dict(token)
 
     def heartbeat(self) -> None:
         """Read the shards that have nothing buffered, so that their iterators stay fresh.
@@ -153,9 +158,9 @@ class Stream:
     def _list(self) -> None:
         try:
             listing = self._streams.listing(self.arn)
-        except TransientError as error:
-            if not self._lineage.shards:
-                raise StreamError(f"can't reach the stream: {error}") from error
+        except TransientError:
+            if self._listing_due == math.inf:
+                raise
             self._listing_due = time.monotonic() + _LISTING_SECONDS
             return
         self._listing_due = time.monotonic() + _LISTING_SECONDS + listing.pages / 5
@@ -172,10 +177,17 @@ class Stream:
         self._start_ready()
 
     def _start_ready(self) -> None:
-        for tracked in self._lineage.ready():
+        self._unlisted.due = math.inf
+        ready = self._lineage.ready()
+        for tracked in ready:
+            if not self._unlisted.may_begin(self._streams, self.arn, tracked):
+                if tracked.status is Status.FINISHED:
+                    ready.extend(self._lineage.children(tracked.id))
+                continue
             tracked.status = Status.RUNNING
             reader = ShardReader(self._streams, self.arn, tracked.id, tracked.position)
             self._reading[tracked.id] = _Shard(tracked, reader)
+        self._listing_due = min(self._listing_due, self._unlisted.due)
 
     def _lost(self, text: str) -> None:
         self.losses.append(text)

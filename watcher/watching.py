@@ -95,7 +95,8 @@ def watch(
     file = CheckpointFile(Path(checkpoint)) if checkpoint is not None else None
     try:
         streams, arn = connect(stream, connection)
-        manager = Manager(streams, connection, arn, dispatcher, settings, file)
+        of_table = "/stream/" not in stream
+        manager = Manager(streams, connection, arn, dispatcher, settings, file, of_table)
         with _ended_by_signals(manager):
             return manager.run()
     finally:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import signal
+import sys
 import time
 import traceback
-from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
-from watcher.errors import StreamError
-from watcher.messages import Failed
+from watcher.errors import CredentialsError, StreamError
+from watcher.messages import Failed, Trouble
 from watcher.position import Position
 from watcher.queue import Writer
 from watcher.reader import ShardReader
-from watcher.streams import Connection, Streams
+from watcher.streams import Connection, Streams, for_worker
+
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+_PAUSE_REFUSED = 0.5
+_PAUSE_REFUSED_MAX = 5.0
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -30,29 +37,28 @@ class Work(msgspec.Struct, frozen=True):
     idle_pause: float
 
 
-def run(work: Work, writer: Writer, streams: Streams | None, inherited: Sequence[int]) -> None:
+def run(work: Work, writer: Writer, streams: Streams | None) -> None:
     """The worker's whole life.
 
     `streams` is a client made before the fork and never used there (sockets can't be shared), or
-    None where the start method pickles its arguments. `inherited` are the queue's descriptors
-    that came over with a fork.
+    None where the start method pickles its arguments.
     """
     parent = os.getppid()
+    _end_with_parent()
     # Ctrl-C goes to the whole group: the manager decides. SIGTERM ends us at once, at any point:
     # the manager knows what it has received.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for descriptor in inherited:
-        os.close(descriptor)
-    try:
-        _read(work, writer, streams or Streams(work.connection), parent)
-    except BrokenPipeError:
-        pass  # the manager is gone, and so is the reason to read
-    except StreamError as error:
-        writer.send(Failed(str(error), fatal=True))
-    except Exception:
-        writer.send(Failed(traceback.format_exc(), fatal=False))
+    with contextlib.suppress(BrokenPipeError):  # the manager is gone, and so is the reason to read
+        try:
+            _read(work, writer, streams or for_worker(work.connection, work.arn), parent)
+        except BrokenPipeError:
+            raise
+        except StreamError as error:
+            writer.send(Failed(str(error), fatal=True))
+        except Exception:
+            writer.send(Failed(traceback.format_exc(), fatal=False))
 
 
 def _read(work: Work, writer: Writer, streams: Streams, parent: int) -> None:
@@ -64,7 +70,28 @@ def _read(work: Work, writer: Writer, streams: Streams, parent: int) -> None:
         until=work.until,
         idle_pause=work.idle_pause,
     )
+    refusals = 0
     while not reader.finished and os.getppid() == parent:
-        for message in reader.read():
+        try:
+            messages = reader.read()
+        except CredentialsError as error:
+            # Somebody will log in again; a new client reads the files anew.
+            refusals += 1
+            writer.send(Trouble(str(error), refusals))
+            time.sleep(min(_PAUSE_REFUSED * refusals, _PAUSE_REFUSED_MAX))
+            with contextlib.suppress(CredentialsError):
+                reader.streams = for_worker(work.connection, work.arn)
+            continue
+        refusals = 0
+        for message in messages:
             writer.send(message)
         time.sleep(reader.pause)
+
+
+def _end_with_parent() -> None:
+    """Die with the manager, even while stopped or waiting for an answer that never comes.
+
+    Where there is no such call, a worker looks for its manager between two reads.
+    """
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

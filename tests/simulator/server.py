@@ -8,7 +8,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 import zlib
 from collections.abc import Callable
 from email.utils import formatdate
@@ -82,7 +81,7 @@ class Server:
 
     def head(self, status: int, body: bytes) -> bytes:
         self._requests += 1
-        now = int(time.time())
+        now = int(self.service.world.now())
         if self._date[0] != now:
             self._date = (now, formatdate(now, usegmt=True))
         crc = f"x-amz-crc32: {zlib.crc32(body)}\r\n" if self.service.faults.crc32 else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -15,7 +16,12 @@ COMMANDS = {
     "watch": "watch a table's changes (the default)",
     "streams": "list the streams of a region or a table",
     "shards": "show a stream's shards as a tree",
+    "replay": "hand the records of a dead-letter file to handlers again",
     "demo": "watch a small shop on an embedded DynamoDB; no AWS account needed",
+    "query": "ask the changes of the last 24 hours by SQL, on Spark",
+    "archive": "append every change to files, each exactly once, on Spark",
+    "replicate": "keep another table equal to this one, on Spark",
+    "metrics": "count changes by kind and window of time, on Spark",
 }
 
 
@@ -35,8 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     command = importlib.import_module(f"watcher.cli.{name or 'watch'}")
     try:
         status: int = command.main(arguments[1:] if name else arguments)
-        sys.stdout.flush()
-        return status
+        return status if _flush_stdout() else 1
     except WatcherError as error:
         logger.error(str(error), exc_info=logger.isEnabledFor(logging.DEBUG))
         return error.exit_status
@@ -45,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     finally:
-        _give_up_closed_stdout()
+        _give_up_stdout()
 
 
 def set_verbose(verbose: bool) -> None:
@@ -59,15 +64,34 @@ def _set_up_output() -> None:
     logger.handlers[:] = [handler]
     logger.propagate = False
     set_verbose(False)
+    if sys.stdout is None:  # started with `>&-`
+        sys.stdout = open(os.devnull, "w")
     # Written once per page, not per line; the wire's JSON is UTF-8 whatever the locale says.
     if hasattr(sys.stdout, "reconfigure"):
         encoding = None if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace", line_buffering=False)
 
 
-def _give_up_closed_stdout() -> None:
-    """Whoever read our output has gone (`| head`): Python's own last flush must not complain."""
+def _flush_stdout() -> bool:
+    """Bring out the last of our output; False where it can't be written (disk full)."""
+    if sys.stdout.closed:  # by a handler
+        return True
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        pass
+    except OSError as error:
+        logger.error(f"can't write standard output: {error.strerror}")
+        return False
+    return True
+
+
+def _give_up_stdout() -> None:
+    """Whoever read our output has gone (`| head`): Python's own last flush must not complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ValueError:  # closed by a handler
+        pass

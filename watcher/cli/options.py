@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import NoneType, UnionType
 from typing import Any
 
@@ -22,9 +23,24 @@ class Formatter(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=30)
 
 
-def parser(command: str, description: str) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser that knows what a mistyped option was to be."""
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> argparse.Namespace:
+        """As ever; an unknown option is an error that names the nearest one."""
+        parsed: argparse.Namespace
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], self._option_string_actions, 1)
+            self.error(f"unknown {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""))
+        return parsed
+
+
+def parser(command: str, description: str) -> Parser:
     """A parser as all commands have it."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=f"python -m watcher{command and ' '}{command}",
         description=description,
         formatter_class=Formatter,
@@ -50,11 +66,15 @@ def add(
             action = "store_false" if parameter.default is True else "store_true"
             group.add_argument(option, dest=name, action=action, help=flag.help)
         else:
+            required = parameter.default is inspect.Parameter.empty
+            repeats = typing.get_origin(kind) is list
             group.add_argument(
                 option,
                 dest=name,
-                type=kind,
-                default=parameter.default,
+                action="append" if repeats else "store",
+                type=typing.get_args(kind)[0] if repeats else kind,
+                default=None if required else parameter.default,
+                required=required,
                 metavar=flag.metavar,
                 help=flag.help,
             )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rich.console import Console
 from rich.tree import Tree
@@ -12,10 +11,7 @@ from rich.tree import Tree
 from watcher import cli
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
-from watcher.streams import Listing, Shard, connect
-
-# The number in a shard's id is the time it was opened, in milliseconds.
-_OPENED = re.compile(r"shardId-(\d{20})-")
+from watcher.streams import Listing, Shard, connect, opened_at
 
 
 def main(arguments: list[str]) -> int:
@@ -64,10 +60,9 @@ def _line(shard: Shard, now: datetime, is_open: bool) -> str:
 
 
 def _age(shard: Shard, now: datetime) -> str:
-    opened = _OPENED.match(shard.id)
-    if opened is None:
+    since = opened_at(shard.id)
+    if since is None:
         return ""
-    since = datetime.fromtimestamp(int(opened[1]) / 1000, UTC)
     minutes = max(0, int((now - since).total_seconds() // 60))
     age = f"{minutes // 60}h {minutes % 60}m" if minutes >= 60 else f"{minutes}m"
     return f"  opened {age} ago"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
-from pathlib import Path
 
 from watcher import cli
-from watcher.cli import options
-from watcher.errors import UsageError
+from watcher.cli import choosing, options
 from watcher.handlers import Handler, find, load
 from watcher.manager import Totals
 from watcher.watching import watch
@@ -20,7 +17,7 @@ DEFAULT_HANDLER = "print_record"
 
 def main(arguments: list[str]) -> int:
     """Watch until stopped; 0 at a regular end."""
-    handlers = find(_folders(arguments))
+    handlers = find(choosing.folders(arguments))
     parsed = _parser(handlers).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     observers = [load(handlers[name]) for name in parsed.chosen or [DEFAULT_HANDLER]]
@@ -48,18 +45,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("S") else "s")
 
 
-def _folders(arguments: list[str]) -> list[Path]:
-    """The `--handlers` folders: needed before the flags of what is in them can be parsed."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    first.add_argument("--handlers", action="append", type=Path, default=[])
-    try:
-        folders: list[Path] = first.parse_known_args(arguments)[0].handlers
-    except argparse.ArgumentError as error:
-        raise UsageError(str(error)) from None
-    return folders
-
-
-def _parser(handlers: dict[str, Handler]) -> argparse.ArgumentParser:
+def _parser(handlers: dict[str, Handler]) -> options.Parser:
     parser = options.parser("", "Watch every change of a DynamoDB table, live and in order.")
     parser.usage = "python -m watcher STREAM [--HANDLER ...] [options]"
     parser.epilog = "other commands: " + "; ".join(
@@ -75,29 +61,6 @@ def _parser(handlers: dict[str, Handler]) -> argparse.ArgumentParser:
     aws = parser.add_argument_group("AWS")
     options.add(watching, [name for name in options.flagged() if name not in options.AWS])
     options.add(aws, options.AWS)
-    watching.add_argument(
-        "--handlers",
-        dest="folders",
-        metavar="DIR",
-        action="append",
-        help="one more folder of handler modules; repeatable",
-    )
-    taken: set[str] = set()
-    for handler in handlers.values():
-        flags = [handler.flag]
-        if handler.initials and handler.initials not in taken:
-            flags.append(handler.initials)
-        taken.update(flags)
-        try:
-            group.add_argument(
-                *flags,
-                dest="chosen",
-                action="append_const",
-                const=handler.name,
-                help=handler.description.replace("%", "%%"),
-            )
-        except argparse.ArgumentError:
-            raise UsageError(
-                f"handler {handler.path}: {handler.flag} is an option of watcher; rename the file"
-            ) from None
+    choosing.add_folders(watching)
+    choosing.add_flags(group, handlers.values())
     return parser

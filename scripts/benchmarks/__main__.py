@@ -1,0 +1,61 @@
+"""`scripts/bench [PART ...] [--json FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from scripts.benchmarks import idle, latency, results, start, throughput
+from scripts.benchmarks.replay import Replay
+from scripts.benchmarks.results import Row
+from tests.dynamodb_local import MissingPart
+
+PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
+    "raw": throughput.raw,
+    "keys": throughput.keys,
+    "native": throughput.native,
+    "print": throughput.printing,
+    "pull": throughput.pull,
+    "many": throughput.many,
+    "late": throughput.late,
+    "latency": latency.latency,
+    "idle": idle.idle,
+    "start": start.start,
+    "memory": idle.memory,
+}
+
+
+def main() -> int:
+    """Measure the chosen parts; 0 whether the aims are met or not."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=results.__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: {' '.join(PARTS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are: {' '.join(PARTS)}")
+    began = time.monotonic()
+    rows: list[Row] = []
+    replay = Replay()
+    try:
+        for name in arguments.parts or PARTS:
+            print(f"{time.monotonic() - began:5.0f} s  {name} ...", file=sys.stderr)
+            try:
+                rows.extend(PARTS[name](replay))
+            except MissingPart as missing:
+                print(f"left out: {missing}", file=sys.stderr)
+    finally:
+        replay.stop()
+    seconds = time.monotonic() - began
+    print(f"\n{results.machine()}; {seconds:.0f} s\n")
+    print(results.table(rows))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results.as_json(rows, seconds), indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

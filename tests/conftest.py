@@ -1,0 +1,33 @@
+"""What all tests share: a deterministic hypothesis, no real account, streams on the simulator."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from tests.simulator import Simulator
+
+# Same examples everywhere; `HYPOTHESIS_PROFILE=search` looks further by hand.
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=60)
+settings.register_profile("search", deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.fixture(autouse=True)
+def no_real_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test may reach a real account, whatever the shell is logged in to."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+
+@pytest.fixture
+def simulator() -> Iterator[Simulator]:
+    """A stream of one shard, in a thread of the test."""
+    with Simulator(table="orders") as sim:
+        yield sim

@@ -1,0 +1,266 @@
+"""Bad input and odd places: what the command line says, and its exit status."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import Program, run
+from tests.simulator import RemoteSimulator, Simulator
+
+NOWHERE = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-east-1"}
+ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T00:00:00.000"
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders") as simulator:
+        simulator.bulk(20)
+        yield simulator
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ([], 2, "required: STREAM"),
+        (["not an arn!"], 3, "neither a stream ARN, nor a table ARN, nor a table name"),
+        (["orders"], 3, "127.0.0.1:9"),
+        ([ARN], 3, "can't reach the stream"),
+        ([ARN, "--profile", "nobody"], 3, "nobody"),
+        ([ARN, "--endpoint-url", "nonsense"], 3, "nonsense"),
+        ([ARN, "--from", "2100-01-01"], 2, "is in the future"),
+        ([ARN, "--from", "someday"], 2, "can't read 'someday' as a start"),
+        ([ARN, "--print-sumary"], 2, "did you mean --print-summary?"),
+        ([ARN, "--max-records", "0"], 2, "--max-records 0"),
+        ([ARN, "--max-records", "x"], 2, "--max-records"),
+        ([ARN, "--on-error", "panic"], 2, "can't read 'panic'"),
+        ([ARN, "--handlers", "/no/such/folder"], 2, "/no/such/folder"),
+        ([ARN, "--handlers"], 2, "--handlers"),
+        ([ARN, "--checkpoint", "/proc/nowhere/state.json"], 2, "/proc/nowhere/state.json"),
+        ([ARN, "--broken"], 2, "broken.py:1: "),
+        ([ARN, "--no-handle"], 2, "no_handle.py has no function handle(record)"),
+        ([ARN, "--no-import"], 2, "no_import.py can't be imported: ModuleNotFoundError"),
+        (["shards", "orders"], 3, "127.0.0.1:9"),
+        (["shards"], 2, "required: STREAM"),
+        (["streams", "--tabel", "x"], 2, "did you mean --table?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_cannot_be_done_is_said_in_one_line_with_its_exit_status(
+    tmp_path: Path, arguments: list[str], status: int, words: str
+) -> None:
+    folder = tmp_path / "handlers"
+    folder.mkdir()
+    (folder / "broken.py").write_text("def handle(:\n")
+    (folder / "no_handle.py").write_text("x = 1\n")
+    (folder / "no_import.py").write_text("import no_such_module\n")
+    program = run(*arguments, env=NOWHERE, cwd=tmp_path)
+    assert program.process.returncode == status
+    assert program.out == []
+    assert words in program.err[-1]
+    assert not any("Traceback" in line for line in program.err)
+
+
+def test_missing_credentials_and_region_are_said(tmp_path: Path) -> None:
+    no_keys = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    program = run("orders", "--region", "us-east-1", env=no_keys)
+    assert program.process.returncode == 3
+    assert "aws configure" in program.err[-1]
+    program = run("orders", env={})
+    assert program.process.returncode == 3
+    assert "--region" in program.err[-1]
+
+
+def test_a_table_without_a_stream_is_told_how_to_get_one(sim: RemoteSimulator) -> None:
+    sim.add_table("plain", shards=0)
+    with Simulator.spawn(table="orders") as bare:
+        bare.delete_stream()
+        program = run("orders", env=bare.environment)
+    assert program.process.returncode == 3
+    assert "aws dynamodb update-table --table-name orders" in program.err[-1]
+
+
+def test_no_permission_is_told_what_the_role_needs() -> None:
+    with Simulator.spawn(table="orders") as guarded:
+        guarded.set_faults(auth_error="AccessDeniedException")
+        program = run(guarded.stream_arn, env=guarded.environment)
+    assert program.process.returncode == 3
+    assert "dynamodb:DescribeStream" in program.err[-1] or "DescribeStream" in program.err[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not a stream token"),
+        ('{"stream_arn": "x", "act', "not a stream token"),
+        ('{"stream_arn": "arn:other", "active": [], "shards": []}', "is of arn:other"),
+        ("[]", "not a stream token"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_used_is_refused_and_left_as_it_was(
+    sim: RemoteSimulator, tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "state.json"
+    file.write_text(text)
+    program = run("orders", "--checkpoint", str(file), env=sim.environment)
+    assert program.process.returncode == 2
+    assert words in program.err[-1]
+    assert file.read_text() == text
+
+
+def test_an_unwritable_checkpoint_is_said_before_the_first_record(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    folder = tmp_path / "state.json"
+    folder.mkdir()
+    arguments = ["orders", "--from", "trim-horizon", "-pj", "--checkpoint", str(folder)]
+    program = run(*arguments, env=sim.environment)
+    assert program.process.returncode == 2
+    assert program.out == []
+
+
+def test_a_failing_handler_is_told_and_the_watch_goes_on(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    folder = tmp_path / "handlers"
+    folder.mkdir()
+    (folder / "fails.py").write_text("def handle(record):\n    raise ValueError('no good')\n")
+    start = ["orders", "--from", "trim-horizon", "--no-follow", "--fails", "-pj"]
+    program = run(*start, env=sim.environment, cwd=tmp_path)
+    assert program.process.returncode == 0
+    assert len(program.out) == 20
+    assert sum("ValueError: no good" in line for line in program.err) == 20
+    assert not any("Traceback" in line for line in program.err)
+    verbose = run(*start, "-v", env=sim.environment, cwd=tmp_path)
+    assert any("Traceback" in line for line in verbose.err)
+    stopped = run(*start, "--on-error", "stop", env=sim.environment, cwd=tmp_path)
+    assert stopped.process.returncode == 1
+    assert len(stopped.out) == 1
+
+
+def test_several_handlers_run_in_the_order_they_were_chosen(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    for name in ("first", "second"):
+        (folder / f"{name}.py").write_text(
+            f'"""The {name}."""\ndef handle(record): print("{name}")\n'
+            f'def close(): print("{name} closed")\n'
+        )
+    program = run(
+        *("orders", "--from", "trim-horizon", "--max-records", "2"),
+        *("--handlers", "more", "--second", "--first"),
+        env=sim.environment,
+        cwd=tmp_path,
+    )
+    assert program.out == ["second", "first"] * 2 + ["second closed", "first closed"]
+    listed = run("--help", "--handlers", "more", env=sim.environment, cwd=tmp_path).out
+    assert any("--second" in line and "The second." in line for line in listed)
+
+
+def test_json_is_the_wires_byte_for_byte(sim: RemoteSimulator) -> None:
+    wire = (
+        '{"eventID":"1","eventName":"INSERT",   "dynamodb":{"Keys":{"pk":{"S":"\\u00e9 é\\u001b"}},'
+        '"SequenceNumber":"%s"}, "unknown": 1.50}'
+    )
+    with Simulator.spawn(table="odd") as odd:
+        (number,) = odd.write("a")
+        text = wire % (int(number) + 1)
+        odd.append(json.loads(text))
+        program = run("odd", "--from", "trim-horizon", "--no-follow", "-pj", env=odd.environment)
+        client = odd.client()
+        shard = odd.shards[0].id
+        iterator = client.get_shard_iterator(
+            StreamArn=odd.stream_arn, ShardId=shard, ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        bodies: list[bytes] = []
+        client.meta.events.register(
+            "before-parse.dynamodb-streams.GetRecords",
+            lambda response_dict, **_: bodies.append(response_dict["body"]),
+        )
+        client.get_records(ShardIterator=iterator)
+    assert len(program.out) == 2
+    assert all(line.encode() in bodies[0] for line in program.out)
+
+
+def test_on_a_terminal_control_characters_in_json_are_shown_escaped() -> None:
+    with Simulator.spawn(table="odd") as odd:
+        odd.put({"pk": {"S": "a\x7f\x9b2J"}})
+        leader, follower = pty.openpty()
+        shown = bytearray()
+
+        def collect() -> None:
+            while True:
+                try:
+                    data = os.read(leader, 4096)
+                except OSError:
+                    return
+                if not data:
+                    return
+                shown.extend(data)
+
+        reader = threading.Thread(target=collect)
+        reader.start()
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "watcher", "odd"),
+                *("--from", "trim-horizon", "--max-records", "1", "-pj", "-ps", "-pr"),
+            ],
+            env={**os.environ, **odd.environment},
+            stdout=follower,
+            stderr=subprocess.DEVNULL,
+            check=True,
+            timeout=30,
+        )
+        os.close(follower)
+        reader.join(10)
+        os.close(leader)
+    text = shown.decode()
+    assert "\x9b" not in text
+    assert "\x7f" not in text
+    assert "\\u009b" in text
+
+
+def test_a_locale_without_utf8_writes_utf8_to_a_pipe(sim: RemoteSimulator) -> None:
+    with Simulator.spawn(table="odd") as odd:
+        odd.put({"pk": {"S": "Grüße 🎈"}})
+        program = run(
+            *("odd", "--from", "trim-horizon", "--max-records", "1", "-ps"),
+            env={**odd.environment, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        )
+    assert program.out[0].endswith("pk=Grüße 🎈")
+
+
+def test_help_lists_the_handlers_found_with_their_first_lines(tmp_path: Path) -> None:
+    folder = tmp_path / "handlers"
+    folder.mkdir()
+    (folder / "mine.py").write_text('"""Do 100% of it."""\n')
+    program = run("--help", env={}, cwd=tmp_path)
+    assert program.process.returncode == 0
+    text = "\n".join(program.out)
+    assert "Do 100% of it." in text
+    assert "ready for jq" in text.replace("\n", " ").replace("  ", "")
+
+
+def test_the_demo_shows_the_shops_changes_and_ends_with_totals() -> None:
+    program = run("demo", "--seconds", "1", env={}, timeout=90)
+    assert program.process.returncode == 0
+    assert len(program.out) == 60
+    assert {line.split(" - ")[1].strip() for line in program.out} == {"INSERT", "MODIFY", "REMOVE"}
+    assert program.err[-1].startswith("Done: 60 records")
+
+
+def test_ctrl_c_ends_the_demo(tmp_path: Path) -> None:
+    with Program("demo", "--seconds", "60", env={}) as program:
+        program.wait_for_lines(2, timeout=60)
+        os.killpg(program.process.pid, signal.SIGINT)
+        assert program.wait(20) == 0
+    assert program.err[-1].startswith("Done: ")

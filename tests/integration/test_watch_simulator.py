@@ -1,0 +1,239 @@
+"""The whole program against the simulator: splits, rotations, kills, resumes."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import Program, run
+from tests.simulator import RemoteSimulator, Simulator, judge
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2, seed=11) as simulator:
+        yield simulator
+
+
+def numbers(program: Program) -> list[str]:
+    return [json.loads(line)["dynamodb"]["SequenceNumber"] for line in program.out]
+
+
+def assert_complete(sim: RemoteSimulator, delivered: list[str]) -> None:
+    assert not any(judge(sim.records, delivered))
+
+
+def test_twenty_thousand_records_over_splits_and_rotations_arrive_once_and_in_order(
+    sim: RemoteSimulator,
+) -> None:
+    chance = random.Random(5)
+    with Program("orders", "--print-json", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        for generation in range(14):
+            sim.bulk(1500, keys=100, remove_every=7)
+            if generation % 3 == 0:
+                sim.split(chance.choice(sim.open_shards))
+            else:
+                sim.rotate(chance.choice(sim.open_shards))
+        program.wait_for_lines(21_000)
+        assert program.end() == 0
+    assert_complete(sim, numbers(program))
+
+
+def test_from_the_trim_horizon_to_now_over_closed_shards(sim: RemoteSimulator) -> None:
+    for _ in range(10):
+        sim.bulk(2000, keys=50)
+        sim.rotate("all")
+        sim.split()
+    program = run(
+        *("orders", "--from", "trim-horizon", "--no-follow", "--print-json"), env=sim.environment
+    )
+    assert program.process.returncode == 0
+    assert_complete(sim, numbers(program))
+
+
+def test_latest_delivers_nothing_from_before_and_all_from_after(sim: RemoteSimulator) -> None:
+    sim.bulk(500)
+    sim.rotate("all")
+    before = {record.sequence_number for record in sim.records}
+    with Program("orders", "--print-json", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        sim.bulk(500)
+        program.wait_for_lines(500)
+        assert program.end(signal.SIGINT) == 0
+    assert not before & set(numbers(program))
+    assert len(numbers(program)) == 500
+
+
+def test_a_shard_that_opens_and_closes_between_two_listings_is_delivered(
+    sim: RemoteSimulator,
+) -> None:
+    with Program("orders", "--print-json", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        for _ in range(5):
+            sim.rotate("all")
+            sim.bulk(20)
+        program.wait_for_lines(100)
+        program.end()
+    assert_complete(sim, numbers(program))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_killed_shard_process_is_started_again_and_repeats_nothing(
+    sim: RemoteSimulator, number: int
+) -> None:
+    with Program("orders", "--print-json", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        for round_ in range(1, 4):
+            sim.bulk(3000, keys=30)
+            os.kill(children_of(program.process.pid)[0], number)
+            program.wait_for_lines(3000 * round_)
+        program.end()
+    assert any(f"signal {int(number)}" in line for line in program.err)
+    assert_complete(sim, numbers(program))
+
+
+def test_the_whole_program_killed_and_resumed_loses_nothing(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    arguments = ("orders", "--print-json", "--checkpoint", str(tmp_path / "state.json"))
+    delivered: list[str] = []
+    with Program(*arguments, env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        sim.bulk(5000, keys=40)
+        program.wait_for_lines(1000)
+        program.end(signal.SIGKILL)
+    delivered += numbers(program)
+    sim.rotate("all")
+    sim.bulk(5000, keys=40)
+    with Program(*arguments, env=sim.environment) as program:
+        program.wait_for_status("Resuming")
+        program.wait_for(lambda: {*delivered, *numbers(program)} == {*written(sim)})
+        assert program.end() == 0
+    delivered += numbers(program)
+    assert not any(judge(sim.records, list(dict.fromkeys(delivered))))
+    again = run(*arguments, "--no-follow", env=sim.environment)
+    assert numbers(again) == []
+
+
+def test_a_checkpoint_of_an_idle_latest_shard_loses_nothing(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    arguments = ("orders", "--print-json", "--checkpoint", str(tmp_path / "state.json"))
+    sim.bulk(100)
+    sim.advance(120)
+    before = {record.sequence_number for record in sim.records}
+    with Program(*arguments, env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        program.end()
+    sim.bulk(100)
+    program = run(*arguments, "--no-follow", env=sim.environment)
+    assert set(numbers(program)) == {*written(sim)} - before
+
+
+def test_max_records_is_exact_and_the_next_run_goes_on_behind_it(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(2500)
+    delivered: list[str] = []
+    for count in (1, 999, 1500):
+        program = run(
+            *("orders", "--from", "trim-horizon", "--print-json"),
+            *("--checkpoint", str(tmp_path / "state.json"), "--max-records", str(count)),
+            env=sim.environment,
+        )
+        assert len(program.out) == count
+        delivered += numbers(program)
+    assert_complete(sim, delivered)
+
+
+def test_a_disabled_stream_is_read_to_its_end_and_the_watch_ends(sim: RemoteSimulator) -> None:
+    sim.bulk(300)
+    sim.disable_stream()
+    program = run(*(sim.stream_arn, "--from", "trim-horizon", "--print-json"), env=sim.environment)
+    assert program.process.returncode == 0
+    assert any("disabled" in line for line in program.err)
+    assert_complete(sim, numbers(program))
+
+
+def test_more_than_a_hundred_shards_are_all_watched() -> None:
+    with Simulator.spawn(table="orders", shards=110, seed=3) as sim:
+        sim.bulk(5000, keys=2000)
+        program = run(
+            *("orders", "--from", "trim-horizon", "--no-follow", "--print-json"),
+            env=sim.environment,
+            timeout=90,
+        )
+        assert_complete(sim, numbers(program))
+
+
+def test_a_second_signal_ends_at_once(sim: RemoteSimulator, tmp_path: Path) -> None:
+    handlers = tmp_path / "handlers"
+    handlers.mkdir()
+    (handlers / "sleepy.py").write_text(
+        "import time\ndef handle(record):\n    print('asleep', flush=True)\n    time.sleep(60)\n"
+    )
+    sim.bulk(10)
+    with Program(
+        *("orders", "--from", "trim-horizon", "--sleepy"), env=sim.environment, cwd=tmp_path
+    ) as program:
+        program.wait_for_lines(1)
+        # Two at once may arrive as one.
+        while program.process.poll() is None:
+            program.process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        assert program.process.returncode == 130
+
+
+def test_no_process_outlives_a_killed_manager(sim: RemoteSimulator) -> None:
+    with Program("orders", "--print-json", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        children = children_of(program.process.pid)
+        assert len(children) == 2
+        program.process.kill()
+        program.process.wait()
+        program.wait_for(lambda: not any(map(alive, children)), timeout=10)
+
+
+def test_a_closed_pipe_ends_the_watch_quietly(sim: RemoteSimulator) -> None:
+    sim.bulk(5000)
+    command = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "--print-json"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **sim.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stdout.readline()
+        program.stdout.close()
+        try:
+            assert program.wait(20) == 0
+        finally:
+            program.kill()
+        assert "rror" not in program.stderr.read()
+
+
+def written(sim: RemoteSimulator) -> list[str]:
+    return [record.sequence_number for record in sim.records]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    """The process's own children (Linux)."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -1,0 +1,105 @@
+"""The real command line as a child process: started, waited for by what it prints, ended."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+
+class Program:
+    """`python -m watcher …`, its lines of stdout and stderr collected as they come."""
+
+    def __init__(self, *arguments: str, env: Mapping[str, str], cwd: Path | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "watcher", *arguments],
+            env={**os.environ, **env},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+        self.out: list[str] = []
+        self.err: list[str] = []
+        self._news: queue.Queue[None] = queue.Queue()
+        self._threads = [
+            threading.Thread(target=self._collect, args=pair, daemon=True)
+            for pair in ((self.process.stdout, self.out), (self.process.stderr, self.err))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _collect(self, pipe: object, lines: list[str]) -> None:
+        for line in pipe:  # type: ignore[attr-defined]
+            lines.append(line.rstrip("\n"))
+            self._news.put(None)
+        self._news.put(None)
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+        """Wait until it holds; asked again at every line that is printed."""
+        end = time.monotonic() + timeout
+        while not condition():
+            left = end - time.monotonic()
+            over = self.process.poll() is not None and not any(t.is_alive() for t in self._threads)
+            if (left <= 0 or over) and not condition():
+                when = "before its end" if over else f"in {timeout} s"
+                raise AssertionError(f"not {when}; stderr: " + "\n".join(self.err[-20:]))
+            try:
+                self._news.get(timeout=min(left, 1.0))
+            except queue.Empty:
+                continue
+
+    def wait_for_status(self, text: str, timeout: float = 30.0) -> None:
+        """Wait until a line on stderr has this text."""
+        self.wait_for(lambda: any(text in line for line in self.err), timeout)
+
+    def wait_for_lines(self, count: int, timeout: float = 30.0) -> None:
+        """Wait until so many lines stand on stdout."""
+        self.wait_for(lambda: len(self.out) >= count, timeout)
+
+    def end(self, number: int = signal.SIGTERM, timeout: float = 30.0) -> int:
+        """Send a signal, and wait for the end."""
+        self.process.send_signal(number)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """Wait for the end; the exit status."""
+        status = self.process.wait(timeout)
+        for thread in self._threads:
+            thread.join(timeout)
+        return status
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+def run(
+    *arguments: str, env: Mapping[str, str], cwd: Path | None = None, timeout: float = 60.0
+) -> Program:
+    """The program from its start to its end."""
+    with Program(*arguments, env=env, cwd=cwd) as program:
+        program.wait(timeout)
+    return program

@@ -1,0 +1,188 @@
+"""Every block of the README runs: its commands on a table that is written to, its Python as it is.
+
+`console` blocks: each `$` line is run; one that would go on watching is ended like by Ctrl-C once
+it has printed. `python` blocks that begin with a `# handlers/…` line are put there; others are run.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dynamodb_local import DynamoDBLocal, MissingPart
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    line.removeprefix("$ ")
+    for kind, text in BLOCKS
+    if kind == "console"
+    for line in text.splitlines()
+    if line.startswith("$ ")
+]
+HANDLERS = {
+    text.splitlines()[0].removeprefix("# "): text
+    for kind, text in BLOCKS
+    if kind == "python" and text.startswith("# handlers/")
+}
+PROGRAMS = [text for kind, text in BLOCKS if kind == "python" and text not in HANDLERS.values()]
+WATCHES = [line for line in COMMANDS if line.startswith("python -m watcher orders")]
+
+
+# Set while customers come. DynamoDB Local stamps whole minutes: "up to now" would take one.
+BUSY = threading.Event()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[DynamoDBLocal]:
+    """A table like the README's, with some changes in it, and more while BUSY."""
+    try:
+        started = DynamoDBLocal().start()
+    except MissingPart as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+    with started:
+        started.create_table("orders")
+        open_ = threading.Event()
+        open_.set()
+        client = started.client()
+
+        def trade() -> None:
+            number = 0
+            while open_.is_set():
+                if number > 2500:
+                    BUSY.wait(0.1)
+                if number > 2500 and not BUSY.is_set():
+                    continue
+                key = {"PK": {"S": f"user-{number % 3}"}, "SK": {"S": f"order-{number % 5}"}}
+                client.put_item(TableName="orders", Item={**key, "total": {"N": str(number)}})
+                number += 125
+                time.sleep(0.05)
+
+        writer = threading.Thread(target=trade)
+        writer.start()
+        try:
+            yield started
+        finally:
+            open_.clear()
+            writer.join()
+
+
+@pytest.fixture
+def place(tmp_path: Path, server: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the README's handlers, where `python` is ours and AWS is the server."""
+    for name, text in HANDLERS.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    (binaries / "python").symlink_to(sys.executable)
+    if shutil.which("jq") is None:  # a stand-in for the one filter that the README uses
+        (binaries / "jq").write_text(
+            f"#!{sys.executable}\nimport json, sys\nassert sys.argv[1:] == ['-r', '.eventName']\n"
+            "for line in sys.stdin:\n    print(json.loads(line)['eventName'])\n"
+        )
+        (binaries / "jq").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{binaries}{os.pathsep}{os.environ['PATH']}")
+    # A symbolic link would lose the environment that its target stands in.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path[1:]]))
+    return tmp_path
+
+
+def run_until_it_prints(command: str, place: Path) -> tuple[int, str, str]:
+    """The command's status and output; ended by SIGINT if it is one that goes on."""
+    follows = "--no-follow" not in command and "watcher orders" in command
+    if follows:
+        BUSY.set()
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {command}" if "|" not in command else command],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        BUSY.clear()
+        if follows:
+            process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=40)
+        finally:
+            process.kill()
+    return process.returncode, first + out, err
+
+
+def test_the_first_screen_is_there() -> None:
+    assert COMMANDS[0] == "scripts/demo"
+    assert WATCHES
+    assert HANDLERS
+    assert PROGRAMS
+
+
+@pytest.mark.parametrize(
+    "command",
+    [line for line in COMMANDS if line.startswith("python -m watcher") and "arn:" not in line],
+)
+def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
+    if "spark" in command or any(f"watcher {job} " in command for job in JOBS):
+        pytest.skip("tests/spark runs the Spark commands")
+    status, out, err = run_until_it_prints(command, place)
+    assert status == 0, err
+    assert out, err
+    assert "Traceback" not in err
+
+
+JOBS = ("query", "archive", "replicate", "metrics")
+
+
+@pytest.mark.parametrize("text", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_a_program_of_the_readme_works_as_written(text: str, place: Path) -> None:
+    if "spark" in text:
+        pytest.skip("tests/spark runs the Spark programs")
+    done = subprocess.run(
+        ["python", "-c", text], cwd=place, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_handler_of_the_readme_prints_what_the_readme_shows(place: Path) -> None:
+    _, out, _ = run_until_it_prints(
+        "python -m watcher orders --big-orders --from 1h --no-follow", place
+    )
+    lines = out.splitlines()
+    assert re.fullmatch(r"big order: \d+ user-\d", lines[0])
+    assert re.fullmatch(r"\d+ big orders", lines[-1])
+
+
+def test_the_demo_script_runs_in_an_environment_that_is_made(tmp_path: Path) -> None:
+    stamp = Path(sys.prefix) / ".watcher-demo"
+    stamp.touch()  # this environment has what the demo needs; a fresh one takes half a minute
+    done = subprocess.run(
+        [ROOT / "scripts" / "demo", "--seconds", "1"],
+        env={**os.environ, "WATCHER_VENV": sys.prefix},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = BLOCKS[0][1].splitlines()
+    pattern = r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - customer=\w+, order=\d+"
+    assert all(re.fullmatch(pattern, line) for line in done.stdout.splitlines())
+    assert [line for line in shown if re.fullmatch(pattern, line)]
+    assert shown[-1] == done.stderr.splitlines()[-1]

@@ -1,0 +1,119 @@
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.simulator import RemoteSimulator, Simulator, judge
+from watcher import Record, StreamError, UsageError, watch
+from watcher.cli import options
+from watcher.manager import Totals
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2) as simulator:
+        yield simulator
+
+
+def see(sim: RemoteSimulator, *observers: object, **settings: object) -> Totals:
+    """Watch everything up to now."""
+    settings = {"start": "trim_horizon", "follow": False, **settings}
+    return watch("orders", observers, region="us-east-1", endpoint_url=sim.endpoint, **settings)  # type: ignore[arg-type]
+
+
+def test_each_observer_gets_every_record_in_this_process(sim: RemoteSimulator) -> None:
+    sim.bulk(300, keys=7)
+    first: list[str] = []
+    second: list[tuple[int, str]] = []
+    totals = see(
+        sim,
+        lambda record: first.append(record.sequence_number),
+        lambda record: second.append((os.getpid(), record.sequence_number)),
+    )
+    assert not any(judge(sim.records, first))
+    assert second == [(os.getpid(), number) for number in first]
+    assert totals.records == 300
+    assert sum(totals.kinds.values()) == 300
+
+
+def test_a_start_may_be_a_datetime(sim: RemoteSimulator) -> None:
+    sim.bulk(10)
+    sim.advance(3600)
+    moment = datetime.fromtimestamp(sim.now, UTC)
+    later = {*sim.write("a", 5)}
+    seen: list[Record] = []
+    # The service's clock is an hour ahead of ours, and a start has to lie in our past.
+    sim.advance(0)
+    with pytest.raises(UsageError, match="future"):
+        see(sim, seen.append, start=moment)
+    see(sim, seen.append, start=datetime.now(UTC) - timedelta(minutes=5))
+    assert later <= {record.sequence_number for record in seen}
+
+
+def test_a_checkpoint_is_written_and_resumed(sim: RemoteSimulator, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    sim.bulk(50)
+    assert see(sim, lambda record: None, checkpoint=file).records == 50
+    sim.bulk(20)
+    assert see(sim, lambda record: None, checkpoint=file).records == 20
+    assert json.loads(file.read_text())["stream_arn"] == sim.stream_arn
+
+
+def test_a_checkpoint_of_another_stream_is_refused(sim: RemoteSimulator, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    see(sim, checkpoint=file)
+    text = file.read_text().replace("/orders/", "/others/")
+    file.write_text(text)
+    with pytest.raises(UsageError, match="others"):
+        see(sim, checkpoint=file)
+    assert file.read_text() == text
+
+
+def test_sigterm_ends_the_watch_and_gives_the_signals_back(sim: RemoteSimulator) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    sim.write("a", 1)
+    totals = see(sim, lambda record: os.kill(os.getpid(), signal.SIGTERM), follow=True)
+    assert totals.records == 1
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_it_works_in_a_thread_that_is_not_the_main_one(sim: RemoteSimulator) -> None:
+    sim.bulk(20)
+    seen: list[Record] = []
+    thread = threading.Thread(target=see, args=(sim, seen.append))
+    thread.start()
+    thread.join(60)
+    assert len(seen) == 20
+
+
+def test_an_unknown_table_raises_the_error_the_command_line_prints(sim: RemoteSimulator) -> None:
+    with pytest.raises(StreamError, match="no table 'nosuch'"):
+        watch("nosuch", [], region="us-east-1", endpoint_url=sim.endpoint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"max_records": 0}, "--max-records"),
+        ({"poll": 0.0}, "--poll"),
+        ({"start": "someday"}, "can't read 'someday'"),
+        ({"on_error": "panic"}, "can't read 'panic'"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_its_flags_name(
+    settings: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        watch("orders", [], **settings)  # type: ignore[arg-type]
+
+
+def test_every_parameter_of_watch_is_a_flag_of_the_command_line() -> None:
+    import inspect
+
+    parameters = set(inspect.signature(watch).parameters) - {"stream", "observers"}
+    assert set(options.flagged()) == parameters

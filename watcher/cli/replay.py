@@ -1,0 +1,99 @@
+"""`replay`: hand the records of a dead-letter file to handlers again."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from watcher import cli
+from watcher.cli import choosing, options
+from watcher.dispatcher import Dispatcher, OnError, OutputClosed
+from watcher.errors import UsageError
+from watcher.handlers import find, load
+from watcher.record import Record
+
+logger = logging.getLogger("watcher")
+
+
+class Letter(msgspec.Struct):
+    """One line: a dead letter, or a bare record as --print-json writes it."""
+
+    record: msgspec.Raw = msgspec.Raw()
+    shard_id: str = ""
+
+
+def main(arguments: list[str]) -> int:
+    """Replay a file; 1 if a handler failed again, or a line could not be read."""
+    handlers = find(choosing.folders(arguments))
+    parser = options.parser("replay", cli.COMMANDS["replay"].capitalize() + ".")
+    parser.add_argument(
+        "file", metavar="FILE", help="a dead-letter file, or lines of --print-json; - for stdin"
+    )
+    chosen = parser.add_argument_group("handlers")
+    group = parser.add_argument_group("replaying")
+    options.add(group, ["on_error"])
+    choosing.add_folders(group)
+    choosing.add_flags(chosen, handlers.values())
+    parsed = parser.parse_args(arguments)
+    cli.set_verbose(parsed.verbose)
+    if not parsed.chosen:
+        raise UsageError("choose the handlers to replay to, such as --print-record")
+    on_error = OnError.parse(parsed.on_error)
+    with _opened(parsed.file, on_error) as file:
+        observers = [load(handlers[name]) for name in parsed.chosen]
+        replay = _Replay(file)
+        dispatcher = Dispatcher(observers, on_error)
+        try:
+            for record in replay:
+                dispatcher.deliver(record)
+            dispatcher.flush()
+        except OutputClosed:
+            pass
+        finally:
+            dispatcher.close()
+    failures = dispatcher.failures
+    logger.info(f"Done: {replay.records} replayed, {failures} failed, {replay.unread} unreadable")
+    return 1 if failures or replay.unread else 0
+
+
+def _opened(name: str, on_error: OnError) -> IO[bytes]:
+    if name == "-":
+        return sys.stdin.buffer
+    if on_error.file and Path(on_error.file).resolve() == Path(name).resolve():
+        raise UsageError(f"{name} can't be read and take new dead letters; choose another file")
+    try:
+        return open(name, "rb")
+    except OSError as error:
+        raise UsageError(f"can't read {name}: {error.strerror}") from None
+
+
+class _Replay:
+    """The records of a file, in its order; one that several handlers failed on comes once."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.records = 0
+        self.unread = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        before = b""
+        for number, line in enumerate(self._file, 1):
+            if not line.strip():
+                continue
+            try:
+                letter = msgspec.json.decode(line, type=Letter)
+                raw = bytes(letter.record) or line.strip()
+                record = Record.from_json(raw, letter.shard_id)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                self.unread += 1
+                logger.warning(f"line {number} is neither a dead letter nor a record: {error}")
+                continue
+            if raw != before:
+                self.records += 1
+                yield record
+            before = raw

@@ -1,0 +1,155 @@
+"""One HTTP/1.1 connection that is kept alive, for small requests and answers of known length.
+
+An idle shard is asked once a second, and there may be hundreds: what a general client does around
+such a call costs ten times the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import select
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+_RECEIVE_BYTES = 64 * 1024
+_LARGEST_HEAD = 64 * 1024
+# DynamoDB's answers end at 1 MB or a little more; far beyond is no answer of DynamoDB's.
+_LARGEST_BODY = 64 * 1024 * 1024
+_STATUS = re.compile(r"HTTP/1\.1 ([2-5]\d\d)(?: |$)")
+
+
+class Answer(NamedTuple):
+    """A whole answer, its headers' names in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class PlainHTTP:
+    """Posts to one URL, and knows the plain case only.
+
+    For an answer of another make (chunked, compressed, HTTP/1.0) the caller needs a general
+    client; `usable` turns False where it would need one every time.
+    """
+
+    _socket: socket.socket | None = None
+
+    def __init__(self, url: str, ca_file: str, connect_seconds: float, read_seconds: float) -> None:
+        parts = urlsplit(url)
+        self.host = parts.netloc
+        self.usable = parts.scheme in ("http", "https") and "@" not in parts.netloc
+        if parts.scheme == "https":
+            with contextlib.suppress(OSError):  # the handshake will say what is wrong
+                trusting(ca_file)
+        self._address = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        self._path = parts.path or "/"
+        self._ca_file = ca_file if parts.scheme == "https" else None
+        self._connect_seconds = connect_seconds
+        self._read_seconds = read_seconds
+
+    def post(self, headers: Mapping[str, str], body: bytes) -> Answer | None:
+        """The answer; None where it is of another make.
+
+        Raises OSError where the connection fails, or ends before the answer does.
+        """
+        lines = [f"POST {self._path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines.append(f"Content-Length: {len(body)}\r\n\r\n")
+        answer = None
+        try:
+            connected = self._connected()
+            connected.sendall("\r\n".join(lines).encode("latin-1") + body)
+            answer = self._answer(connected)
+            return answer
+        finally:
+            # What is left of a half-read answer must not be taken for the next one.
+            if answer is None or answer.headers.get("connection", "").lower() == "close":
+                self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next post opens another."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _connected(self) -> socket.socket:
+        """The open connection; one that the peer has closed meanwhile is readable."""
+        if self._socket is not None and _has_something(self._socket):
+            self.close()
+        if self._socket is None:
+            connected = socket.create_connection(self._address, self._connect_seconds)
+            self._socket = connected
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._ca_file is not None:
+                context = trusting(self._ca_file)
+                self._socket = context.wrap_socket(connected, server_hostname=self._address[0])
+            self._socket.settimeout(self._read_seconds)
+        return self._socket
+
+    def _answer(self, connected: socket.socket) -> Answer | None:
+        received = b""
+        while (end := received.find(b"\r\n\r\n")) < 0:
+            if len(received) > _LARGEST_HEAD:
+                return None
+            received += _some(connected.recv(_RECEIVE_BYTES))
+        first, *lines = received[:end].decode("latin-1").split("\r\n")
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        status = _STATUS.match(first)
+        length = headers.get("content-length", "")
+        encoded = "transfer-encoding" in headers or "content-encoding" in headers
+        if not status or encoded or not length.isdecimal() or int(length) > _LARGEST_BODY:
+            self.usable = status is not None and int(status[1]) != 200
+            return None
+        body = _whole(connected, received[end + 4 :], int(length))
+        return Answer(int(status[1]), headers, body)
+
+
+def _whole(connected: socket.socket, begun: bytes, length: int) -> bytes:
+    """The whole body, of which the beginning came with the head."""
+    if len(begun) > length:
+        raise ConnectionError("more came than was announced")
+    if len(begun) == length:
+        return begun
+    body = bytearray(length)
+    body[: len(begun)] = begun
+    room = memoryview(body)[len(begun) :]
+    while room:
+        count = connected.recv_into(room)
+        _some(count)
+        room = room[count:]
+    return bytes(body)
+
+
+_T = TypeVar("_T")
+
+
+def _some(received: _T) -> _T:
+    if not received:
+        raise ConnectionError("the connection ended before the answer did")
+    return received
+
+
+def _has_something(connected: socket.socket) -> bool:
+    # Not select(), which knows no descriptor above 1,023.
+    poll = select.poll()
+    poll.register(connected, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+@functools.cache
+def trusting(ca_file: str) -> ssl.SSLContext:
+    """A context that trusts these certificates; made before a fork, its memory is shared."""
+    return ssl.create_default_context(cafile=ca_file)

@@ -1,0 +1,6 @@
+"""Jobs on a stream of changes, each a function here and a command of the same name."""
+
+from watcher.spark.jobs.archive import archive
+from watcher.spark.jobs.query import query
+
+__all__ = ["archive", "query"]

@@ -1,0 +1,114 @@
+"""SQL over the changes of the last 24 hours."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from typing import IO, Annotated, Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from watcher.errors import UsageError
+from watcher.spark.jobs import settings
+from watcher.spark.jobs.running import all_changes, in_one_line
+from watcher.streams import Connection
+from watcher.text import printable
+from watcher.watching import Flag
+
+_SAMPLE = 1000
+
+
+def query(
+    stream: str,
+    sql: str,
+    *,
+    output: Annotated[
+        str, Flag("FORMAT", "table (default), json (a line per row) or csv", "--output")
+    ] = "table",
+    start: settings.Start = "trim-horizon",
+    until: Annotated[
+        str | None, Flag("END", "leave out what came later: an age (2h) or a time")
+    ] = None,
+    image_schema: Annotated[
+        str | None,
+        Flag("DDL", "typed images: --image-schema 'pk string, qty decimal(38,0)'"),
+    ] = None,
+    fail_on_data_loss: settings.FailOnDataLoss = True,
+    connection: Connection = Connection(),
+    spark: SparkSession,
+) -> int:
+    """Run SQL over the view `changes`, print its rows to stdout, and return how many they were.
+
+    Raises UsageError for SQL that Spark refuses, and whatever the source raises.
+    """
+    if output not in ("table", "json", "csv"):
+        raise UsageError(f"--output {output}: give table, json or csv")
+    frame = all_changes(
+        spark,
+        stream,
+        connection,
+        startingPosition=start,
+        endingPosition=until,
+        imageSchema=image_schema,
+        changedAttributes=True,
+        failOnDataLoss=fail_on_data_loss,
+    )
+    frame.createOrReplaceTempView("changes")
+    with in_one_line():
+        result = spark.sql(sql)
+        return _print(result, output, sys.stdout)
+
+
+def _print(result: DataFrame, output: str, file: IO[str]) -> int:
+    names = result.columns
+    if output == "json":
+        count = 0
+        for line in result.toJSON().toLocalIterator():
+            file.write(line + "\n")
+            count += 1
+        return count
+    rows = result.toLocalIterator()
+    if output == "csv":
+        return _print_csv(names, rows, file)
+    return _print_table(names, [[_shown(value) for value in row] for row in rows], file)
+
+
+def _print_csv(names: list[str], rows: Iterator[Row], file: IO[str]) -> int:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(names)
+    count = 0
+    for row in rows:
+        writer.writerow([_text(value) for value in row])
+        count += 1
+    return count
+
+
+def _print_table(names: list[str], rows: list[list[str]], file: IO[str]) -> int:
+    """Columns as wide as what is in them."""
+    widths = [
+        max([len(name), *(len(row[index]) for row in rows[:_SAMPLE])])
+        for index, name in enumerate(names)
+    ]
+    for row in [names, ["-" * width for width in widths], *rows]:
+        line = "  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True))
+        file.write(line.rstrip() + "\n")
+    return len(rows)
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case Row():
+            return json.dumps(value.asDict(recursive=True), default=str, ensure_ascii=False)
+        case list() | dict():
+            return json.dumps(value, default=str, ensure_ascii=False)
+    return str(value)
+
+
+def _shown(value: Any) -> str:
+    return printable(_text(value))

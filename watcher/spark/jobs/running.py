@@ -1,0 +1,177 @@
+"""Runs a streaming query to its end: triggers, signals, progress on stderr, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from watcher import errors
+from watcher.errors import UsageError, WatcherError
+from watcher.streams import Connection
+
+logger = logging.getLogger("watcher")
+
+_TIME = re.compile(r"(\d+)\s*(ms|s|m|h)")
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+_POLL_SECONDS = 0.2
+_PROGRESS_SECONDS = 5.0
+# What Spark wraps around an exception of ours is a page of Python and Java.
+_OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
+
+
+class Totals(msgspec.Struct):
+    """What a job has done in this run."""
+
+    batches: int = 0
+    records: int = 0
+
+
+def changes(
+    spark: SparkSession, stream: str, connection: Connection, **options: str | int | bool | None
+) -> DataFrame:
+    """The stream's changes as a streaming DataFrame; options that are None are left out."""
+    return _loaded(spark.readStream, stream, connection, options)
+
+
+def all_changes(
+    spark: SparkSession, stream: str, connection: Connection, **options: str | int | bool | None
+) -> DataFrame:
+    """Everything in retention as a DataFrame."""
+    return _loaded(spark.read, stream, connection, options)
+
+
+def _loaded(reader: Any, stream: str, connection: Connection, options: dict[str, Any]) -> DataFrame:
+    named = {
+        "stream": stream,
+        "region": connection.region,
+        "profile": connection.profile,
+        "endpointUrl": connection.endpoint_url,
+        **options,
+    }
+    given = {name: value for name, value in named.items() if value is not None}
+    with in_one_line():
+        frame: DataFrame = reader.format("dynamodb_streams").options(**given).load()
+    return frame
+
+
+def triggered(writer: DataStreamWriter, *, once: bool, every: str | None) -> DataStreamWriter:
+    """A writer that runs once, every so often, or (with neither) whenever there is something."""
+    if once and every:
+        raise UsageError("--once and --every exclude each other")
+    if once:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=interval(every)) if every else writer
+
+
+def interval(text: str) -> str:
+    """`10s` in Spark's words. Raises UsageError."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"can't read {text!r} as a time: use 500ms, 10s, 1m, 1h")
+    return f"{found[1]} {_UNITS[found[2]]}"
+
+
+def run(start: Callable[[], StreamingQuery], name: str) -> Totals:
+    """Start a query and stay with it until it ends, or SIGINT or SIGTERM ends it.
+
+    Raises what the source raised, as it was, and WatcherError for what Spark itself did.
+    """
+    totals = Totals()
+    with stopped_by_signals() as stopping, in_one_line():
+        query = start()
+        progress = _Progress(query, totals, name)
+        while query.isActive and not stopping.is_set():
+            query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
+            progress.tell()
+        if query.isActive:
+            query.stop()
+        elif (error := query.exception()) is not None:
+            raise error
+        progress.tell(last=True)
+    return totals
+
+
+class _Progress:
+    """A line on stderr now and then, for what has happened since."""
+
+    def __init__(self, query: StreamingQuery, totals: Totals, name: str) -> None:
+        self._query = query
+        self._totals = totals
+        self._name = name
+        self._seen = -1
+        self._records = 0
+        self._due = 0.0
+
+    def tell(self, *, last: bool = False) -> None:
+        """Count what is new, and say it when it is time."""
+        lag: dict[str, Any] = {}
+        for each in self._query.recentProgress:
+            source = each["sources"][0]
+            if each["batchId"] > self._seen and (each["numInputRows"] or 0) >= 0:
+                self._seen = each["batchId"]
+                self._totals.batches += 1
+                self._totals.records += max(0, each["numInputRows"])
+            lag = json.loads(source["latestOffset"] or "{}") or lag
+        now = time.monotonic()
+        if self._totals.records > self._records and (now >= self._due or last):
+            self._due = now + _PROGRESS_SECONDS
+            self._records = self._totals.records
+            behind = f", {lag['lag_seconds']} s behind" if lag.get("lag_seconds") else ""
+            shards = f", {lag['shards_open']} open shards" if "shards_open" in lag else ""
+            logger.info(f"{self._name}: {self._records} changes{shards}{behind}")
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if event.is_set():
+            os._exit(128 + number)
+        event.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Errors out of Spark as watcher's own, one line each."""
+    try:
+        yield
+    except PySparkException as error:
+        raise translated(error) from error
+
+
+def translated(error: PySparkException) -> WatcherError:
+    """The exception of ours that is inside Spark's, or Spark's own first line."""
+    text = str(error)
+    if found := _OURS.findall(text):
+        name, message = found[-1]
+        kind = getattr(errors, name, WatcherError)
+        return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return WatcherError(f"Spark: {first.strip()}")

@@ -1,0 +1,114 @@
+"""Spark's offsets: per shard how far it was read; two of them make exact ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.lineage import Status, Tracked
+from watcher.position import AfterSequence, Position, TrimHorizon
+
+_VERSION = 1
+
+
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a shard was read: `position` is where its unread records begin."""
+
+    position: Position
+    parent: str | None = None
+    finished: bool = False
+    """Everything was read, up to the end of a closed shard."""
+
+
+class Offset(msgspec.Struct, frozen=True):
+    """A point in the whole stream, as Spark's checkpoint stores it.
+
+    A shard that an offset does not hold is unread, from its trim horizon on, or was finished
+    before one of its descendants that the offset does hold.
+    """
+
+    stream: str
+    shards: dict[str, Place]
+    version: int = _VERSION
+
+
+class Range(msgspec.Struct, frozen=True):
+    """The records of one shard in one micro-batch: those after `start`, to the end named.
+
+    `upto` is the sequence number of the last record; without it the shard is closed, and it is
+    read to its end.
+    """
+
+    shard_id: str
+    start: Position
+    upto: str | None
+
+    def __str__(self) -> str:
+        end = f"sequence number {self.upto}" if self.upto else "its end"
+        return f"shard {self.shard_id} from {described(self.start)} to {end}"
+
+
+# Where a query without a checkpoint begins. It has to be a constant: Spark asks for it more than
+# once, never stores it, and asks again when it replays the first batch.
+NOWHERE: dict[str, Any] = {}
+
+
+def to_json(offset: Offset) -> dict[str, Any]:
+    """The offset as plain JSON values; keys sorted, since Spark compares offsets as text."""
+    shards = {name: msgspec.to_builtins(offset.shards[name]) for name in sorted(offset.shards)}
+    return {"shards": shards, "stream": offset.stream, "version": offset.version}
+
+
+def from_json(plain: Mapping[str, Any]) -> Offset | None:
+    """The offset that `to_json` made; None for NOWHERE. Raises UsageError for another thing."""
+    if not plain:
+        return None
+    try:
+        offset = msgspec.convert(plain, Offset)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the checkpoint's offset is not of dynamodb_streams: {error}") from None
+    if offset.version > _VERSION:
+        raise UsageError("the checkpoint was written by a newer watcher: upgrade this one")
+    return offset
+
+
+def ranges(start: Offset, end: Offset) -> list[Range]:
+    """What lies between two offsets, by shard."""
+    between: list[Range] = []
+    for shard_id, place in end.shards.items():
+        before = start.shards.get(shard_id, Place(TrimHorizon()))
+        if before.finished:
+            continue
+        if place.position != before.position:
+            assert isinstance(place.position, AfterSequence)
+            number = place.position.sequence_number
+            between.append(Range(shard_id, before.position, number))
+        elif place.finished:
+            between.append(Range(shard_id, before.position, None))
+    return between
+
+
+def resume(offset: Offset) -> list[Tracked]:
+    """The shards of an offset, for `Lineage(resumed=…)`."""
+    return [
+        Tracked(
+            shard_id,
+            place.parent,
+            place.position,
+            Status.FINISHED if place.finished else Status.WAITING,
+        )
+        for shard_id, place in offset.shards.items()
+    ]
+
+
+def described(position: Position) -> str:
+    """A position in a sentence."""
+    match position:
+        case AfterSequence(number):
+            return f"after sequence number {number}"
+        case TrimHorizon():
+            return "its trim horizon"
+    return str(msgspec.to_builtins(position))

@@ -1,0 +1,109 @@
+"""Reads ranges of shards on an executor."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+
+import msgspec
+
+from watcher import page as pages
+from watcher.errors import DataLossError, TransientError
+from watcher.messages import Loss, Message, Page, Trouble
+from watcher.position import Position
+from watcher.reader import ShardReader
+from watcher.record import WireRecord
+from watcher.spark.offsets import Range
+from watcher.streams import Connection, Streams
+
+logger = logging.getLogger("watcher")
+
+# A watch tries for ever; a task that failed is tried anew by Spark, and the user sees why.
+_GIVE_UP_SECONDS = 300.0
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What an executor needs to know of the stream."""
+
+    connection: Connection
+    arn: str
+    fail_on_data_loss: bool
+
+
+def read(source: Source, between: Range) -> Iterator[list[WireRecord]]:
+    """The records of a range, page by page.
+
+    Raises DataLossError where some are gone (or warns), TransientError after minutes of trouble.
+    """
+    last: str | None = None
+    for records in _pages(source, between.shard_id, between.start, None, str(between)):
+        if between.upto is not None:
+            records = _until(records, int(between.upto))
+        if records:
+            last = records[-1].dynamodb.SequenceNumber
+            yield records
+        if last == between.upto:
+            return
+    if between.upto is not None:
+        lost(source, f"{between}: it ended at sequence number {last}")
+
+
+def read_until(
+    source: Source, shard_id: str, start: Position, until: datetime
+) -> Iterator[list[WireRecord]]:
+    """The records of a shard from a position on, up to those made at `until`."""
+    yield from _pages(source, shard_id, start, until, f"shard {shard_id}")
+
+
+def lost(source: Source, what: str) -> None:
+    """Raise DataLossError, or warn."""
+    text = f"DATA LOSS: {what}"
+    if source.fail_on_data_loss:
+        raise DataLossError(f"{text}; to go on: failOnDataLoss=false")
+    logger.warning(text)
+
+
+def _pages(
+    source: Source, shard_id: str, start: Position, until: datetime | None, name: str
+) -> Iterator[list[WireRecord]]:
+    reader = ShardReader(
+        _streams(source.connection, source.arn), source.arn, shard_id, start, until=until
+    )
+    trouble_since: float | None = None
+    while not reader.finished:
+        messages = reader.read()
+        for message in messages:
+            if isinstance(message, Loss):
+                lost(source, f"{name} from {message.since} to what is left ({message.reason})")
+            elif isinstance(message, Page):
+                yield pages.decode(message.body).Records[message.first : message.last]
+        trouble_since = _in_trouble(messages, trouble_since, name)
+        time.sleep(reader.pause)
+
+
+def _in_trouble(messages: list[Message], since: float | None, name: str) -> float | None:
+    """Since when the service has answered nothing but errors."""
+    troubles = [message for message in messages if isinstance(message, Trouble)]
+    if not troubles:
+        return None
+    now = time.monotonic()
+    if since is not None and now > since + _GIVE_UP_SECONDS:
+        raise TransientError(f"{name} can't be read: {troubles[-1].text}")
+    return since if since is not None else now
+
+
+def _until(records: list[WireRecord], number: int) -> list[WireRecord]:
+    if int(records[-1].dynamodb.SequenceNumber) <= number:
+        return records
+    return [record for record in records if int(record.dynamodb.SequenceNumber) <= number]
+
+
+@lru_cache(maxsize=8)
+def _streams(connection: Connection, arn: str) -> Streams:
+    """One client for a worker's life: making one takes longer than reading a page."""
+    streams = Streams(connection, arn.split(":")[3])
+    streams.take_shortcut(arn)
+    return streams

@@ -1,0 +1,122 @@
+"""The columns: their names and types, and a page's records as an Arrow batch of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from watcher.record import WireRecord, native
+from watcher.spark import images
+from watcher.spark.options import SourceOptions
+from watcher.spark.typed import typed_images
+
+_BEFORE_IMAGES: Final = """event_id string, event_name string, event_version string,
+    event_source string, aws_region string, approximate_creation_time timestamp, keys string"""
+_AFTER_IMAGES: Final = """sequence_number string, size_bytes long, stream_view_type string,
+    user_identity struct<type: string, principal_id: string>, shard_id string"""
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_IDENTITY: Final = pa.struct([("type", pa.string()), ("principal_id", pa.string())])
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def ddl(options: SourceOptions) -> str:
+    """The columns of a read, as Spark's DDL."""
+    image = f"struct<{options.image_schema}>" if options.image_schema else "string"
+    columns = f"{_BEFORE_IMAGES}, new_image {image}, old_image {image}, {_AFTER_IMAGES}"
+    return columns + (", changed_attributes array<string>" if options.changed_attributes else "")
+
+
+class Columns:
+    """Turns records into Arrow batches; `image` is the images' Arrow type."""
+
+    def __init__(self, options: SourceOptions, image: pa.DataType) -> None:
+        self._changed = options.changed_attributes
+        self._text: Callable[[Sequence[bytes | msgspec.Raw]], list[str | None]] = (
+            images.plain_json if options.image_format == "json" else images.wire_json
+        )
+        self._image = image
+
+    def batch(self, records: Sequence[WireRecord], shard_id: str) -> pa.RecordBatch:
+        """One Arrow batch of records of one shard, in their order."""
+        changes = [record.dynamodb for record in records]
+        new = [change.NewImage for change in changes]
+        old = [change.OldImage for change in changes]
+        columns: dict[str, pa.Array] = {
+            "event_id": _strings([record.eventID for record in records]),
+            "event_name": _strings([record.eventName for record in records]),
+            "event_version": _strings([record.eventVersion for record in records]),
+            "event_source": _strings([record.eventSource for record in records]),
+            "aws_region": _strings([record.awsRegion for record in records]),
+            "approximate_creation_time": pa.array(
+                [_micros(change.ApproximateCreationDateTime) for change in changes], _TIME
+            ),
+            "keys": _strings(self._text([change.Keys for change in changes])),
+            "new_image": self._images(new),
+            "old_image": self._images(old),
+            "sequence_number": _strings([change.SequenceNumber for change in changes]),
+            "size_bytes": pa.array([change.SizeBytes for change in changes], pa.int64()),
+            "stream_view_type": _strings([change.StreamViewType for change in changes]),
+            "user_identity": _identities(records),
+            "shard_id": pa.repeat(shard_id, len(records)),
+        }
+        if self._changed:
+            columns["changed_attributes"] = pa.array(
+                list(map(changed_attributes, records)), pa.list_(pa.string())
+            )
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _images(self, raws: Sequence[msgspec.Raw]) -> pa.Array:
+        if pa.types.is_string(self._image):
+            return _strings(self._text(raws))
+        return typed_images(raws, self._image)
+
+
+def changed_attributes(record: WireRecord) -> list[str] | None:
+    """The names of the attributes that differ; None where the view type's images can't tell."""
+    change, kind = record.dynamodb, record.eventName
+    if not bytes(change.NewImage) and kind != "REMOVE":
+        return None
+    if not bytes(change.OldImage) and kind != "INSERT":
+        return None
+    new = _shallow.decode(change.NewImage) if bytes(change.NewImage) else {}
+    old = _shallow.decode(change.OldImage) if bytes(change.OldImage) else {}
+    return [name for name in dict.fromkeys([*new, *old]) if _differ(old.get(name), new.get(name))]
+
+
+def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:
+    if old is None or new is None:
+        return True
+    # Equal bytes are equal values; unequal ones may still be a set in another order.
+    if bytes(old) == bytes(new):
+        return False
+    return bool(native(msgspec.json.decode(old)) != native(msgspec.json.decode(new)))
+
+
+def _strings(values: list[str | None]) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def _micros(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000_000)
+
+
+def _identities(records: Sequence[WireRecord]) -> pa.Array:
+    """Who made a change: DynamoDB itself, where it deleted what has expired; else nobody named."""
+    if not any(record.userIdentity for record in records):
+        return pa.nulls(len(records), _IDENTITY)
+    rows: list[dict[str, Any] | None] = []
+    for record in records:
+        who = record.userIdentity
+        # Lambda's records spell them type and principalId, the API Type and PrincipalId.
+        rows.append(
+            who
+            and {
+                "type": who.get("Type", who.get("type")),
+                "principal_id": who.get("PrincipalId", who.get("principalId")),
+            }
+        )
+    return pa.array(rows, _IDENTITY)

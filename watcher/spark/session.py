@@ -1,0 +1,63 @@
+"""Starts the Spark of a command: with a Java, this Python, and quiet."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+from pyspark.sql import SparkSession
+
+from watcher.errors import UsageError
+from watcher.spark import java
+from watcher.spark.registration import register
+from watcher.watching import Flag
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Partitions of an aggregation; Spark's 200 are for a cluster.
+    "spark.sql.shuffle.partitions": "8",
+    # A task that fails is tried again, also on one machine (local[N,failures] says otherwise).
+    "spark.task.maxFailures": "4",
+}
+
+
+def start(
+    *,
+    master: Annotated[str | None, Flag("URL", "Spark master; default local[*]")] = None,
+    conf: Annotated[
+        list[str] | None, Flag("KEY=VALUE", "a Spark setting, such as --conf spark.ui.enabled=true")
+    ] = None,
+    packages: Annotated[
+        str | None, Flag("COORDINATES", "Maven packages to add, as spark-submit takes them")
+    ] = None,
+) -> SparkSession:
+    """A session with `dynamodb_streams` registered. Raises UsageError for a wrong setting."""
+    java.use()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = dict(_DEFAULTS)
+    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    if packages:
+        settings["spark.jars.packages"] = packages
+    for each in conf or ():
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise UsageError(f"--conf {each}: give KEY=VALUE")
+        settings[name] = value
+    builder = SparkSession.builder.appName("watcher").master(master or "local[*]")
+    try:
+        with warnings.catch_warnings():
+            # pyspark's word on pandas, which nothing here uses.
+            warnings.simplefilter("ignore", FutureWarning)
+            spark = builder.config(map=settings).getOrCreate()
+    except Exception as error:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise UsageError(f"Spark did not start: {text[0]}") from error
+    register(spark)
+    return spark
