@@ -1,13 +1,66 @@
 """Print one line of JSON per change, exactly as the service sent it: ready for jq."""
 
+import json
 import sys
+from typing import IO, Any
 
 from watcher import Record
+from watcher.document import document
 from watcher.text import printable_json
 
+OPTIONS = {
+    "jmespath": (
+        "EXPR",
+        "print this of each change instead, as the aws CLI's --query does; EXPR sees eventName, "
+        "key, old, new (as plain values), createdAt, sequenceNumber, shardId",
+    ),
+    "jsonl_file": ("PATH", "append the lines to PATH instead of printing them"),
+}
+
 on_a_terminal = sys.stdout.isatty()
+query: Any = None
+file: IO[bytes] | None = None
+
+
+def configure(jmespath: str | None = None, jsonl_file: str | None = None) -> None:
+    global query, file
+    if jmespath is not None:
+        query = compiled(jmespath)
+    if jsonl_file is not None:
+        # Unbuffered: what a checkpoint says is delivered has left us.
+        file = open(jsonl_file, "ab", buffering=0)
+
+
+def compiled(expression: str) -> Any:
+    import jmespath
+
+    try:
+        return jmespath.compile(expression)
+    except jmespath.exceptions.JMESPathError as error:
+        reason = str(error).splitlines()[0].rstrip(":")
+        raise ValueError(f"--jmespath {expression!r}: {reason}") from None
 
 
 def handle(record: Record) -> None:
-    line = str(record.raw, "utf-8")
-    sys.stdout.write((printable_json(line) if on_a_terminal else line) + "\n")
+    out = sys.stdout
+    if query is not None:
+        write(json.dumps(query.search(document(record)), ensure_ascii=False))
+    elif on_a_terminal or file is not None:
+        write(str(record.raw, "utf-8"))
+    elif getattr(out, "write_through", False):
+        # Nothing waits above the buffer that this could overtake: the bytes as they came.
+        out.buffer.write(b"%b\n" % record.raw)
+    else:
+        out.write(str(record.raw, "utf-8") + "\n")
+
+
+def write(line: str) -> None:
+    if file is not None:
+        file.write(line.encode("utf-8", "backslashreplace") + b"\n")
+    else:
+        sys.stdout.write((printable_json(line) if on_a_terminal else line) + "\n")
+
+
+def close() -> None:
+    if file is not None:
+        file.close()

@@ -3,12 +3,13 @@
 import sys
 
 from watcher import Record
+from watcher.output import paint, time_text
 from watcher.text import printable_value
 
 
 def handle(record: Record) -> None:
-    created = record.created_at.isoformat(timespec="seconds") if record.created_at else ""
-    lines = [f"{record.event_name} {created} shard {record.shard_id}"]
+    kind = paint(record.event_name, record.event_name)
+    lines = [f"{kind} {time_text(record.created_at)} shard {record.shard_id}"]
     lines.append(f"  key {printable_value(record.key)}")
     if record.old is not None:
         lines.append(f"  old {printable_value(record.old)}")

@@ -37,6 +37,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from tests.simulator import Faults, Simulator, Written, judge
 from tests.simulator.control import RemoteSimulator
@@ -115,6 +116,18 @@ def judge_runs(written: Sequence[Written], runs: Sequence[Run], verdict: Verdict
     verdict.out_of_order = len(out_of_order)
 
 
+def children(parent: int) -> list[int]:
+    """A process's children."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # After the name in brackets: state, parent, …
+                if (entry / "stat").read_text().rpartition(")")[2].split()[1] == str(parent):
+                    found.append(int(entry.name))
+    return sorted(found)
+
+
 class Program:
     """`python -m watcher`, as a user runs it, again and again on one checkpoint."""
 
@@ -151,7 +164,11 @@ class Program:
 
     def _read(self, run: Run) -> None:
         assert self._process is not None and self._process.stdout is not None
-        for line in self._process.stdout:
+        with self._process.stdout as pipe:
+            self._read_lines(pipe, run)
+
+    def _read_lines(self, pipe: IO[bytes], run: Run) -> None:
+        for line in pipe:
             match = _NUMBER.search(line)
             # What a kill cut off in the middle was not delivered.
             if match and line.endswith(b"\n"):
@@ -182,15 +199,7 @@ class Program:
     def shard_processes(self) -> list[int]:
         """The program's children."""
         assert self._process is not None
-        parent = str(self._process.pid)
-        children: list[int] = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError):
-                    # After the name in brackets: state, parent, …
-                    if (entry / "stat").read_text().rpartition(")")[2].split()[1] == parent:
-                        children.append(int(entry.name))
-        return sorted(children)
+        return children(self._process.pid)
 
     def signal_group(self, number: int) -> None:
         assert self._process is not None
@@ -206,6 +215,8 @@ class Program:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._reading is not None:
+            self._reading.join()
 
 
 def faults_of(rng: random.Random) -> Faults:
@@ -438,7 +449,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=10, metavar="N")
     parser.add_argument("--records", type=int, default=50_000, metavar="M", help="for each seed")
     parser.add_argument("--seed", type=int, help="the first seed; default by chance")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="seeds at a time")
+    parser.add_argument(
+        "--jobs", type=int, default=2 * (os.cpu_count() or 1), help="seeds at a time"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and checkpoints there")
     options = parser.parse_args(arguments)
     first = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed

@@ -17,13 +17,20 @@ from types import TracebackType
 class Program:
     """`python -m watcher …`, its lines of stdout and stderr collected as they come."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str], cwd: Path | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        output: str | None = None,
+    ) -> None:
+        self._output = open(output, "w") if output else None
         self.process = subprocess.Popen(
             [sys.executable, "-m", "watcher", *arguments],
             env={**os.environ, **env},
             cwd=cwd,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=self._output or subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
@@ -35,6 +42,7 @@ class Program:
         self._threads = [
             threading.Thread(target=self._collect, args=pair, daemon=True)
             for pair in ((self.process.stdout, self.out), (self.process.stderr, self.err))
+            if pair[0] is not None
         ]
         for thread in self._threads:
             thread.start()
@@ -91,9 +99,9 @@ class Program:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.wait()
-        for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
+        for pipe in (self.process.stdout, self.process.stderr, self._output):
+            if pipe is not None:
+                pipe.close()
 
 
 def run(

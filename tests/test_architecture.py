@@ -10,14 +10,15 @@ import watcher
 PACKAGE = Path(watcher.__file__).parent
 
 LAYERS = [
-    {"errors", "forks"},
-    {"http", "position", "record", "text"},
-    {"page"},
+    {"errors", "flag", "forks"},
+    {"http", "output", "position", "record", "text"},
+    {"batches", "document", "filters", "page"},
     {"streams"},
     {"lineage", "messages"},
     {"checkpoint", "reader", "unlisted"},
     {"queue", "dispatcher"},
     {"handlers", "worker"},
+    {"lambdas"},
     {"manager", "spark"},
     {"watching"},
     {"stream"},

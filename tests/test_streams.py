@@ -156,7 +156,7 @@ def test_a_cut_off_answer_is_never_taken_for_an_empty_one(
 
 
 def test_a_throttled_call_is_known_as_such(simulator: Simulator) -> None:
-    simulator.fail_next("DescribeStream", "ThrottlingException", times=10)
+    simulator.fail_next("DescribeStream", "ThrottlingException", times=20)
     with pytest.raises(TransientError) as caught:
         client(simulator).listing(simulator.stream_arn)
     assert caught.value.throttled

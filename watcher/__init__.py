@@ -1,6 +1,7 @@
 """See every change of a DynamoDB table, live, in order, without losing one."""
 
 from watcher.errors import DataLossError, ObserverError, StreamError, UsageError, WatcherError
+from watcher.lambdas import lambda_function
 from watcher.manager import Totals
 from watcher.record import ABSENT, Record
 from watcher.stream import Stream
@@ -16,6 +17,7 @@ __all__ = [
     "Totals",
     "UsageError",
     "WatcherError",
+    "lambda_function",
     "watch",
 ]
 __version__ = "0.1.0"

@@ -37,6 +37,10 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
     finished: bool = False
     unlisted: bool = False
 
+    def hold(self, number: str) -> None:
+        """Stay at this record, although later ones were read: it is not processed yet."""
+        self.iterator_type, self.sequence_number, self.time = "at_sequence", number, None
+
 
 class Token(msgspec.Struct, omit_defaults=True):
     """The positions of a whole stream."""
@@ -76,6 +80,11 @@ def to_dict(token: Token) -> dict[str, Any]:
     """The token as plain JSON values."""
     plain: dict[str, Any] = msgspec.to_builtins(token)
     return plain
+
+
+def encode(token: Token) -> bytes:
+    """The token as JSON text."""
+    return msgspec.json.encode(token)
 
 
 def from_json(text: str | bytes | dict[str, Any]) -> Token:
@@ -173,7 +182,7 @@ class CheckpointFile:
         """Write aside, flush to the disk, rename: a reader sees the old token or the new one."""
         try:
             with open(self._aside, "wb") as file:
-                file.write(msgspec.json.encode(token))
+                file.write(encode(token))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(self._aside, self.path)

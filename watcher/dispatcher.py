@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import logging
 import os
 import select
@@ -15,11 +17,13 @@ from typing import IO, Any
 import msgspec
 
 from watcher import forks
+from watcher.batches import Batches
 from watcher.errors import ObserverError, UsageError
 from watcher.record import Record
 
 logger = logging.getLogger("watcher")
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _RETRY_SECONDS = 0.1
 _RETRY_SECONDS_MAX = 10.0
 
@@ -34,6 +38,10 @@ class Observer(msgspec.Struct, frozen=True):
     name: str
     handle: Callable[[Record], Any]
     close: Callable[[], Any] | None = None
+    begin: Callable[[str], Any] | None = None
+    """Called with the stream's ARN before its first record."""
+    batches: Batches | None = None
+    """Where `handle` only collects: what it collects into."""
 
 
 class OnError(msgspec.Struct, frozen=True):
@@ -66,6 +74,12 @@ class Dispatcher:
         self._observers = observers
         self._on_error = on_error
         self._calls = [observer.handle for observer in observers]
+        self._batches: list[Batches] = []
+        for observer in observers:
+            if observer.batches is not None:
+                observer.batches.give_up = functools.partial(self._given_up, observer)
+                self._batches.append(observer.batches)
+        self._arn = ""
         self._dead_letters: IO[bytes] | None = None
         if on_error.file:
             try:
@@ -93,27 +107,59 @@ class Dispatcher:
     ) -> ObserverError | None:
         if isinstance(error, BrokenPipeError) and _stdout_is_closed():
             raise OutputClosed from error
+        if observer.batches is not None and isinstance(error, ObserverError):
+            return error  # of a batch that this record has filled
         again = self._retry(observer, record, error)
-        if again is None:
-            return None
-        self.failures += 1
+        return None if again is None else self._failed_for_good(observer, [record], again)
+
+    def _given_up(
+        self, observer: Observer, records: Sequence[Record], error: BaseException
+    ) -> None:
+        """A batch has failed, its retries included. Raises ObserverError under `stop`."""
+        fatal = self._failed_for_good(observer, records, error)
+        if fatal is not None:
+            raise fatal
+
+    def _failed_for_good(
+        self, observer: Observer, records: Sequence[Record], error: BaseException
+    ) -> ObserverError | None:
+        self.failures += len(records)
+        first, last = records[0].sequence_number, records[-1].sequence_number
+        several = f"{len(records)} records from {first} to {last}"
+        which = f"record {first}" if len(records) == 1 else several
+        reason = str(error).partition("\n")[0]
         text = (
-            f"observer {observer.name} failed on record {record.sequence_number} "
-            f"of {record.shard_id}: {type(again).__name__}: {again}"
+            f"observer {observer.name} failed on {which} "
+            f"of {records[0].shard_id}: {type(error).__name__}: {reason}"
         )
-        if self._on_error.policy == "stop":
+        # Where a disk is full, all that follows would fail as well.
+        full = isinstance(error, OSError) and error.errno in _FULL
+        if self._on_error.policy == "stop" or (full and self._dead_letters is None):
             return ObserverError(f"{text}; stopped before it")
         if self._dead_letters is not None:
             try:
-                self._dead_letters.write(_dead_letter(observer, record, again))
+                for record in records:
+                    self._dead_letters.write(self._dead_letter(observer, record, error))
                 self._dead_letters.flush()
             except OSError as trouble:
                 return ObserverError(
                     f"{text}; {self._on_error.file} can't be written: {trouble.strerror}; "
                     "stopped before it"
                 )
-        logger.error(text, exc_info=again if logger.isEnabledFor(logging.DEBUG) else None)
+        logger.error(text, exc_info=error if logger.isEnabledFor(logging.DEBUG) else None)
         return None
+
+    def _dead_letter(self, observer: Observer, record: Record, error: BaseException) -> bytes:
+        """One JSON line: the record's wire JSON as it came, and what went wrong with it."""
+        letter = {
+            "record": record.raw,
+            "shard_id": record.shard_id,
+            "stream": self._arn,
+            "observer": observer.name,
+            "error": f"{type(error).__name__}: {error}",
+            "failed_at": datetime.now(UTC),
+        }
+        return msgspec.json.encode(letter) + b"\n"
 
     def _retry(
         self, observer: Observer, record: Record, error: BaseException
@@ -129,6 +175,44 @@ class Dispatcher:
                 return None
         return error
 
+    # What observers that work in batches have not done yet
+
+    def begin(self, arn: str) -> None:
+        """Records of this stream are to come."""
+        if arn != self._arn:
+            self._arn = arn
+            for observer in self._observers:
+                if observer.begin is not None:
+                    observer.begin(arn)
+
+    def page_end(self, shard_id: str) -> None:
+        """A shard's records at hand have been delivered. Raises ObserverError, as `deliver`."""
+        for batches in self._batches:
+            batches.page_end(shard_id)
+
+    def tick(self) -> None:
+        """Time has passed: some batches may have waited long enough. Raises as `deliver`."""
+        for batches in self._batches:
+            batches.tick()
+
+    def settle(self, shard_id: str | None = None) -> None:
+        """Let the batches of a shard (or of all) wait no longer. Raises as `deliver`."""
+        for batches in self._batches:
+            if shard_id is None:
+                batches.settle_all()
+            else:
+                batches.settle(shard_id)
+
+    def unsettled(self, shard_id: str) -> str | None:
+        """The first of a shard's delivered records that some observer has not processed yet."""
+        numbers = [batches.unsettled(shard_id) for batches in self._batches]
+        return min((number for number in numbers if number), key=int, default=None)
+
+    def stop(self) -> None:
+        """The watch is to end: what fails from here on is not tried again."""
+        for batches in self._batches:
+            batches.stop()
+
     def flush(self) -> None:
         """Bring out what observers have printed. Raises OutputClosed, ObserverError (disk full)."""
         if sys.stdout is None or sys.stdout.closed:  # an observer's doing, or `>&-`
@@ -142,6 +226,11 @@ class Dispatcher:
 
     def close(self) -> None:
         """Call the observers' `close`, each whatever became of the others."""
+        for batches in self._batches:
+            try:
+                batches.settle_all()
+            except (ObserverError, OutputClosed) as error:
+                logger.error(str(error))
         for observer in self._observers:
             if observer.close is not None:
                 try:
@@ -171,18 +260,6 @@ def _open_to_append_lines(path: str) -> IO[bytes]:
         if file.read(1) != b"\n":
             file.write(b"\n")
     return file
-
-
-def _dead_letter(observer: Observer, record: Record, error: BaseException) -> bytes:
-    """One JSON line: the record's wire JSON as it came, and what went wrong with it."""
-    letter = {
-        "record": record.raw,
-        "shard_id": record.shard_id,
-        "observer": observer.name,
-        "error": f"{type(error).__name__}: {error}",
-        "failed_at": datetime.now(UTC),
-    }
-    return msgspec.json.encode(letter) + b"\n"
 
 
 def _stdout_is_closed() -> bool:

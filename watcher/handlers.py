@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,12 +20,21 @@ from watcher.errors import UsageError
 _PACKAGE = Path(__file__).parent
 
 
+class Option(NamedTuple):
+    """An option of a handler's own: what its value is called (None: a switch), and its help."""
+
+    metavar: str | None
+    help: str
+
+
 class Handler(msgspec.Struct, frozen=True):
     """A module in a handlers folder: its name, where it is, and its docstring's first line."""
 
     name: str
     path: Path
     description: str
+    options: dict[str, Option] = {}
+    """Those that its `OPTIONS` declares; the values given reach its `configure` by these names."""
 
     @property
     def flag(self) -> str:
@@ -56,23 +69,41 @@ def find(folders: Iterable[Path] = ()) -> dict[str, Handler]:
     for place in dict.fromkeys(place.resolve() for place in places):
         for path in sorted(place.glob("*.py")):
             if not path.name.startswith("_") and path.stem.isidentifier():
-                found[path.stem] = Handler(path.stem, path, _description(path))
+                found[path.stem] = _described(path)
     return found
 
 
-def _description(path: Path) -> str:
-    """The docstring's first line, read without running anything of the module."""
+def _described(path: Path) -> Handler:
+    """What a module says of itself, read without running anything of it."""
     try:
-        text = ast.get_docstring(ast.parse(path.read_bytes()))
+        tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
-        return f"can't be used: {error}"
+        return Handler(path.stem, path, f"can't be used: {error}")
     except OSError as error:
-        return f"can't be read: {error.strerror}"
-    return text.strip().splitlines()[0] if text and text.strip() else f"the handler in {path}"
+        return Handler(path.stem, path, f"can't be read: {error.strerror}")
+    text = (ast.get_docstring(tree) or "").strip() or f"the handler in {path}"
+    return Handler(path.stem, path, text.splitlines()[0], _options(tree))
 
 
-def load(handler: Handler) -> Observer:
-    """Import a handler. Raises UsageError, naming the file, where it can't be used."""
+def _options(tree: ast.Module) -> dict[str, Option]:
+    """`OPTIONS = {"out_file": ("PATH", "help")}`; none where it is not written like that."""
+    for node in tree.body:
+        match node:
+            case ast.Assign([ast.Name("OPTIONS")], value) | ast.AnnAssign(
+                ast.Name("OPTIONS"), _, ast.expr() as value
+            ):
+                try:
+                    return msgspec.convert(ast.literal_eval(value), dict[str, Option])
+                except (ValueError, TypeError, SyntaxError, RecursionError):
+                    return {}
+    return {}
+
+
+def load(handler: Handler, options: Mapping[str, Any] | None = None) -> Observer:
+    """Import a handler, and hand it the options given.
+
+    Raises UsageError, naming the file, where it can't be used.
+    """
     # Beside its own file, so that it can import a `_shared.py` in the same folder.
     folder = str(handler.path.parent)
     if folder not in sys.path:
@@ -92,5 +123,51 @@ def load(handler: Handler) -> Observer:
     handle = getattr(module, "handle", None)
     if not callable(handle):
         raise UsageError(f"handler {handler.path} has no function handle(record)")
+    _configure(handler, module, options or {})
     close = getattr(module, "close", None)
     return Observer(handler.name, handle, close if callable(close) else None)
+
+
+def function(name: str) -> Callable[..., Any]:
+    """Import `package.module:function`; the folder one works in counts as well.
+
+    Raises UsageError where there is no such function.
+    """
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise UsageError(f"{name}: give MODULE:FUNCTION, such as app.changes:handle")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{name}: {module_name} can't be imported: {text}") from error
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise UsageError(f"{name}: {module_name} has no function {path}")
+    made: Callable[..., Any] = found
+    return made
+
+
+def _configure(handler: Handler, module: ModuleType, options: Mapping[str, Any]) -> None:
+    """Call `configure(**options)` of a module that declares options."""
+    if not hasattr(module, "OPTIONS"):
+        return
+    if not handler.options:
+        advice = '{"out_file": ("PATH", "what it is for")}'
+        raise UsageError(f"handler {handler.path}: write OPTIONS as a literal, such as {advice}")
+    configure = getattr(module, "configure", None)
+    if not callable(configure):
+        raise UsageError(f"handler {handler.path} has OPTIONS, but no function configure")
+    try:
+        configure(**options)
+    except OSError as error:
+        text = f"can't open {error.filename}: {error.strerror}"
+        raise UsageError(f"handler {handler.name}: {text}") from error
+    except ValueError as error:  # a value that it can't use
+        raise UsageError(f"handler {handler.name}: {error}") from error
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"handler {handler.path} can't be configured: {text}") from error

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -73,7 +74,7 @@ _RESTART_SECONDS_MAX = 10.0
 _LONG_LIFE_SECONDS = 60.0
 _END_SECONDS = 2.0
 # From here on a shard's trouble is worth a line on the terminal.
-_TROUBLES_BEFORE_WARNING = 5
+_TROUBLES_BEFORE_WARNING = 4
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,12 +85,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_records: int | None = None
     fail_on_data_loss: bool = False
     idle_pause: float = 1.0
+    wanted: Callable[[Record], bool] | None = None
+    """Whether a record goes to the observers at all; None: every one."""
 
 
 class Totals(msgspec.Struct):
     """What a watch has done."""
 
     records: int = 0
+    filtered: int = 0
+    """Read, and kept from the observers by a filter."""
     kinds: Counter[str] = msgspec.field(default_factory=Counter)
     shards: int = 0
     restarts: int = 0
@@ -148,6 +153,7 @@ class Manager:
         self._save_due = 0.0
         self._grace_end = 0.0
         self._stream_ended_at: float | None = None
+        self._new_stream_due = 0.0
         self._began = time.monotonic()
         self._began_at: datetime | None = None  # by the service's clock
         self._resumed = False
@@ -161,6 +167,7 @@ class Manager:
     def stop(self) -> None:
         """End the watch soon: deliver what was read, save the checkpoint. Safe in a handler."""
         self._stopping = True
+        self._dispatcher.stop()
         self._queue.wake()
 
     def run(self) -> Totals:
@@ -172,6 +179,7 @@ class Manager:
                 self._receive(_TICK_SECONDS)
             if not self._limit_is_reached():
                 self._stop_workers()
+            self._dispatcher.settle()
         except OutputClosed:
             pass
         finally:
@@ -250,9 +258,9 @@ class Manager:
             self._stream_ended_at = time.monotonic()
             if self._of_table and self._settings.follow:
                 logger.info(f"The stream is {self._end_word}; looking for a new one of its table")
-        elif time.monotonic() < self._listing_due:
+        elif time.monotonic() < self._new_stream_due:
             return False
-        self._listing_due = time.monotonic() + _LISTING_SECONDS
+        self._new_stream_due = time.monotonic() + _LISTING_SECONDS
         new = self._new_stream()
         if new and self._of_table:
             self._move_on_to(new, f"stream {self._arn} is {self._end_word}")
@@ -323,6 +331,7 @@ class Manager:
     # Housekeeping: whatever is due, done between two records or two pages
 
     def _keep_house(self) -> None:
+        self._dispatcher.tick()
         now = time.monotonic()
         if not self._stopping:
             if now >= self._listing_due:
@@ -334,6 +343,7 @@ class Manager:
     def _list(self) -> None:
         began = time.monotonic()
         listing = self._streams.listing(self._arn)
+        self._dispatcher.begin(self._arn)
         self._listing = listing
         self._listed_at = began
         self._listing_failures = 0
@@ -394,7 +404,7 @@ class Manager:
 
     def _start_ready(self) -> None:
         now = time.monotonic()
-        if self._news or now >= self._unlisted.due:
+        while self._news or now >= self._unlisted.due:
             self._news = False
             self._unlisted.due = math.inf
             for shard in self._lineage.ready():
@@ -494,22 +504,28 @@ class Manager:
 
     def _deliver(self, shard: Tracked, page: Page) -> None:
         """Hand a page's records to the observers; the housekeeping does not wait for slow ones."""
-        last = page.last
-        if self._settings.max_records is not None:
-            last = min(last, page.first + self._settings.max_records - self.totals.records)
-        deliver, kinds = self._dispatcher.deliver, self.totals.kinds
+        deliver, wanted = self._dispatcher.deliver, self._settings.wanted
+        totals, kinds = self.totals, self.totals.kinds
+        limit = math.inf if self._settings.max_records is None else self._settings.max_records
         record: Record | None = None
         tick = time.monotonic() + _TICK_SECONDS
         try:
-            for following in pages.records(page.body, shard.id, page.first, last):
-                deliver(following)
-                record = following
-                kinds[record.event_name] += 1
-                self.totals.records += 1
+            for following in pages.records(page.body, shard.id, page.first, page.last):
+                if wanted is None or wanted(following):
+                    deliver(following)
+                    record = following
+                    kinds[record.event_name] += 1
+                    totals.records += 1
+                    if totals.records >= limit:
+                        break
+                else:
+                    record = following
+                    totals.filtered += 1
                 if time.monotonic() >= tick:
                     self._moved(shard, record)
                     self._keep_house()
                     tick = time.monotonic() + _TICK_SECONDS
+            self._dispatcher.page_end(shard.id)
         finally:
             if record is not None:
                 self._moved(shard, record)
@@ -542,6 +558,9 @@ class Manager:
             return
         if message.gone and self._is_listed_open(shard.id):
             # Its process ends, and is started again: nothing else would read what comes.
+            return
+        self._dispatcher.settle(shard.id)
+        if self._dispatcher.unsettled(shard.id):  # the watch ends before its children's turn
             return
         shard.status = Status.FINISHED
         logger.info(f"Finished shard: {shard.id}")
@@ -594,7 +613,12 @@ class Manager:
 
     def _token(self) -> Token:
         assert self._listing is not None
-        return checkpoints.make(self._arn, self._lineage, self._listing.time, self._began_at)
+        token = checkpoints.make(self._arn, self._lineage, self._listing.time, self._began_at)
+        for shard in token.shards:
+            if number := self._dispatcher.unsettled(shard.shard_id):
+                shard.hold(number)
+                self._unsaved = True  # once it is settled, without a further record
+        return token
 
     def _save(self) -> None:
         """Save what was delivered, never more. A full disk is no reason to stop the watch."""

@@ -30,16 +30,33 @@ def decode(body: bytes) -> WirePage:
     """
     try:
         return _wire_page.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TransientError(f"an answer that is not a page of records: {error}") from None
+
+
+def raw_records(body: bytes) -> list[msgspec.Raw]:
+    """Each record's wire JSON, byte for byte."""
+    return _raw_page.decode(body).Records
+
+
+class _RawRecords:
+    """A page taken apart into its records' bytes, once the first of them is asked for."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._records: list[msgspec.Raw] | None = None
+
+    def __getitem__(self, place: int) -> msgspec.Raw:
+        if self._records is None:
+            self._records = raw_records(self._body)
+        return self._records[place]
 
 
 def records(
     body: bytes, shard_id: str, first: int = 0, last: int | None = None
 ) -> Iterator[Record]:
     """The records `first:last` of a page, each made when its turn comes."""
-    raws = _raw_page.decode(body).Records[first:last]
-    wires = _wire_page.decode(body).Records[first:last]
+    raws = _RawRecords(body)
     from_wire = Record.from_wire
-    for wire, raw in zip(wires, raws, strict=True):
-        yield from_wire(wire, raw, shard_id)
+    for place, wire in enumerate(_wire_page.decode(body).Records[first:last], first):
+        yield from_wire(wire, raws, place, shard_id)

@@ -27,7 +27,7 @@ _PIPE_BYTES = 1024 * 1024
 _LARGE_PIPES = 32
 _READ_BYTES = 1024 * 1024
 # Half-read messages take at most about this; then no further one is begun while one can end.
-_HALF_READ_BYTES = 32 * 1024 * 1024
+_HELD_BYTES = 32 * 1024 * 1024
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
@@ -76,8 +76,9 @@ class _Inlet:
         self._head_bytes = 0
 
     @property
-    def half_read(self) -> int:
-        return self._filled
+    def held(self) -> int:
+        """What a message that is not whole yet takes of the memory."""
+        return 0 if self._buffer is None else len(self._buffer)
 
     def read(self) -> Message | None:
         """Read on without waiting; a message once it is whole. Raises EOFError at the end."""
@@ -123,6 +124,8 @@ class Queue:
         os.set_blocking(self._wake_writer, False)
         os.set_blocking(self._wake_reader, False)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+        self._held = 0
+        self._alone = False
         self._is_copy = False
         self._is_open = True
         # A copy of our ends would keep writers going whose manager is gone.
@@ -143,7 +146,8 @@ class Queue:
     def receive(self, timeout: float) -> tuple[str, Message | None] | None:
         """The next message and its writer's name; a None message says that the writer is gone.
 
-        None after `timeout` seconds without one, or after `wake()`. The writers take turns.
+        None where there is no whole one yet: after `timeout` seconds, after `wake()`, or once a
+        part of one was read. The writers take turns.
         """
         if self._is_copy:
             os._exit(0)  # a child that an observer has forked, and that came back
@@ -151,13 +155,19 @@ class Queue:
             self._ready = self._wait(timeout)
         while self._ready:
             inlet = self._ready.pop(0)
+            held = inlet.held
+            if self._held > _HELD_BYTES and not held and not self._alone:
+                continue
             try:
                 message = inlet.read()
             except BlockingIOError:
+                self._held += inlet.held - held
                 continue
             except EOFError:
+                self._held -= held
                 self._drop(inlet)
                 return inlet.name, None
+            self._held -= held
             if message is not None:
                 return inlet.name, message
         return None
@@ -169,9 +179,10 @@ class Queue:
                 os.read(self._wake_reader, 4096)
             else:
                 ready.append(key.data)
-        if sum(inlet.half_read for inlet in self._inlets.values()) > _HALF_READ_BYTES:
-            begun = [inlet for inlet in ready if inlet.half_read]
+        if self._held > _HELD_BYTES:
+            begun = [inlet for inlet in ready if inlet.held]
             ready = begun or ready[:1]
+        self._alone = len(ready) == 1
         return ready
 
     def wake(self) -> None:
@@ -182,8 +193,7 @@ class Queue:
 
     def _give_up(self) -> None:
         self._is_copy = True
-        if self._is_open:
-            self.close()
+        self.close()
 
     def drop(self, name: str) -> None:
         """Forget a writer that never came to be."""
@@ -197,6 +207,8 @@ class Queue:
 
     def close(self) -> None:
         """Close all; writers that still write get a BrokenPipeError."""
+        if not self._is_open:
+            return
         self._is_open = False
         for inlet in self._inlets.values():
             inlet.connection.close()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
@@ -49,6 +49,12 @@ _wire_record = msgspec.json.Decoder(WireRecord)
 _any_json = msgspec.json.Decoder()
 
 
+class RawRecords(Protocol):
+    """The bytes of a page's records, by their place in it."""
+
+    def __getitem__(self, place: int, /) -> msgspec.Raw: ...
+
+
 class Absent:
     """The type of ABSENT, the value of an attribute that an item does not have."""
 
@@ -65,7 +71,10 @@ ABSENT: Final = Absent()
 @lru_cache(maxsize=4096)
 def creation_time(seconds: float) -> datetime:
     """Epoch seconds as botocore's timestamp parser gives them: aware, in local time."""
-    return datetime.fromtimestamp(seconds, _LOCAL)
+    try:
+        return datetime.fromtimestamp(seconds, _LOCAL)
+    except (OverflowError, ValueError, OSError):  # not from DynamoDB; no reason to stop
+        return datetime.fromtimestamp(0, _LOCAL)
 
 
 def _to_number(text: str) -> Any:
@@ -121,7 +130,8 @@ def _value_with_bytes(attribute: dict[str, Any]) -> dict[str, Any]:
     return attribute
 
 
-def _boto3_image(raw: msgspec.Raw) -> dict[str, dict[str, Any]]:
+def wire_item(raw: bytes | msgspec.Raw) -> dict[str, dict[str, Any]]:
+    """An item's wire JSON as botocore gives it, and takes it: `B` as bytes."""
     image: dict[str, dict[str, Any]] = _any_json.decode(raw)
     # Most items hold no binary values: one search over the bytes spares them the walk.
     return _with_bytes(image) if _BINARY.search(raw) else image
@@ -169,7 +179,7 @@ class Change(dict[str, Any]):
         if name in _IMAGES and not dict.__contains__(self, name):
             raw = getattr(self._wire, name)
             if raw is not _RAW_NOTHING:
-                image = _boto3_image(raw)
+                image = wire_item(raw)
                 self[name] = image
                 return image
         raise KeyError(name)
@@ -211,20 +221,22 @@ class Record(dict[str, Any]):
     `ApproximateCreationDateTime` an aware datetime. `key`, `old` and `new` hold native values.
     """
 
-    __slots__ = ("_wire", "raw", "shard_id")
+    __slots__ = ("_page", "_place", "_wire", "shard_id")
     _wire: WireRecord
+    _page: RawRecords
+    _place: int
 
-    raw: msgspec.Raw
-    """The record's wire JSON, byte for byte."""
     shard_id: str
     """The shard that the record was read from."""
 
     @classmethod
-    def from_wire(cls, wire: WireRecord, raw: msgspec.Raw, shard_id: str) -> Record:
-        """A record from both of its decodings: the fields, and the bytes they came from."""
-        record = cls(dynamodb=Change.from_wire(wire.dynamodb))
+    def from_wire(cls, wire: WireRecord, page: RawRecords, place: int, shard_id: str) -> Record:
+        """A record from its fields, and its place in the page that they came from."""
+        record = cls()
+        record["dynamodb"] = Change.from_wire(wire.dynamodb)
         record._wire = wire
-        record.raw = raw
+        record._page = page
+        record._place = place
         record.shard_id = shard_id
         if wire.eventID is not None:
             record["eventID"] = wire.eventID
@@ -246,7 +258,17 @@ class Record(dict[str, Any]):
 
         Raises msgspec.DecodeError where `raw` is not a record.
         """
-        return cls.from_wire(_wire_record.decode(raw), msgspec.Raw(raw), shard_id)
+        return cls.from_wire(_wire_record.decode(raw), (msgspec.Raw(raw),), 0, shard_id)
+
+    @property
+    def raw(self) -> msgspec.Raw:
+        """The record's wire JSON, byte for byte."""
+        return self._page[self._place]
+
+    @property
+    def wire(self) -> WireRecord:
+        """The fields as they are on the wire, the images undecoded: for a look at great speed."""
+        return self._wire
 
     @property
     def key(self) -> dict[str, Any]:

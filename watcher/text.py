@@ -1,6 +1,8 @@
 """Item data as text that is safe to show: control characters could steer the terminal."""
 
+import base64
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +25,19 @@ def printable_json(line: str) -> str:
     if line.isprintable():
         return line
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
+
+
+def printable_key(keys: Mapping[str, Mapping[str, Any]]) -> str:
+    """A record's `Keys` (boto3's form) on one line, by name: `PK=test, SK=item`."""
+    return ", ".join(
+        f"{printable(name)}={_key_text(value)}" for name, value in sorted(keys.items())
+    )
+
+
+def _key_text(attribute: Mapping[str, Any]) -> str:
+    """Keys are strings, numbers or binary."""
+    ((kind, value),) = attribute.items()
+    return base64.b64encode(value).decode() if kind == "B" else printable(value)
 
 
 def printable_value(value: Any) -> str:

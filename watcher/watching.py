@@ -5,29 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from watcher.checkpoint import CheckpointFile
 from watcher.dispatcher import Dispatcher, Observer, OnError
 from watcher.errors import UsageError
+from watcher.filters import wanted
+from watcher.flag import Flag
 from watcher.manager import Manager, Settings, Totals
 from watcher.position import Position, at_time, parse_start
 from watcher.record import Record
 from watcher.streams import Connection, connect
-
-
-class Flag(NamedTuple):
-    """What the command line says of a parameter: its value's name and its help."""
-
-    metavar: str | None
-    help: str
-    name: str | None = None
-    """The flag, where it is not the parameter's own name."""
 
 
 def watch(
@@ -46,7 +39,30 @@ def watch(
     follow: Annotated[
         bool, Flag(None, "end when everything up to now has been delivered", "--no-follow")
     ] = True,
-    max_records: Annotated[int | None, Flag("N", "end after N records")] = None,
+    max_records: Annotated[
+        int | None, Flag("N", "end after N records (those that a filter drops don't count)")
+    ] = None,
+    only: Annotated[
+        str | Iterable[str] | None,
+        Flag("KINDS", "only these kinds of change: insert, modify, remove (as in insert,remove)"),
+    ] = None,
+    key: Annotated[
+        list[str] | Iterable[str] | Mapping[str, Any] | None,
+        Flag(
+            "NAME=VALUE",
+            "only changes of items with this key attribute; repeatable: another value of the same "
+            "attribute is an alternative, another attribute narrows down",
+        ),
+    ] = None,
+    filters: Annotated[
+        list[str] | Iterable[str | Mapping[str, Any]] | None,
+        Flag(
+            "PATTERN",
+            "only changes that match: Lambda's event filtering, as JSON or @FILE; "
+            "repeatable (any of them)",
+            "--filter",
+        ),
+    ] = None,
     checkpoint: Annotated[
         str | os.PathLike[str] | None,
         Flag("FILE", "resume from FILE if it exists, and save the positions to it"),
@@ -86,6 +102,7 @@ def watch(
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         idle_pause=poll,
+        wanted=wanted(filters, key, only),
     )
     if max_records is not None and max_records < 1:
         raise UsageError(f"--max-records {max_records}: give 1 or more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import logging
 import os
 import sys
@@ -23,6 +24,9 @@ COMMANDS = {
     "replicate": "keep another table equal to this one, on Spark",
     "metrics": "count changes by kind and window of time, on Spark",
 }
+
+
+_BUFFER_BYTES = 1024 * 1024
 
 
 class _Lines(logging.Formatter):
@@ -66,10 +70,15 @@ def _set_up_output() -> None:
     set_verbose(False)
     if sys.stdout is None:  # started with `>&-`
         sys.stdout = open(os.devnull, "w")
-    # Written once per page, not per line; the wire's JSON is UTF-8 whatever the locale says.
-    if hasattr(sys.stdout, "reconfigure"):
-        encoding = None if sys.stdout.isatty() else "utf-8"
-        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace", line_buffering=False)
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper):
+        if out is sys.__stdout__ and (raw := getattr(out.buffer, "raw", None)):
+            out = io.TextIOWrapper(io.BufferedWriter(raw, _BUFFER_BYTES), out.encoding)
+        # The wire's JSON is UTF-8 whatever the locale says. Written through to the bytes' buffer,
+        # so that text and bytes can be written in turn; that one is flushed once per page.
+        encoding = None if out.isatty() else "utf-8"
+        out.reconfigure(encoding=encoding, errors="backslashreplace", write_through=True)
+        sys.stdout = out
 
 
 def _flush_stdout() -> bool:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from watcher.cli import options
+from watcher.dispatcher import Observer
 from watcher.errors import UsageError
-from watcher.handlers import Handler
+from watcher.handlers import Handler, function
+from watcher.handlers import load as load_handler
+from watcher.lambdas import lambda_function
+
+# Before a handler's own option in what was parsed: watcher may have a parameter of that name.
+_PREFIX = "option of a handler: "
 
 
 def folders(arguments: list[str]) -> list[Path]:
@@ -32,9 +42,43 @@ def add_folders(group: argparse._ActionsContainer) -> None:
     )
 
 
+class Call(NamedTuple):
+    """A function to call with each change, chosen by its name."""
+
+    name: str
+
+
+class Lambda(NamedTuple):
+    """A Lambda function to call with batches of changes, chosen by its name."""
+
+    name: str
+
+
+def add_calls(group: argparse._ActionsContainer, lambdas: argparse._ActionsContainer) -> None:
+    """`--call` and `--lambda`: functions beside the modules, in the order given."""
+    group.add_argument(
+        "--call",
+        dest="chosen",
+        type=Call,
+        metavar="MODULE:FUNCTION",
+        action="append",
+        help="call this function with every change; repeatable",
+    )
+    lambdas.add_argument(
+        "--lambda",
+        dest="chosen",
+        type=Lambda,
+        metavar="MODULE.FUNCTION",
+        action="append",
+        help="run this AWS Lambda function here, on batches of changes; repeatable",
+    )
+    options.add(lambdas, function=lambda_function)
+
+
 def add_flags(group: argparse._ActionsContainer, handlers: Iterable[Handler]) -> None:
-    """A flag for each handler; those given are `chosen`, by name."""
+    """A flag for each handler, followed by its own options; those given are `chosen`, by name."""
     taken: set[str] = set()
+    shared: set[str] = set()
     for handler in handlers:
         flags = [handler.flag]
         if handler.initials and handler.initials not in taken:
@@ -52,3 +96,72 @@ def add_flags(group: argparse._ActionsContainer, handlers: Iterable[Handler]) ->
             raise UsageError(
                 f"handler {handler.path}: {handler.flag} is an option of watcher; rename the file"
             ) from None
+        for name in handler.options:
+            if name not in shared:
+                _add_option(group, handler, name)
+        shared.update(handler.options)
+
+
+def _add_option(group: argparse._ActionsContainer, handler: Handler, name: str) -> None:
+    """An option that a module declares; one that several declare is theirs together."""
+    metavar, text = handler.options[name]
+    keywords: dict[str, Any] = {"action": "store_true"}
+    if metavar is not None:
+        keywords = {"metavar": metavar}
+    try:
+        group.add_argument(
+            _flag(name),
+            dest=_PREFIX + name,
+            default=argparse.SUPPRESS,
+            help=text.replace("%", "%%"),
+            **keywords,
+        )
+    except (argparse.ArgumentError, ValueError):
+        raise UsageError(
+            f"handler {handler.path}: {_flag(name)} is an option of watcher; choose another name"
+        ) from None
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def set_region(parsed: argparse.Namespace) -> None:
+    """Lambda functions make their clients when they are imported, and expect the region set."""
+    named = re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", parsed.stream)
+    region = parsed.region or (named and named[1])
+    if region and any(isinstance(each, Lambda) for each in parsed.chosen or []):
+        for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+            os.environ.setdefault(name, region)
+
+
+def load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Observer]:
+    """Load the handlers chosen, each with those of its options that were given.
+
+    An option chooses its handler too. Raises UsageError.
+    """
+    chosen: list[str | Call | Lambda] = list(parsed.chosen or [])
+    given = {
+        name.removeprefix(_PREFIX): value
+        for name, value in vars(parsed).items()
+        if name.startswith(_PREFIX)
+    }
+    for option in given:
+        owners = [name for name, handler in handlers.items() if option in handler.options]
+        if not set(owners) & set(chosen):
+            if len(owners) > 1:
+                flags = " and ".join(handlers[name].flag for name in owners)
+                raise UsageError(f"{_flag(option)} is an option of {flags}: choose one of them")
+            chosen += owners
+    made = []
+    for each in chosen:
+        if isinstance(each, Call):
+            made.append(Observer(each.name, function(each.name)))
+        elif isinstance(each, Lambda):
+            made.append(lambda_function(each.name, **options.chosen(parsed, lambda_function)))
+        else:
+            own = handlers[each].options
+            made.append(
+                load_handler(handlers[each], {key: given[key] for key in given if key in own})
+            )
+    return made

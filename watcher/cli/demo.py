@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-from watcher import cli
+from watcher import cli, output
 from watcher.cli import options
 from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
@@ -27,6 +27,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=18.0, help="how long the shop is open")
     parsed = parser.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
+    output.set_up()
     if importlib.util.find_spec("moto") is None:
         raise UsageError("the demo needs the embedded DynamoDB: pip install 'watcher[demo]'")
     # Nothing here may reach a real account, whatever this shell is logged in to.

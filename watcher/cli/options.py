@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import NoneType, UnionType
 from typing import Any
 
+from watcher.flag import Flag
 from watcher.streams import Connection
-from watcher.watching import Flag, watch
+from watcher.watching import watch
 
 AWS = ("region", "profile", "endpoint_url")
 

@@ -10,11 +10,11 @@ from typing import IO
 
 import msgspec
 
-from watcher import cli
+from watcher import cli, output
 from watcher.cli import choosing, options
 from watcher.dispatcher import Dispatcher, OnError, OutputClosed
 from watcher.errors import UsageError
-from watcher.handlers import find, load
+from watcher.handlers import find
 from watcher.record import Record
 
 logger = logging.getLogger("watcher")
@@ -25,6 +25,7 @@ class Letter(msgspec.Struct):
 
     record: msgspec.Raw = msgspec.Raw()
     shard_id: str = ""
+    stream: str = ""
 
 
 def main(arguments: list[str]) -> int:
@@ -37,20 +38,25 @@ def main(arguments: list[str]) -> int:
     chosen = parser.add_argument_group("handlers")
     group = parser.add_argument_group("replaying")
     options.add(group, ["on_error"])
+    options.add(parser.add_argument_group("output"), function=output.set_up)
     choosing.add_folders(group)
     choosing.add_flags(chosen, handlers.values())
+    choosing.add_calls(chosen, parser.add_argument_group("Lambda"))
     parsed = parser.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
-    if not parsed.chosen:
-        raise UsageError("choose the handlers to replay to, such as --print-record")
+    output.set_up(**options.chosen(parsed, output.set_up))
     on_error = OnError.parse(parsed.on_error)
     with _opened(parsed.file, on_error) as file:
-        observers = [load(handlers[name]) for name in parsed.chosen]
+        observers = choosing.load(parsed, handlers)
+        if not observers:
+            raise UsageError("choose the handlers to replay to, such as --print-record")
         replay = _Replay(file)
         dispatcher = Dispatcher(observers, on_error)
         try:
             for record in replay:
+                dispatcher.begin(replay.stream)
                 dispatcher.deliver(record)
+            dispatcher.settle()
             dispatcher.flush()
         except OutputClosed:
             pass
@@ -79,6 +85,8 @@ class _Replay:
         self._file = file
         self.records = 0
         self.unread = 0
+        self.stream = ""
+        """The ARN of the stream that the last record came from, where it is known."""
 
     def __iter__(self) -> Iterator[Record]:
         before = b""
@@ -95,5 +103,6 @@ class _Replay:
                 continue
             if raw != before:
                 self.records += 1
+                self.stream = letter.stream
                 yield record
             before = raw

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 
-from watcher import cli
+from watcher import cli, output
 from watcher.cli import choosing, options
 from watcher.handlers import Handler, find, load
 from watcher.manager import Totals
@@ -18,9 +19,16 @@ DEFAULT_HANDLER = "print_record"
 def main(arguments: list[str]) -> int:
     """Watch until stopped; 0 at a regular end."""
     handlers = find(choosing.folders(arguments))
-    parsed = _parser(handlers).parse_args(arguments)
+    parser = _parser(handlers)
+    if _engine(arguments) == "spark":
+        from watcher.cli import watch_on_spark
+
+        return watch_on_spark.watch(parser, arguments, handlers, DEFAULT_HANDLER)
+    parsed = parser.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
-    observers = [load(handlers[name]) for name in parsed.chosen or [DEFAULT_HANDLER]]
+    output.set_up(**options.chosen(parsed, output.set_up))
+    choosing.set_region(parsed)
+    observers = choosing.load(parsed, handlers) or [load(handlers[DEFAULT_HANDLER])]
     totals = watch(parsed.stream, observers, **options.chosen(parsed))
     logger.info(closing_line(totals))
     return 0
@@ -31,6 +39,8 @@ def closing_line(totals: Totals) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(totals.kinds.items()))
     parts = [_count(totals.records, "record") + (f" ({kinds})" if kinds else "")]
     parts.append(_count(totals.shards, "shard"))
+    if totals.filtered:
+        parts.insert(1, f"{totals.filtered} filtered out")
     for count, what in (
         (totals.restarts, "restart"),
         (totals.failures, "handler failure"),
@@ -43,6 +53,23 @@ def closing_line(totals: Totals) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("S") else "s")
+
+
+def _add_engine(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--engine",
+        choices=("processes", "spark"),
+        default="processes",
+        help="where handlers run: here (default), or on Spark's executors",
+    )
+
+
+def _engine(arguments: list[str]) -> str:
+    """The `--engine`: Spark's brings options of its own."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--engine", nargs="?")
+    engine: str | None = first.parse_known_args(arguments)[0].engine
+    return engine or "processes"
 
 
 def _parser(handlers: dict[str, Handler]) -> options.Parser:
@@ -58,9 +85,12 @@ def _parser(handlers: dict[str, Handler]) -> options.Parser:
         "handlers", "modules in handlers/; each gets every change (default: --print-record)"
     )
     watching = parser.add_argument_group("watching")
+    options.add(parser.add_argument_group("output"), function=output.set_up)
+    _add_engine(watching)
     aws = parser.add_argument_group("AWS")
     options.add(watching, [name for name in options.flagged() if name not in options.AWS])
     options.add(aws, options.AWS)
     choosing.add_folders(watching)
     choosing.add_flags(group, handlers.values())
+    choosing.add_calls(group, parser.add_argument_group("Lambda"))
     return parser

@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 
 from watcher import page as pages
-from watcher.lineage import Tracked
+from watcher.lineage import Status, Tracked
 from watcher.messages import Finished, Loss, Page, Trouble
 from watcher.position import AfterSequence, Position
 from watcher.reader import ShardReader
@@ -80,6 +80,11 @@ class Shard:
         """Nothing will follow: the shard is closed and read to its end."""
         self.caught_up = False
         """Everything up to the target time was read, and the reader has stopped there."""
+
+    @property
+    def has_ended(self) -> bool:
+        """As `ended`, once the planner has seen it and knows of its children."""
+        return self.tracked.status is Status.FINISHED
 
     @property
     def id(self) -> str:

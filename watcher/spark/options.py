@@ -25,6 +25,7 @@ NAMES = (
     "imageFormat",
     "imageSchema",
     "changedAttributes",
+    "wireRecords",
     "region",
     "endpointUrl",
     "profile",
@@ -47,6 +48,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`imageSchema`: a DDL string; the images are then structs of these typed attributes."""
     changed_attributes: bool = False
     """`changedAttributes`: one more column, the names of the attributes that differ."""
+    wire_records: bool = False
+    """`wireRecords`: only two columns, the shard's id and the record's whole wire JSON."""
     connection: Connection = Connection()
 
 
@@ -75,6 +78,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         image_format=_image_format(values.get("imageFormat", "json")),
         image_schema=values.get("imageSchema") or None,
         changed_attributes=_yes("changedAttributes", values.get("changedAttributes", "false")),
+        wire_records=_yes("wireRecords", values.get("wireRecords", "false")),
         connection=Connection(
             values.get("region"), values.get("profile"), values.get("endpointUrl")
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import sys
 import time
 from datetime import datetime
@@ -17,8 +18,9 @@ from watcher.spark import offsets
 from watcher.spark.background import BATCH_BYTES, SHARD_BYTES, Background, Shard, Slice
 from watcher.spark.offsets import Offset, Place, Range
 from watcher.spark.options import SourceOptions
-from watcher.streams import Listing, Streams, connect
+from watcher.streams import Listing, Streams, connect, patiently
 from watcher.streams import Shard as ListedShard
+from watcher.unlisted import Unlisted
 
 logger = logging.getLogger("watcher")
 
@@ -30,8 +32,6 @@ _CHILD_GRACE_SECONDS = 5.0
 _IDLE_SECONDS = 0.04
 # With a slow trigger the first answer counts: it waits for the first reads so long.
 _FIRST_SECONDS = 5.0
-_RETRY_SECONDS = 0.5
-_RETRIES = 20
 
 
 class Planner:
@@ -49,6 +49,8 @@ class Planner:
         self._listing: Listing | None = None
         self._listing_due = 0.0
         self._child_pause = _CHILD_SECONDS
+        self._unlisted = Unlisted()
+        self._news = True
         self._closed: set[str] = set()
         self._target: datetime | None = None
         self._closed_at_target: set[str] = set()
@@ -64,7 +66,7 @@ class Planner:
 
     def anchor(self) -> Offset:
         """Where a new query starts, as positions that are the same whenever they are used."""
-        listing = self._list_or_fail()
+        listing = patiently(lambda: self._streams.listing(self.arn))
         lineage = Lineage(self._options.start)
         lineage.update(listing.shards)
         places: dict[str, Place] = {}
@@ -77,7 +79,7 @@ class Planner:
 
     def stop_at_now(self) -> None:
         """From here on, behave as if nothing was written after this moment (`availableNow`)."""
-        listing = self._list_or_fail()
+        listing = patiently(lambda: self._streams.listing(self.arn))
         self._target = listing.time
         self._closed_at_target = _closed(listing)
 
@@ -118,7 +120,7 @@ class Planner:
                 "data_losses": self.losses,
                 "lag_seconds": max(0, round(time.time() - oldest)) if oldest else 0,
                 "shards_finished": self._finished,
-                "shards_open": sum(not shard.ended for shard in shards),
+                "shards_open": sum(not shard.has_ended for shard in shards),
             }
 
     def stop(self) -> None:
@@ -139,7 +141,7 @@ class Planner:
         with self._background.lock:
             for shard_id, place in start.shards.items():
                 shard = self._background.delivered(shard_id, place.position)
-                if shard and place.finished and shard.ended and not shard.slices:
+                if shard and place.finished and shard.has_ended and not shard.slices:
                     del self._background.shards[shard_id]
                     self._finished += 1
 
@@ -153,9 +155,15 @@ class Planner:
             if shard.ended and shard.tracked.status is not Status.FINISHED:
                 shard.tracked.status = Status.FINISHED
                 self._look_for_children(shard.tracked)
-        while ready := self._lineage.ready():
-            for tracked in ready:
-                self._open(tracked)
+        while self._news or time.monotonic() >= self._unlisted.due:
+            self._news = False
+            self._unlisted.due = math.inf
+            for tracked in self._lineage.ready():
+                if self._unlisted.may_begin(self._streams, self.arn, tracked):
+                    self._open(tracked)
+                elif tracked.status is Status.FINISHED:
+                    self._news = True  # its children's turn
+        self._listing_due = min(self._listing_due, self._unlisted.due)
 
     def _open(self, tracked: Tracked) -> None:
         """Executors read a closed shard; with a limit its records have to be counted here."""
@@ -179,36 +187,30 @@ class Planner:
         self._listing_due = time.monotonic() + _LISTING_SECONDS + listing.pages / 5
         self._listing = listing
         self._closed = _closed(listing)
+        self._news = True
         self._lineage.update(listing.shards)
         # What is not delivered yet must not be forgotten, though it left the listing.
         held = [ListedShard(shard_id) for shard_id in self._background.shards]
         self._lineage.forget([*listing.shards, *held])
+        if self._is_waiting_for_children():
+            self._listing_due = time.monotonic() + self._child_pause
+            self._child_pause = min(self._child_pause * 2, 1.0)
 
     def _look_for_children(self, shard: Tracked) -> None:
         """A finished shard's children need no waiting for the next listing."""
         assert self._lineage is not None
+        self._news = True
         if self._lineage.children(shard.id):
             return
         try:
             self._lineage.update(self._streams.children(self.arn, shard.id))
         except (ServiceError, StreamError) as error:
             logger.debug(f"No children of {shard.id} listed: {error}")
-        if self._lineage.children(shard.id):
+        if not self._lineage.children(shard.id):
+            # Often the child is a moment late; not at all where throughput was lowered.
+            self._childless[shard.id] = time.monotonic() + _CHILD_GRACE_SECONDS
             self._child_pause = _CHILD_SECONDS
-            return
-        # Often the child is a moment late; not at all where throughput was lowered.
-        self._childless[shard.id] = time.monotonic() + _CHILD_GRACE_SECONDS
-        self._listing_due = min(self._listing_due, time.monotonic() + self._child_pause)
-        self._child_pause = min(self._child_pause * 2, _LISTING_SECONDS)
-
-    def _list_or_fail(self) -> Listing:
-        for attempt in range(_RETRIES):
-            try:
-                return self._streams.listing(self.arn)
-            except TransientError as error:
-                logger.warning(f"Can't list shards, trying again: {error}")
-                time.sleep(min(_RETRY_SECONDS * (attempt + 1), _LISTING_SECONDS))
-        return self._streams.listing(self.arn)
+            self._listing_due = min(self._listing_due, time.monotonic() + _CHILD_SECONDS)
 
     # The next micro-batch
 
@@ -221,7 +223,7 @@ class Planner:
             position = before.position if before else shard.tracked.position
             if chosen:
                 position = AfterSequence(chosen[-1].upto)
-            finished = shard.ended and len(chosen) == len(shard.slices)
+            finished = shard.has_ended and len(chosen) == len(shard.slices)
             if chosen or (finished and not (before and before.finished)):
                 places[shard.id] = Place(position, shard.tracked.parent, finished)
         return Offset(self.arn, self._pruned(start, places)) if places else None
@@ -232,7 +234,7 @@ class Planner:
         above = self._background.shards.get(parent) if parent else None
         if above is None:
             return True
-        if above.reader is None or not above.ended or above.slices:
+        if above.reader is None or not above.has_ended or above.slices:
             return False
         return self._may_go(above)
 
@@ -289,17 +291,24 @@ class Planner:
         """Whether everything up to the target time is in a micro-batch."""
         assert self._lineage is not None
         for shard in self._background.shards.values():
-            if shard.slices or not (shard.ended or shard.caught_up):
+            if shard.slices or not (shard.has_ended or shard.caught_up):
                 return False
         if self._lineage.ready():
             return False
         if self._listing is not None and self._listing.status == "DISABLED":
             return True
+        return not self._is_waiting_for_children()
+
+    def _is_waiting_for_children(self) -> bool:
+        """Whether a shard has finished so lately that its child may not be listed yet."""
+        assert self._lineage is not None
         now = time.monotonic()
-        return not any(
-            now < until and not self._lineage.children(shard_id)
+        self._childless = {
+            shard_id: until
             for shard_id, until in self._childless.items()
-        )
+            if now < until and not self._lineage.children(shard_id)
+        }
+        return bool(self._childless)
 
     def _lost(self, shard: Tracked, loss: Loss) -> None:
         # A parent that only its child named is most often gone since long.

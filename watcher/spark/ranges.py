@@ -15,7 +15,6 @@ from watcher.errors import DataLossError, TransientError
 from watcher.messages import Loss, Message, Page, Trouble
 from watcher.position import Position
 from watcher.reader import ShardReader
-from watcher.record import WireRecord
 from watcher.spark.offsets import Range
 from watcher.streams import Connection, Streams
 
@@ -33,29 +32,34 @@ class Source(msgspec.Struct, frozen=True):
     fail_on_data_loss: bool
 
 
-def read(source: Source, between: Range) -> Iterator[list[WireRecord]]:
+class Chunk(msgspec.Struct, frozen=True):
+    """Records `first:last` of a page."""
+
+    body: bytes
+    first: int
+    last: int
+
+
+def read(source: Source, between: Range) -> Iterator[Chunk]:
     """The records of a range, page by page.
 
     Raises DataLossError where some are gone (or warns), TransientError after minutes of trouble.
     """
     last: str | None = None
-    for records in _pages(source, between.shard_id, between.start, None, str(between)):
-        if between.upto is not None:
-            records = _until(records, int(between.upto))
-        if records:
-            last = records[-1].dynamodb.SequenceNumber
-            yield records
+    for page in _pages(source, between.shard_id, between.start, None, str(between)):
+        chunk, last = _until(page, between.upto)
+        if chunk.last > chunk.first:
+            yield chunk
         if last == between.upto:
             return
     if between.upto is not None:
         lost(source, f"{between}: it ended at sequence number {last}")
 
 
-def read_until(
-    source: Source, shard_id: str, start: Position, until: datetime
-) -> Iterator[list[WireRecord]]:
+def read_until(source: Source, shard_id: str, start: Position, until: datetime) -> Iterator[Chunk]:
     """The records of a shard from a position on, up to those made at `until`."""
-    yield from _pages(source, shard_id, start, until, f"shard {shard_id}")
+    for page in _pages(source, shard_id, start, until, f"shard {shard_id}"):
+        yield Chunk(page.body, page.first, page.last)
 
 
 def lost(source: Source, what: str) -> None:
@@ -68,7 +72,7 @@ def lost(source: Source, what: str) -> None:
 
 def _pages(
     source: Source, shard_id: str, start: Position, until: datetime | None, name: str
-) -> Iterator[list[WireRecord]]:
+) -> Iterator[Page]:
     reader = ShardReader(
         _streams(source.connection, source.arn), source.arn, shard_id, start, until=until
     )
@@ -79,7 +83,7 @@ def _pages(
             if isinstance(message, Loss):
                 lost(source, f"{name} from {message.since} to what is left ({message.reason})")
             elif isinstance(message, Page):
-                yield pages.decode(message.body).Records[message.first : message.last]
+                yield message
         trouble_since = _in_trouble(messages, trouble_since, name)
         time.sleep(reader.pause)
 
@@ -95,10 +99,15 @@ def _in_trouble(messages: list[Message], since: float | None, name: str) -> floa
     return since if since is not None else now
 
 
-def _until(records: list[WireRecord], number: int) -> list[WireRecord]:
-    if int(records[-1].dynamodb.SequenceNumber) <= number:
-        return records
-    return [record for record in records if int(record.dynamodb.SequenceNumber) <= number]
+def _until(page: Page, upto: str | None) -> tuple[Chunk, str | None]:
+    """What of a page is in a range that ends there, and the number of its last record."""
+    first, last, number = page.first, page.last, page.last_sequence_number
+    if upto is not None and int(number) > int(upto):
+        numbers = [each.dynamodb.SequenceNumber for each in pages.decode(page.body).Records]
+        while last > first and int(numbers[last - 1]) > int(upto):
+            last -= 1
+        number = numbers[last - 1] if last > first else number
+    return Chunk(page.body, first, last), number
 
 
 @lru_cache(maxsize=8)

@@ -8,9 +8,11 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from watcher import page as pages
 from watcher.record import WireRecord, native
 from watcher.spark import images
 from watcher.spark.options import SourceOptions
+from watcher.spark.ranges import Chunk
 from watcher.spark.typed import typed_images
 
 _BEFORE_IMAGES: Final = """event_id string, event_name string, event_version string,
@@ -23,25 +25,51 @@ _IDENTITY: Final = pa.struct([("type", pa.string()), ("principal_id", pa.string(
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
+_COLUMNS: Final = [
+    *("event_id", "event_name", "event_version", "event_source", "aws_region"),
+    *("approximate_creation_time", "keys", "new_image", "old_image", "sequence_number"),
+    *("size_bytes", "stream_view_type", "user_identity", "shard_id"),
+]
+_WIRE_RECORDS: Final = "shard_id string, record string"
+
+
+def column_names(options: SourceOptions) -> list[str]:
+    """The columns of a read, in their order."""
+    if options.wire_records:
+        return ["shard_id", "record"]
+    return [*_COLUMNS, "changed_attributes"] if options.changed_attributes else _COLUMNS
+
+
 def ddl(options: SourceOptions) -> str:
     """The columns of a read, as Spark's DDL."""
+    if options.wire_records:
+        return _WIRE_RECORDS
     image = f"struct<{options.image_schema}>" if options.image_schema else "string"
     columns = f"{_BEFORE_IMAGES}, new_image {image}, old_image {image}, {_AFTER_IMAGES}"
     return columns + (", changed_attributes array<string>" if options.changed_attributes else "")
 
 
 class Columns:
-    """Turns records into Arrow batches; `image` is the images' Arrow type."""
+    """Turns records into Arrow batches of a read's columns."""
 
-    def __init__(self, options: SourceOptions, image: pa.DataType) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._wire_records = options.wire_records
         self._changed = options.changed_attributes
         self._text: Callable[[Sequence[bytes | msgspec.Raw]], list[str | None]] = (
             images.plain_json if options.image_format == "json" else images.wire_json
         )
-        self._image = image
+        self._image = None if options.wire_records else schema.field("new_image").type
 
-    def batch(self, records: Sequence[WireRecord], shard_id: str) -> pa.RecordBatch:
+    def batch(self, chunk: Chunk, shard_id: str) -> pa.RecordBatch:
         """One Arrow batch of records of one shard, in their order."""
+        if self._wire_records:
+            raws = pages.raw_records(chunk.body)[chunk.first : chunk.last]
+            shards = pa.repeat(shard_id, len(raws))
+            columns = {"shard_id": shards, "record": _strings(images.wire_json(raws))}
+            return pa.RecordBatch.from_pydict(columns)
+        return self._batch(pages.decode(chunk.body).Records[chunk.first : chunk.last], shard_id)
+
+    def _batch(self, records: Sequence[WireRecord], shard_id: str) -> pa.RecordBatch:
         changes = [record.dynamodb for record in records]
         new = [change.NewImage for change in changes]
         old = [change.OldImage for change in changes]

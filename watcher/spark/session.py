@@ -8,12 +8,13 @@ import warnings
 from pathlib import Path
 from typing import Annotated
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
+from watcher.flag import Flag
 from watcher.spark import java
 from watcher.spark.registration import register
-from watcher.watching import Flag
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -41,7 +42,7 @@ def start(
     """A session with `dynamodb_streams` registered. Raises UsageError for a wrong setting."""
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = dict(_DEFAULTS)
+    settings: dict[str, bool | float | int | str | None] = dict(_DEFAULTS)
     settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     if packages:
         settings["spark.jars.packages"] = packages
@@ -59,5 +60,8 @@ def start(
     except Exception as error:
         text = str(error).strip().splitlines() or [type(error).__name__]
         raise UsageError(f"Spark did not start: {text[0]}") from error
+    # They write a page of JSON to stderr for what is raised all the same.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
     register(spark)
     return spark

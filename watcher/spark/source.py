@@ -23,8 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from watcher import page as pages
-from watcher.errors import TransientError, UsageError
+from watcher.errors import UsageError
 from watcher.lineage import Lineage
 from watcher.position import Latest, Position
 from watcher.spark import offsets, ranges
@@ -32,27 +31,26 @@ from watcher.spark.background import SHARD_BYTES, Slice
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import Source
-from watcher.spark.schema import Columns, ddl
-from watcher.streams import Listing, Streams, connect
+from watcher.spark.ranges import Chunk, Source
+from watcher.spark.schema import Columns, column_names, ddl
+from watcher.streams import connect, patiently
 
 # A range whose pages are not at hand may be of any size.
 _UNKNOWN_BYTES = SHARD_BYTES
-_LISTINGS = 20
 
 
 class Piece(msgspec.Struct):
-    """A range, and its pages as (body, first, last) where the driver has read them already."""
+    """A range, and its pages where the driver has read them already."""
 
     between: Range
-    slices: list[tuple[bytes, int, int]] | None = None
+    chunks: list[Chunk] | None = None
 
     @property
     def size(self) -> int:
         """How much there is to do, in bytes."""
-        if self.slices is None:
+        if self.chunks is None:
             return _UNKNOWN_BYTES
-        return sum(len(body) for body, _, _ in self.slices)
+        return sum(len(chunk.body) for chunk in self.chunks)
 
 
 class StreamPartition(InputPartition):
@@ -122,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         source = Source(self._options.connection, finish.stream, self._options.fail_on_data_loss)
         pieces = [self._piece(each) for each in offsets.ranges(begin, finish)]
-        bins = _packed([each for each in pieces if each.slices != []], self._parallelism)
+        bins = _packed([each for each in pieces if each.chunks != []], self._parallelism)
         return [StreamPartition(source, pieces) for pieces in bins]
 
     def _piece(self, between: Range) -> Piece:
@@ -131,20 +129,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         slices: list[Slice] | None = planner.slices(between) if planner else None
         if slices is None:
             return Piece(between)
-        return Piece(between, [(each.body, each.first, each.last) for each in slices])
+        return Piece(between, [Chunk(each.body, each.first, each.last) for each in slices])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, shard by shard."""
         assert isinstance(partition, StreamPartition)
         for piece in partition.pieces:
-            shard_id = piece.between.shard_id
-            if piece.slices is None:
-                for records in ranges.read(partition.source, piece.between):
-                    yield self._columns.batch(records, shard_id)
-            else:
-                for body, first, last in piece.slices:
-                    records = pages.decode(body).Records[first:last]
-                    yield self._columns.batch(records, shard_id)
+            at_hand = None if piece.chunks is None else iter(piece.chunks)
+            for chunk in at_hand or ranges.read(partition.source, piece.between):
+                yield self._columns.batch(chunk, piece.between.shard_id)
 
     def stop(self) -> None:
         """End the background reading."""
@@ -163,7 +156,7 @@ class BatchReader(DataSourceReader):
         """One partition per shard that has records up to now."""
         options = self._options
         streams, arn = connect(options.stream, options.connection)
-        listing = _listing(streams, arn)
+        listing = patiently(lambda: streams.listing(arn))
         lineage = Lineage(options.start)
         lineage.update(listing.shards)
         source = Source(options.connection, arn, options.fail_on_data_loss)
@@ -181,8 +174,8 @@ class BatchReader(DataSourceReader):
         if not isinstance(partition, BatchPartition):
             return  # Spark's own, for a stream without shards
         source, shard_id = partition.source, partition.shard_id
-        for records in ranges.read_until(source, shard_id, partition.start, partition.end):
-            yield self._columns.batch(records, shard_id)
+        for chunk in ranges.read_until(source, shard_id, partition.start, partition.end):
+            yield self._columns.batch(chunk, shard_id)
 
 
 class DynamoDBStreams(DataSource):
@@ -198,7 +191,7 @@ class DynamoDBStreams(DataSource):
 
     def schema(self) -> str:
         """The columns; they depend on `imageSchema` and `changedAttributes`."""
-        given = {name: value for name, value in self.options.items()}
+        given = dict(self.options.items())
         # Whether this is for a stream is not known here: both have these options.
         for name in ("endingposition", "maxrecordspertrigger"):
             given.pop(name, None)
@@ -214,10 +207,10 @@ class DynamoDBStreams(DataSource):
 
 
 def _columns(options: SourceOptions, schema: StructType) -> Columns:
-    if "new_image" not in schema.fieldNames():
-        raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
     arrow = to_arrow_schema(schema, timezone="UTC")
-    return Columns(options, arrow.field("new_image").type)
+    if arrow.names != column_names(options):
+        raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
+    return Columns(options, arrow)
 
 
 def _packed(pieces: list[Piece], parallelism: int) -> list[list[Piece]]:
@@ -226,7 +219,7 @@ def _packed(pieces: list[Piece], parallelism: int) -> list[list[Piece]]:
     for piece in sorted(pieces, key=lambda piece: -piece.size):
         smallest = min(range(len(bins)), key=lambda index: bins[index][0], default=-1)
         full = len(bins) >= parallelism and (
-            piece.slices is None or bins[smallest][0] + piece.size <= 2 * SHARD_BYTES
+            piece.chunks is None or bins[smallest][0] + piece.size <= 2 * SHARD_BYTES
         )
         if full:
             size, inside = bins[smallest]
@@ -235,12 +228,3 @@ def _packed(pieces: list[Piece], parallelism: int) -> list[list[Piece]]:
         else:
             bins.append((piece.size, [piece]))
     return [inside for _, inside in bins]
-
-
-def _listing(streams: Streams, arn: str) -> Listing:
-    for _ in range(_LISTINGS):
-        try:
-            return streams.listing(arn)
-        except TransientError:
-            continue
-    return streams.listing(arn)

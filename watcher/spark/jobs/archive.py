@@ -9,10 +9,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import to_date
 
 from watcher.errors import UsageError
+from watcher.flag import Flag
+from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import Totals, changes, in_one_line, run, triggered
+from watcher.spark.jobs.settings import HERE
 from watcher.streams import Connection
-from watcher.watching import Flag
 
 logger = logging.getLogger("watcher")
 
@@ -25,7 +27,7 @@ def archive(
     stream: str,
     *,
     to: Annotated[str, Flag("PATH", "the folder to append to: a path or URL that Spark knows")],
-    format: Annotated[  # noqa: A002: Spark's word
+    format: Annotated[  # noqa: A002
         str, Flag("FORMAT", "parquet (default), json, csv, orc, or what --packages bring")
     ] = "parquet",
     start: settings.Start = "trim-horizon",
@@ -34,7 +36,7 @@ def archive(
     every: settings.Every = "10s",
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
-    connection: Connection = Connection(),
+    connection: Connection = HERE,
     spark: SparkSession,
 ) -> Totals:
     """Append every change to `to`, in folders by date (UTC), until stopped.
@@ -54,7 +56,7 @@ def archive(
     ).withColumn("date", to_date("approximate_creation_time"))
     if format == "csv":  # which knows no structs
         frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])
-    place = _Folder(spark, to)
+    place = Folder(spark, to)
     checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
     with in_one_line():
         _put_in_order(spark, place, checkpoint)
@@ -71,48 +73,18 @@ def archive(
     return run(writer.start, "archived")
 
 
-class _Folder:
-    """A folder of any file system that Spark knows, seen through Hadoop."""
-
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        hadoop: Any = spark.sparkContext._jvm
-        self._path = hadoop.org.apache.hadoop.fs.Path(path)
-        self._paths = hadoop.org.apache.hadoop.fs.Path
-        self._system = self._path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-        self.path = path
-
-    def has(self, name: str) -> bool:
-        """Whether there is such an entry in it."""
-        return bool(self._system.exists(self._paths(self._path, name)))
-
-    def files(self) -> dict[str, Any]:
-        """The data files below it, by their names' full text."""
-        found: dict[str, Any] = {}
-        listing = self._system.listFiles(self._path, True)
-        while listing.hasNext():
-            path = listing.next().getPath()
-            inside = path.toString()[len(self._system.makeQualified(self._path).toString()) :]
-            if "/_" not in inside and path.getName().startswith(_OWN_FILES):
-                found[path.toUri().getPath()] = path
-        return found
-
-    def remove(self, path: Any) -> None:
-        """Remove a file."""
-        self._system.delete(path, False)
-
-
-def _put_in_order(spark: SparkSession, place: _Folder, checkpoint: str) -> None:
+def _put_in_order(spark: SparkSession, place: Folder, checkpoint: str) -> None:
     """Remove what a killed attempt has left. Raises UsageError for another checkpoint's folder."""
     if not place.has(_LOG):
         return
-    if not _Folder(spark, checkpoint).has("offsets"):
+    if not Folder(spark, checkpoint).has("offsets"):
         # Spark would count from 0 again, and skip what it takes for written.
         raise UsageError(
             f"{place.path} was written with another checkpoint than {checkpoint}: "
             "give that one, or choose another folder"
         )
     whole = _committed(spark, place.path)
-    left = {name: path for name, path in place.files().items() if name not in whole}
+    left = {name: path for name, path in place.files(_OWN_FILES).items() if name not in whole}
     for path in left.values():
         place.remove(path)
     if left:

@@ -11,11 +11,12 @@ from typing import IO, Annotated, Any
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from watcher.errors import UsageError
+from watcher.flag import Flag
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import all_changes, in_one_line
+from watcher.spark.jobs.settings import HERE
 from watcher.streams import Connection
 from watcher.text import printable
-from watcher.watching import Flag
 
 _SAMPLE = 1000
 
@@ -36,7 +37,7 @@ def query(
         Flag("DDL", "typed images: --image-schema 'pk string, qty decimal(38,0)'"),
     ] = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
-    connection: Connection = Connection(),
+    connection: Connection = HERE,
     spark: SparkSession,
 ) -> int:
     """Run SQL over the view `changes`, print its rows to stdout, and return how many they were.
@@ -66,7 +67,7 @@ def _print(result: DataFrame, output: str, file: IO[str]) -> int:
     if output == "json":
         count = 0
         for line in result.toJSON().toLocalIterator():
-            file.write(line + "\n")
+            file.write(f"{line}\n")
             count += 1
         return count
     rows = result.toLocalIterator()

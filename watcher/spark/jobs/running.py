@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 import msgspec
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -86,8 +87,10 @@ def interval(text: str) -> str:
     return f"{found[1]} {_UNITS[found[2]]}"
 
 
-def run(start: Callable[[], StreamingQuery], name: str) -> Totals:
-    """Start a query and stay with it until it ends, or SIGINT or SIGTERM ends it.
+def run(
+    start: Callable[[], StreamingQuery], name: str, until: threading.Event | None = None
+) -> Totals:
+    """Start a query and stay with it until it ends, or SIGINT, SIGTERM or `until` ends it.
 
     Raises what the source raised, as it was, and WatcherError for what Spark itself did.
     """
@@ -95,14 +98,20 @@ def run(start: Callable[[], StreamingQuery], name: str) -> Totals:
     with stopped_by_signals() as stopping, in_one_line():
         query = start()
         progress = _Progress(query, totals, name)
-        while query.isActive and not stopping.is_set():
-            query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
-            progress.tell()
-        if query.isActive:
-            query.stop()
-        elif (error := query.exception()) is not None:
-            raise error
-        progress.tell(last=True)
+        try:
+            while query.isActive and not stopping.is_set() and not (until and until.is_set()):
+                query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
+                progress.tell()
+            if query.isActive:
+                query.stop()
+            elif (error := query.exception()) is not None:
+                raise error
+            progress.tell(last=True)
+        except (Py4JError, OSError):
+            # The signal went to Spark's JVM as well (a whole group's, a service manager's): it
+            # ends by itself, and its checkpoint is as after a crash.
+            if not stopping.is_set():
+                raise WatcherError("Spark's JVM has ended; -v shows more") from None
     return totals
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from watcher.watching import Flag
+from watcher.flag import Flag
+from watcher.streams import Connection
+
+HERE = Connection()
+"""AWS as the environment says."""
 
 Start: TypeAlias = Annotated[
     str,

@@ -1,0 +1,72 @@
+"""`--call` and handlers' own options through the real command line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import run
+from tests.simulator import RemoteSimulator, Simulator
+
+ALL = ("orders", "--from", "trim-horizon", "--max-records", "2")
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders") as simulator:
+        simulator.write("a", 2)
+        yield simulator
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a package, a module and a handler that declares an option."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "changes.py").write_text(
+        "class Shop:\n    def sell(record): print('sell', record['eventName'])\n"
+        "def note(record): print('note', record.key['pk'])\n"
+        "number = 3\n"
+    )
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers" / "greet.py").write_text(
+        '"""Greet."""\n'
+        'OPTIONS = {"greeting": ("WORD", "what to say, at 100%")}\n'
+        "word = 'hello'\n"
+        "def configure(greeting='hello'):\n    global word\n    word = greeting\n"
+        "def handle(record): print(word)\n"
+    )
+    return tmp_path
+
+
+def test_functions_are_called_in_the_order_given_beside_handlers(
+    sim: RemoteSimulator, place: Path
+) -> None:
+    options = ["--call", "app.changes:note", "--greet", "--call", "app.changes:Shop.sell"]
+    program = run(*ALL, *options, env=sim.environment, cwd=place)
+    assert program.out == ["note a", "hello", "sell INSERT", "note a", "hello", "sell MODIFY"]
+
+
+def test_a_handlers_option_is_in_the_help_and_reaches_it(sim: RemoteSimulator, place: Path) -> None:
+    assert run(*ALL, "--greeting", "hi", env=sim.environment, cwd=place).out == ["hi", "hi"]
+    listed = run("--help", env={}, cwd=place).out
+    assert any("--greeting WORD" in line and "what to say, at 100%" in line for line in listed)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("app.changes", "app.changes: give MODULE:FUNCTION"),
+        ("app.nosuch:f", "app.nosuch can't be imported: ModuleNotFoundError"),
+        ("bad:f", "bad can't be imported: ZeroDivisionError"),
+        ("app.changes:nosuch", "app.changes has no function nosuch"),
+        ("app.changes:number", "app.changes has no function number"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused(
+    sim: RemoteSimulator, place: Path, name: str, words: str
+) -> None:
+    program = run(*ALL, "--call", name, env=sim.environment, cwd=place)
+    assert program.process.returncode == 2
+    assert words in program.err[-1]
+    assert program.out == []

@@ -1,0 +1,87 @@
+"""Filters, keys and kinds through the real command line."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import run
+from tests.simulator import RemoteSimulator, Simulator
+
+ALL = ("orders", "--from", "trim-horizon", "--no-follow")
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    """Items a, b and c: put, changed with another total, and a removed."""
+    with Simulator.spawn(table="orders") as simulator:
+        for total, key in enumerate("abc", 1):
+            simulator.put({"pk": {"S": key}, "total": {"N": str(total)}})
+        for total, key in enumerate("abc", 10):
+            simulator.modify(key, {"total": {"N": str(total)}})
+        simulator.remove("a")
+        yield simulator
+
+
+def shown(sim: RemoteSimulator, *options: str) -> list[str]:
+    """What is printed of each record: its kind and key."""
+    program = run(*ALL, "-ps", *options, env=sim.environment)
+    assert program.process.returncode == 0, program.err
+    return [" ".join(line.split(" - ")[1:]).replace("pk=", "") for line in program.out]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--only", "remove"], ["REMOVE a"]),
+        (["--key", "pk=b"], ["INSERT b", "MODIFY b"]),
+        (["--key", "pk=b", "--key", "pk=c", "--only", "insert"], ["INSERT b", "INSERT c"]),
+        (
+            ["--filter", '{"eventName": ["REMOVE"]}', "--filter", '{"eventName": ["X"]}'],
+            ["REMOVE a"],
+        ),
+        (
+            ["--filter", '{"dynamodb": {"NewImage": {"total": {"N": [{"numeric": [">", 11]}]}}}}'],
+            ["MODIFY c"],
+        ),
+    ],
+)
+def test_only_what_is_wanted_is_shown(
+    sim: RemoteSimulator, options: list[str], expected: list[str]
+) -> None:
+    assert shown(sim, *options) == expected
+
+
+def test_what_is_filtered_out_is_counted_apart_and_moves_the_checkpoint(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    (tmp_path / "b.json").write_text('{"dynamodb": {"Keys": {"pk": {"S": ["b"]}}}}')
+    options = [*ALL, "-pj", "--filter", "@b.json", "--checkpoint", "state.json"]
+    first = run(*options, "--max-records", "1", env=sim.environment, cwd=tmp_path)
+    assert [json.loads(line)["eventName"] for line in first.out] == ["INSERT"]
+    assert first.err[-1] == "Done: 1 record (1 INSERT), 1 filtered out, 1 shard"
+    rest = run(*options, env=sim.environment, cwd=tmp_path)
+    assert [json.loads(line)["eventName"] for line in rest.out] == ["MODIFY"]
+    assert rest.err[-1] == "Done: 1 record (1 MODIFY), 4 filtered out, 1 shard"
+    last = run(*options, env=sim.environment, cwd=tmp_path)
+    assert last.err[-1] == "Done: 0 records, 1 shard"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--filter", '{"eventName": "INSERT"}'], "--filter: eventName: put the accepted values"),
+        (["--filter", '{"eventNam": ["INSERT"]}'], 'did you mean "eventName"?'),
+        (["--filter", "@nosuch.json"], "can't read filter nosuch.json"),
+        (["--only", "delete"], "use insert, modify, remove"),
+        (["--key", "PK=b"], "--key PK: no such key attribute; the table has pk"),
+    ],
+)
+def test_a_filter_that_cannot_be_is_refused_in_one_line(
+    sim: RemoteSimulator, options: list[str], words: str
+) -> None:
+    program = run(*ALL, "-ps", *options, env=sim.environment)
+    assert program.process.returncode == 2
+    assert program.out == []
+    assert words in program.err[-1]

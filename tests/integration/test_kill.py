@@ -1,0 +1,313 @@
+"""Processes killed, stopped and starved, the network gone, observers that misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import children
+from tests.program import Program
+from tests.simulator import RemoteSimulator, Simulator, judge
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", seed=5) as simulator:
+        yield simulator
+
+
+def watching(sim: RemoteSimulator, *arguments: str, cwd: Path | None = None) -> Program:
+    program = Program("orders", *arguments, env=sim.environment, cwd=cwd)
+    program.wait_for_status("Watching")
+    return program
+
+
+def numbers(program: Program) -> list[str]:
+    return [json.loads(line)["dynamodb"]["SequenceNumber"] for line in program.out]
+
+
+def only_child(program: Program) -> int:
+    (child,) = children(program.process.pid)
+    return child
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def gone(process: int, within: float) -> bool:
+    end = time.monotonic() + within
+    while is_running(process):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("at_timestamp", [True, False])
+def test_an_idle_shard_whose_process_is_killed_misses_nothing(
+    sim: RemoteSimulator, at_timestamp: bool
+) -> None:
+    sim.set_faults(at_timestamp=at_timestamp)
+    with watching(sim, "-pj") as program:
+        os.kill(only_child(program), signal.SIGKILL)
+        sim.bulk(100)  # while nobody reads
+        program.wait_for_lines(100)
+        assert program.end() == 0
+    assert not any(judge(sim.records, numbers(program)))
+    assert program.err[-1].endswith("1 restart")
+
+
+def test_an_idle_shard_whose_iterator_expires_misses_nothing(sim: RemoteSimulator) -> None:
+    with watching(sim, "-pj", "--poll", "0.1") as program:
+        for _ in range(3):
+            sim.advance(1000)
+            sim.wait_for_calls("GetShardIterator")
+            sim.bulk(10)
+        program.wait_for_lines(30)
+        assert program.end() == 0
+    assert not any(judge(sim.records, numbers(program)))
+
+
+def test_shard_processes_die_with_the_program_even_when_stopped(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    checkpoint = str(tmp_path / "c.json")
+    with watching(sim, "-pj", "--checkpoint", checkpoint) as program:
+        child = only_child(program)
+        os.kill(child, signal.SIGSTOP)
+        program.process.kill()
+        assert gone(child, within=2.0)
+        program.wait()
+    # … and the lock with them.
+    with watching(sim, "-pj", "--checkpoint", checkpoint) as program:
+        assert program.end() == 0
+
+
+def test_a_stopped_shard_process_does_not_hold_up_the_end(sim: RemoteSimulator) -> None:
+    with watching(sim, "-pj") as program:
+        sim.bulk(10)
+        program.wait_for_lines(10)
+        os.kill(only_child(program), signal.SIGSTOP)
+        began = time.monotonic()
+        assert program.end() == 0
+        assert time.monotonic() - began < 8
+
+
+def test_all_asleep_for_longer_than_an_iterator_lives(sim: RemoteSimulator) -> None:
+    with watching(sim, "-pj", "--poll", "0.1") as program:
+        sim.bulk(50)
+        program.wait_for_lines(50)
+        os.killpg(program.process.pid, signal.SIGSTOP)
+        sim.bulk(50)
+        sim.advance(3600)
+        os.killpg(program.process.pid, signal.SIGCONT)
+        sim.bulk(50)
+        program.wait_for_lines(150)
+        assert program.end() == 0
+    assert not any(judge(sim.records, numbers(program)))
+
+
+def test_a_network_that_is_gone_for_a_while(sim: RemoteSimulator) -> None:
+    with watching(sim, "-pj", "--poll", "0.1") as program:
+        with sim.faulty(reset_rate=1.0):
+            sim.bulk(50)
+            sim.rotate()
+            sim.bulk(50)
+            program.wait_for_status("failures in a row")
+        program.wait_for_lines(100)
+        assert program.end() == 0
+    assert not any(judge(sim.records, numbers(program)))
+
+
+def test_credentials_that_expire_and_are_renewed(sim: RemoteSimulator, tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+
+    def renew(key: str) -> None:
+        aside = tmp_path / "aside"
+        aside.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=s\n")
+        aside.replace(file)
+
+    renew("old")
+    environment = {**sim.environment, "AWS_SHARED_CREDENTIALS_FILE": str(file)}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        environment[name] = ""  # empty is as good as absent
+    with Program("orders", "-pj", "--poll", "0.1", env=environment) as program:
+        program.wait_for_status("Watching")
+        sim.bulk(10)
+        program.wait_for_lines(10)
+        sim.set_faults(expired_access_keys=("old",))
+        sim.bulk(10)
+        program.wait_for_status("AWS refused the credentials")
+        renew("new")
+        program.wait_for_lines(20)
+        sim.rotate()
+        sim.bulk(10)
+        program.wait_for_lines(30)
+        assert program.end() == 0
+    assert not any(judge(sim.records, numbers(program)))
+
+
+def test_a_checkpoint_that_cannot_be_saved_any_more_does_not_stop_the_delivery(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    with watching(sim, "-pj", "--checkpoint", str(folder / "c.json")) as program:
+        shutil.rmtree(folder)
+        sim.bulk(10)
+        program.wait_for_lines(10)
+        program.wait_for_status("the watch goes on, its positions are not saved")
+        sim.bulk(10)
+        program.wait_for_lines(20)
+        assert program.end() == 1
+    assert "not saved" in program.err[-1]
+
+
+def test_a_second_program_on_one_checkpoint_is_refused(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
+    with watching(sim, *checkpoint) as first:
+        with Program("orders", *checkpoint, env=sim.environment) as second:
+            assert second.wait() == 2
+        assert "in use by another watch" in second.err[-1]
+        assert first.end() == 0
+
+
+def test_standard_output_on_a_full_disk_is_an_error_and_loses_nothing(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "c.json"
+    sim.bulk(500)
+    with Program(
+        *("orders", "-pj", "--from", "trim-horizon", "--checkpoint", str(checkpoint)),
+        env=sim.environment,
+        output="/dev/full",
+    ) as program:
+        assert program.wait() == 1
+    assert "No space left on device" in program.err[-1]
+    shards = json.loads(checkpoint.read_text())["shards"]
+    assert [shard["iterator_type"] for shard in shards] == ["trim_horizon"]
+
+
+SLOW = """
+import os, time
+def handle(record):
+    print(record.sequence_number, flush=True)
+    time.sleep(0.05)
+"""
+
+
+def handler(folder: Path, text: str, name: str = "mine") -> tuple[str, ...]:
+    (folder / f"{name}.py").write_text(text)
+    return ("--handlers", str(folder), f"--{name}")
+
+
+def test_while_a_slow_observer_drains_the_checkpoint_is_saved(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    """SIGTERM, then SIGKILL ten checkpoint intervals later, as service managers do."""
+    checkpoint = tmp_path / "c.json"
+    sim.bulk(1000)
+    with Program(
+        *("orders", "--from", "trim-horizon", "--checkpoint", str(checkpoint)),
+        *handler(tmp_path, SLOW),
+        env=sim.environment,
+    ) as program:
+        program.wait_for_lines(5)
+        program.process.send_signal(signal.SIGTERM)
+        program.wait_for_lines(65)
+        program.process.kill()
+        program.wait()
+    (shard,) = json.loads(checkpoint.read_text())["shards"]
+    delivered = program.out.index(shard["sequence_number"]) + 1
+    assert len(program.out) - 30 <= delivered <= len(program.out)
+
+
+def test_a_second_signal_ends_it_at_once(sim: RemoteSimulator, tmp_path: Path) -> None:
+    sim.bulk(1000)
+    with Program(
+        *("orders", "--from", "trim-horizon"), *handler(tmp_path, SLOW), env=sim.environment
+    ) as program:
+        program.wait_for_lines(1)
+        program.process.send_signal(signal.SIGTERM)
+        program.wait_for_lines(3)
+        assert program.end(signal.SIGTERM) == 128 + signal.SIGTERM
+
+
+FORKING = """
+import os
+def handle(record):
+    if os.fork() == 0:
+        return  # the child comes back into the program
+    os.wait()
+"""
+EXITING = "import sys\ndef handle(record):\n    sys.exit(1)\n"
+CLOSING = "import sys\ndef handle(record):\n    sys.stdout.close()\n"
+PRINTING = "def handle(record):\n    print('x' * 10, end='')\n"
+
+
+@pytest.mark.parametrize("text", [FORKING, EXITING, CLOSING, PRINTING])
+def test_a_handler_that_misbehaves_hurts_only_itself(
+    sim: RemoteSimulator, tmp_path: Path, text: str
+) -> None:
+    seen = tmp_path / "seen"
+    note = (
+        f"out = open({str(seen)!r}, 'a', buffering=1)\n"
+        "def handle(record):\n    print(record.sequence_number, file=out)\n"
+    )
+    arguments = (*handler(tmp_path, text, "bad"), *handler(tmp_path, note, "note"))
+    with watching(sim, *arguments) as program:
+        for _ in range(3):
+            sim.bulk(20)
+            sim.rotate()
+        end = time.monotonic() + 20
+        while len(sim.records) > (len(seen.read_text().split()) if seen.exists() else 0):
+            assert time.monotonic() < end, program.err
+            time.sleep(0.02)
+        assert program.end() == 0
+    assert not any(judge(sim.records, seen.read_text().split()))
+
+
+def memory(processes: list[int]) -> int:
+    """Bytes that these processes have for themselves."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+    return total
+
+
+def test_a_slow_observer_keeps_memory_flat_over_a_large_backlog(tmp_path: Path) -> None:
+    slow = (
+        "import time\ncount = 0\ndef handle(record):\n    global count\n    count += 1\n"
+        "    if count % 1000 == 0:\n        print(count, flush=True)\n        time.sleep(0.1)\n"
+    )
+    with Simulator.spawn(table="orders", shards=4) as sim:
+        sim.bulk(200_000, size=200)
+        with Program(
+            *("orders", "--from", "trim-horizon", *handler(tmp_path, slow)), env=sim.environment
+        ) as program:
+            program.wait_for_lines(10)
+            processes = [program.process.pid, *children(program.process.pid)]
+            early = memory(processes)
+            program.wait_for_lines(60)
+            late = memory([program.process.pid, *children(program.process.pid)])
+            program.process.kill()
+    assert late < early * 1.3 + 10_000_000
+    assert late < 250_000_000

@@ -1,0 +1,196 @@
+"""`--lambda` through the real command line: batches, failures, and what a checkpoint may pass."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import Program, run
+from tests.simulator import RemoteSimulator, Simulator
+
+# Notes each event; fails on a batch with an item of POISON.
+APP = """
+import json
+import boto3
+from pathlib import Path
+
+client = boto3.client("dynamodb")
+
+def handler(event, context):
+    poison = Path("poison").read_text().split() if Path("poison").exists() else []
+    with open("calls.jsonl", "a") as file:
+        print(json.dumps([context.aws_request_id, event]), file=file)
+    for record in event["Records"]:
+        if record["dynamodb"]["Keys"]["pk"]["S"] in poison:
+            raise ValueError("poison")
+"""
+# As AWS's own examples have it: the whole of a function that reports what has failed.
+REPORTING = """
+from aws_lambda_powertools.utilities.batch import (
+    BatchProcessor, EventType, process_partial_response,
+)
+import app
+
+processor = BatchProcessor(event_type=EventType.DynamoDBStreams)
+
+def record_handler(record):
+    app.handler({"Records": [record.raw_event]}, processor.lambda_context)
+
+def handler(event, context):
+    return process_partial_response(event, record_handler, processor, context)
+
+record_handler.__annotations__ = {}
+"""
+ALL = ("orders", "--from", "trim-horizon")
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders") as simulator:
+        for number in range(8):
+            simulator.put({"pk": {"S": f"k{number}"}, "data": {"B": "AAE="}})
+        yield simulator
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "reporting.py").write_text(REPORTING)
+    return tmp_path
+
+
+def events(place: Path) -> list[dict[str, Any]]:
+    file = place / "calls.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [json.loads(line)[1] for line in lines]
+
+
+def keys(place: Path) -> list[str]:
+    """The items of each call, as in `k0 k1`."""
+    return [
+        " ".join(record["dynamodb"]["Keys"]["pk"]["S"] for record in event["Records"])
+        for event in events(place)
+    ]
+
+
+def test_a_function_gets_lambdas_events_batch_by_batch(sim: RemoteSimulator, place: Path) -> None:
+    options = ["--lambda", "app.handler", "--batch-size", "3", "--no-follow"]
+    program = run(sim.stream_arn, *ALL[1:], *options, env=sim.environment, cwd=place)
+    assert program.process.returncode == 0, program.err
+    assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k6 k7"]
+    record = events(place)[0]["Records"][0]
+    assert record["eventSourceARN"] == sim.stream_arn
+    assert record["eventSource"] == "aws:dynamodb"
+    assert isinstance(record["dynamodb"]["ApproximateCreationDateTime"], int | float)
+    assert record["dynamodb"]["NewImage"]["data"] == {"B": "AAE="}
+    assert program.out == []  # no other handler was chosen
+
+
+def test_bisecting_leaves_one_dead_letter_that_can_be_replayed(
+    sim: RemoteSimulator, place: Path
+) -> None:
+    (place / "poison").write_text("k5")
+    options = ["--lambda", "app:handler", "--bisect", "--retries", "1", "--no-follow"]
+    policy = ["--on-error", "dead-letter:dead.jsonl"]
+    program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
+    assert program.process.returncode == 0
+    assert "app:handler failed on record" in program.err[-2]
+    assert program.err[-1] == "Done: 8 records (8 INSERT), 1 shard, 1 handler failure"
+    (letter,) = (place / "dead.jsonl").read_text().splitlines()
+    assert json.loads(letter)["error"] == "ValueError: poison"
+    (place / "poison").unlink()
+    (place / "calls.jsonl").unlink()
+    replayed = run(
+        "replay", "dead.jsonl", "--lambda", "app.handler", env=sim.environment, cwd=place
+    )
+    assert replayed.process.returncode == 0, replayed.err
+    assert keys(place) == ["k5"]
+    assert events(place)[0]["Records"][0]["eventSourceARN"] == sim.stream_arn
+
+
+def test_what_powertools_reports_is_retried_from_there(sim: RemoteSimulator, place: Path) -> None:
+    (place / "poison").write_text("k6")
+    options = ["--lambda", "reporting.handler", "--retries", "1", "--no-follow"]
+    program = run(*ALL, *options, "--on-error", "stop", env=sim.environment, cwd=place)
+    assert program.process.returncode == 1
+    calls = keys(place)
+    assert calls[:8] == [f"k{number}" for number in range(8)]
+    assert set(calls[8:]) == {"k6", "k7"}  # not from the start
+    assert "failed on" in program.err[-1]
+    assert "stopped before it" in program.err[-1]
+
+
+def test_a_checkpoint_stays_before_a_batch_that_stopped_the_watch(
+    sim: RemoteSimulator, place: Path
+) -> None:
+    (place / "poison").write_text("k4")
+    options = ["--lambda", "app.handler", "--batch-size", "3", "--no-follow", "--retries", "0"]
+    stop = ["--on-error", "stop", "--checkpoint", "state.json"]
+    assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).process.returncode == 1
+    (place / "poison").unlink()
+    assert run(*ALL, *options, *stop, env=sim.environment, cwd=place).process.returncode == 0
+    assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k3 k4 k5", "k6 k7"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_waits_for_its_window_is_never_lost(
+    sim: RemoteSimulator, place: Path, number: signal.Signals
+) -> None:
+    options = [*ALL, "-ps", "--lambda", "app.handler", "--checkpoint", "state.json"]
+    with Program(*options, "--batch-window", "600", env=sim.environment, cwd=place) as program:
+        program.wait_for_lines(8)
+        sim.wait_for(lambda: "at_sequence" in (place / "state.json").read_text())
+        assert keys(place) == []
+        program.end(number)
+    expected = [] if number == signal.SIGKILL else ["k0 k1 k2 k3 k4 k5 k6 k7"]
+    assert keys(place) == expected
+    run(*options, "--no-follow", env=sim.environment, cwd=place)
+    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
+
+
+def test_a_window_ends_and_its_batch_is_checkpointed(sim: RemoteSimulator, place: Path) -> None:
+    options = [*ALL, "--lambda", "app.handler", "--checkpoint", "state.json"]
+    with Program(*options, "--batch-window", "0.5", env=sim.environment, cwd=place) as program:
+        sim.wait_for(lambda: (place / "calls.jsonl").exists(), timeout=30)
+        sim.wait_for(lambda: "after_sequence" in (place / "state.json").read_text())
+        program.end(signal.SIGKILL)
+    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
+
+
+def test_a_parents_batch_comes_before_its_childs(sim: RemoteSimulator, place: Path) -> None:
+    sim.rotate()
+    sim.put({"pk": {"S": "child"}})
+    options = ["--lambda", "app.handler", "--batch-window", "600", "--no-follow"]
+    run(*ALL, *options, env=sim.environment, cwd=place)
+    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7", "child"]
+
+
+def test_retries_for_ever_end_with_the_watch(sim: RemoteSimulator, place: Path) -> None:
+    (place / "poison").write_text("k0")
+    options = [*ALL, "--lambda", "app.handler", "--retries", "-1", "--checkpoint", "state.json"]
+    with Program(*options, env=sim.environment, cwd=place) as program:
+        sim.wait_for(lambda: len(keys(place)) >= 3, timeout=30)
+        assert program.end(signal.SIGTERM) == 0
+    (place / "poison").unlink()
+    (place / "calls.jsonl").unlink()
+    run(*options, "--no-follow", env=sim.environment, cwd=place)
+    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--lambda", "app.nosuch"], "app has no function nosuch"),
+        (["--lambda", "handler"], "give MODULE:FUNCTION"),
+        (["--lambda", "app.handler", "--batch-size", "0"], "--batch-size 0: give 1 to 10000"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(
+    sim: RemoteSimulator, place: Path, options: list[str], words: str
+) -> None:
+    program = run(*ALL, *options, env=sim.environment, cwd=place)
+    assert program.process.returncode == 2
+    assert words in program.err[-1]

@@ -1,0 +1,180 @@
+"""Loss is never silent: each way to lose records has its warning and its count."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dynamodb_local import DynamoDBLocal
+from tests.program import Program, run
+from tests.simulator import RemoteSimulator, Simulator, judge
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", seed=3) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint.json")
+
+
+def numbers(program: Program) -> list[str]:
+    return [json.loads(line)["dynamodb"]["SequenceNumber"] for line in program.out]
+
+
+def losses(program: Program) -> list[str]:
+    return [line for line in program.err if "DATA LOSS:" in line]
+
+
+def watched_once(sim: RemoteSimulator, checkpoint: str) -> None:
+    """One run that has read ten records, and saved where it stands."""
+    sim.bulk(10)
+    first = ("--from", "trim-horizon", "--no-follow", "--checkpoint", checkpoint)
+    assert run("orders", "-pj", *first, env=sim.environment).process.returncode == 0
+
+
+def resumed_until(sim: RemoteSimulator, checkpoint: str, lines: int) -> Program:
+    """A run that is ended once it has printed so much (--no-follow waits for late children)."""
+    with Program("orders", "-pj", "--checkpoint", checkpoint, env=sim.environment) as program:
+        program.wait_for_lines(lines)
+        assert program.end() == 0
+    return program
+
+
+def resumed(sim: RemoteSimulator, checkpoint: str, *more: str, stream: str = "orders") -> Program:
+    arguments = (stream, "-pj", "--no-follow", "--checkpoint", checkpoint, *more)
+    return run(*arguments, env=sim.environment)
+
+
+def test_records_trimmed_before_they_were_read(sim: RemoteSimulator, checkpoint: str) -> None:
+    watched_once(sim, checkpoint)
+    last = sim.records[-1].sequence_number
+    sim.bulk(20)
+    sim.trim(15)
+    program = resumed(sim, checkpoint)
+    assert program.process.returncode == 0
+    (line,) = losses(program)
+    assert f"shard {sim.shards[0].id} from sequence number {last}" in line
+    assert program.err[-1].endswith("1 DATA LOSS")
+    assert numbers(program) == [record.sequence_number for record in sim.records[15:]]
+
+
+def test_loss_ends_the_watch_where_that_is_asked_for(sim: RemoteSimulator, checkpoint: str) -> None:
+    watched_once(sim, checkpoint)
+    sim.bulk(20)
+    sim.trim(15)
+    program = resumed(sim, checkpoint, "--fail-on-data-loss")
+    assert program.process.returncode == 1
+    assert "DATA LOSS" in program.err[-1] and not program.out
+
+
+def test_a_shard_gone_before_it_was_finished(sim: RemoteSimulator, checkpoint: str) -> None:
+    watched_once(sim, checkpoint)
+    old = sim.shards[0].id
+    sim.bulk(5)
+    sim.rotate(old)
+    sim.drop_shard(old)
+    sim.bulk(5)
+    program = resumed_until(sim, checkpoint, 5)
+    assert any(f"shard {old} " in line for line in losses(program))
+    assert numbers(program) == [record.sequence_number for record in sim.records[15:]]
+
+
+def test_a_checkpoint_older_than_retention(sim: RemoteSimulator, checkpoint: str) -> None:
+    watched_once(sim, checkpoint)
+    saved = json.loads(Path(checkpoint).read_text())
+    saved["saved_at"] = "2020-01-01T00:00:00Z"
+    Path(checkpoint).write_text(json.dumps(saved))
+    program = resumed(sim, checkpoint)
+    assert program.process.returncode == 0
+    assert "the checkpoint is of 2020-01-01T00:00:00+00:00" in losses(program)[0]
+    assert "DATA LOSS" in program.err[-1]
+
+
+def test_a_reenabled_stream_is_gone_on_with_and_the_gap_is_said(sim: RemoteSimulator) -> None:
+    old = sim.stream_arn
+    with Program("orders", "-pj", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        sim.bulk(10)
+        program.wait_for_lines(10)
+        sim.disable_stream()
+        sim.bulk(3)  # nobody records these
+        new = sim.enable_new_stream(shards=2)
+        sim.bulk(10)
+        program.wait_for_lines(20)
+        assert program.end() == 0
+    assert not any(judge(sim.records, numbers(program)))
+    (line,) = losses(program)
+    assert old in line and new in line
+    assert program.err[-1].endswith("1 DATA LOSS")
+
+
+def test_a_checkpoint_goes_on_from_a_tables_former_stream_to_its_new_one(
+    sim: RemoteSimulator, checkpoint: str
+) -> None:
+    watched_once(sim, checkpoint)
+    sim.bulk(5)
+    sim.enable_new_stream()
+    sim.bulk(5)
+    program = resumed_until(sim, checkpoint, 10)
+    assert numbers(program) == [record.sequence_number for record in sim.records[10:]]
+    assert len(losses(program)) == 1
+    again = resumed(sim, checkpoint)
+    assert again.process.returncode == 0 and not again.out and not losses(again)
+
+
+def test_a_stream_named_by_its_arn_ends_with_the_new_ones_name(
+    sim: RemoteSimulator, checkpoint: str
+) -> None:
+    old = sim.stream_arn
+    sim.bulk(5)
+    new = sim.enable_new_stream()
+    program = run(old, "-pj", "--from", "trim-horizon", env=sim.environment)
+    assert program.process.returncode == 0 and len(program.out) == 5
+    assert any(f"python -m watcher {new} --from trim-horizon" in line for line in program.err)
+
+
+def test_a_stream_deleted_while_it_is_watched(sim: RemoteSimulator) -> None:
+    with Program(sim.stream_arn, "-pj", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        sim.bulk(5)
+        program.wait_for_lines(5)
+        sim.delete_stream()
+        assert program.wait() == 0
+    assert losses(program) and "DATA LOSS" in program.err[-1]
+
+
+def put(server: DynamoDBLocal, count: int) -> None:
+    client = server.client()
+    for _ in range(count):
+        # An item put again as it is makes no record.
+        item = {"PK": {"S": "a"}, "SK": {"S": f"{uuid.uuid4()}"}}
+        client.put_item(TableName="orders", Item=item)
+
+
+def test_ageing_on_dynamodb_local(fresh_dynamodb_local: DynamoDBLocal, checkpoint: str) -> None:
+    server = fresh_dynamodb_local
+    server.create_table("orders")
+    put(server, 5)
+    arguments = ("orders", "-pj", "--from", "trim-horizon", "--no-follow")
+    first = run(*arguments, "--checkpoint", checkpoint, env=server.environment)
+    assert first.process.returncode == 0 and len(first.out) == 5
+    put(server, 5)
+    server.rollover()
+    server.dilate_time(26)
+    put(server, 3)
+    resume = ("orders", "-pj", "--checkpoint", checkpoint)
+    with Program(*resume, env=server.environment) as second:
+        second.wait_for_lines(3)
+        assert second.end() == 0
+    assert len(second.out) == 3
+    assert losses(second) and "DATA LOSS" in second.err[-1]

@@ -1,0 +1,143 @@
+"""How changes are printed through the real command line, on a pipe and on a terminal."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import run
+from tests.simulator import RemoteSimulator, Simulator
+
+ALL = ("orders", "--from", "trim-horizon", "--max-records", "3")
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    """An item that is put, changed and removed."""
+    with Simulator.spawn(table="orders") as simulator:
+        lines = {"L": [{"M": {"qty": {"N": "1"}}}]}
+        simulator.put({"pk": {"S": "a"}, "total": {"N": "100"}, "lines": lines})
+        more = {"L": [{"M": {"qty": {"N": "2"}}}]}
+        simulator.modify("a", {"total": {"N": "250.5"}, "lines": more})
+        simulator.remove("a")
+        yield simulator
+
+
+def on_a_terminal(sim: RemoteSimulator, *options: str, **environment: str) -> str:
+    """What `watcher` writes to a pseudo-terminal."""
+    leader, follower = pty.openpty()
+    written = bytearray()
+
+    def collect() -> None:
+        while True:
+            try:
+                data = os.read(leader, 4096)
+            except OSError:
+                return
+            if not data:
+                return
+            written.extend(data)
+
+    reader = threading.Thread(target=collect)
+    reader.start()
+    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    subprocess.run(
+        [sys.executable, "-m", "watcher", *ALL, *options],
+        env={**inherited, "TERM": "xterm", **sim.environment, **environment},
+        stdout=follower,
+        stderr=subprocess.DEVNULL,
+        check=True,
+        timeout=30,
+    )
+    os.close(follower)
+    reader.join(10)
+    os.close(leader)
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_kinds_have_colours_on_a_terminal(sim: RemoteSimulator) -> None:
+    text = on_a_terminal(sim, "-ps")
+    for color, kind in ((32, "INSERT"), (33, "MODIFY"), (31, "REMOVE")):
+        assert f" - \x1b[{color}m{kind}\x1b[0m - pk=a\n" in text
+    bare = on_a_terminal(sim, "-ps", NO_COLOR="1")
+    assert "\x1b" not in bare
+    assert bare == re.sub(r"\x1b\[\d+m", "", text)
+    assert on_a_terminal(sim, "-ps", "--color", "never") == bare
+    assert "\x1b[32m" in on_a_terminal(sim, "-pd")
+
+
+def test_a_pipe_gets_none_unless_asked_for(sim: RemoteSimulator) -> None:
+    plain = run(*ALL, "-ps", "--utc", env=sim.environment)
+    assert len(plain.out) == 3
+    for line, kind in zip(plain.out, ("INSERT", "MODIFY", "REMOVE"), strict=True):
+        assert re.fullmatch(rf"\[[-0-9]+T[:0-9]+\+00:00\] - {kind} - pk=a", line)
+    always = run(*ALL, "-ps", "--color=always", env=sim.environment)
+    assert "\x1b[32mINSERT\x1b[0m" in always.out[0]
+    refused = run(*ALL, "-ps", "--color", "sometimes", env=sim.environment)
+    assert refused.process.returncode == 2
+    assert "use auto, always or never" in refused.err[-1]
+
+
+def test_times_follow_the_zone_or_utc(sim: RemoteSimulator) -> None:
+    zone = {**sim.environment, "TZ": "Asia/Kolkata"}
+    assert "+05:30] - " in run(*ALL, "-ps", env=zone).out[0]
+    for handler in ("-ps", "-pr", "-pd"):
+        assert "+00:00" in run(*ALL, handler, "--utc", env=zone).out[0]
+
+
+def test_a_diff_shows_what_changed(sim: RemoteSimulator) -> None:
+    lines = run(*ALL, "--print-diff", "--utc", env=sim.environment).out
+    heads = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert heads == ["INSERT", "MODIFY", "REMOVE"]
+    assert "  ~ total: 100 -> 250.5" in lines
+    assert "  ~ lines[0].qty: 1 -> 2" in lines
+    assert "  - total: 250.5" in lines
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("new.total", ["100", "250.5", "null"]),
+        ("[eventName, key.pk]", ['["INSERT", "a"]', '["MODIFY", "a"]', '["REMOVE", "a"]']),
+        ("old.total > `100`", ["null", "false", "true"]),
+        ("sum(new.lines[].qty || `[]`)", ["1", "2", "0"]),
+    ],
+)
+def test_jmespath_prints_a_line_for_each_record(
+    sim: RemoteSimulator, expression: str, expected: list[str]
+) -> None:
+    assert run(*ALL, "--jmespath", expression, env=sim.environment).out == expected
+
+
+def test_lines_of_json_go_to_a_file_beside_another_handler(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    for count in (3, 6):
+        program = run(*ALL, "-ps", "--jsonl-file", "all.jsonl", env=sim.environment, cwd=tmp_path)
+        assert all(" - pk=a" in line for line in program.out)
+        lines = (tmp_path / "all.jsonl").read_text().splitlines()
+        assert len(lines) == count
+    assert [json.loads(line)["eventName"] for line in lines[:3]] == ["INSERT", "MODIFY", "REMOVE"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--jmespath", "new["], "--jmespath 'new[': "),
+        (["--jsonl-file", "/nosuch/file"], "can't open /nosuch/file: No such file"),
+    ],
+)
+def test_a_bad_option_of_a_handler_is_said_in_one_line(
+    sim: RemoteSimulator, options: list[str], words: str
+) -> None:
+    program = run(*ALL, *options, env=sim.environment)
+    assert program.process.returncode == 2
+    assert words in program.err[-1]
+    assert len(program.err) == 1

@@ -1,0 +1,241 @@
+"""The Spark jobs on Amazon's DynamoDB Local, with real rotations."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow.dataset
+
+from tests.dynamodb_local import SCRIPT, DynamoDBLocal
+from tests.spark.conftest import spark as spark
+from watcher.errors import StreamError, UsageError
+from watcher.streams import Connection
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+ROOT = SCRIPT.parents[1]
+
+
+@pytest.fixture(autouse=True)
+def no_query_left(spark: Any) -> Iterator[None]:
+    yield
+    for query in spark.streams.active:
+        query.stop()
+
+
+def here(server: DynamoDBLocal) -> Connection:
+    return Connection("us-east-1", None, server.endpoint_url)
+
+
+def write(server: DynamoDBLocal, table: str, first: int, count: int, *, items: int = 7) -> None:
+    """Puts with a version and binary data, and some deletes."""
+    client = server.client()
+    for number in range(first, first + count):
+        key = {"PK": {"S": f"k{number % items}"}, "SK": {"S": "s"}}
+        if number % 11 == 10:
+            client.delete_item(TableName=table, Key=key)
+        else:
+            data = {"v": {"N": str(number)}, "raw": {"B": bytes([number % 256])}}
+            client.put_item(TableName=table, Item={**key, **data})
+
+
+def items(server: DynamoDBLocal, table: str) -> dict[str, Any]:
+    pages = server.client().get_paginator("scan").paginate(TableName=table)
+    return {json.dumps(i["PK"]) + json.dumps(i["SK"]): i for page in pages for i in page["Items"]}
+
+
+def command(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "watcher", *arguments, "--master", "local[2]"],
+        cwd=ROOT,
+        env={**os.environ, **server.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(condition: Any, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def numbers(lake: Path) -> list[str]:
+    data = pyarrow.dataset.dataset(lake, format="parquet", partitioning="hive")
+    found: list[str] = data.to_table(columns=["sequence_number"])["sequence_number"].to_pylist()
+    return found
+
+
+def test_an_archive_killed_with_sigkill_goes_on_exactly_once(
+    fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
+) -> None:
+    from watcher.spark.jobs import archive, query
+
+    server, lake = fresh_dynamodb_local, tmp_path / "lake"
+    arn = server.create_table("shop")
+    write(server, "shop", 0, 40)
+    server.rollover()
+    write(server, "shop", 40, 30)
+    job = command(server, "archive", arn, "--to", str(lake), "--every", "500ms")
+    wait_for(lambda: list(lake.glob("_checkpoint/commits/1")))
+    server.rollover()
+    write(server, "shop", 70, 30)
+    job.send_signal(signal.SIGKILL)
+    job.communicate()
+    server.rollover()
+    write(server, "shop", 100, 20)
+
+    totals = archive(arn, to=str(lake), once=True, connection=here(server), spark=spark)
+
+    found = numbers(lake)
+    assert totals.records > 0
+    assert len(found) == len(set(found)) == expected(server, arn)
+
+
+def expected(server: DynamoDBLocal, arn: str) -> int:
+    """What the watch prints of the same stream."""
+    watch = [sys.executable, "-m", "watcher", arn, "--no-follow", "--print-json"]
+    done = subprocess.run(
+        [*watch, "--from", "trim-horizon"],
+        cwd=ROOT,
+        env={**os.environ, **server.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return len(done.stdout.splitlines())
+
+
+def test_a_batch_read_equals_what_the_watch_prints(
+    fresh_dynamodb_local: DynamoDBLocal, spark: Any
+) -> None:
+    server = fresh_dynamodb_local
+    arn = server.create_table("shop")
+    write(server, "shop", 0, 30)
+    server.rollover()
+    write(server, "shop", 30, 30)
+    watch = [sys.executable, "-m", "watcher", arn, "--no-follow", "--print-json"]
+    printed = subprocess.run(
+        [*watch, "--from", "trim-horizon"],
+        cwd=ROOT,
+        env={**os.environ, **server.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [json.loads(line) for line in printed.stdout.splitlines()]
+    options = {"stream": arn, "endpointUrl": server.endpoint_url, "region": "us-east-1"}
+
+    frame = spark.read.format("dynamodb_streams").options(imageFormat="dynamodb-json", **options)
+    rows = frame.load().collect()
+
+    by_number = {line["dynamodb"]["SequenceNumber"]: line for line in lines}
+    assert {row.sequence_number for row in rows} == by_number.keys()
+    assert len(rows) == len(lines)
+    for row in rows:
+        line = by_number[row.sequence_number]
+        assert row.event_id == line["eventID"]
+        assert row.event_name == line["eventName"]
+        for image, name in ((row.new_image, "NewImage"), (row.old_image, "OldImage")):
+            assert (json.loads(image) if image else None) == line["dynamodb"].get(name)
+
+
+def test_a_replica_becomes_equal_and_stays_so(
+    fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
+) -> None:
+    from watcher.spark.jobs import replicate
+
+    server = fresh_dynamodb_local
+    arn = server.create_table("shop")
+    write(server, "shop", 0, 60, items=40)
+
+    def again(**more: Any) -> int:
+        totals = replicate(
+            arn,
+            to="copy",
+            checkpoint=str(tmp_path),
+            once=True,
+            connection=here(server),
+            spark=spark,
+            **more,
+        )
+        return totals.records
+
+    with pytest.raises(UsageError, match="--create"):
+        again()
+    again(create=True)
+    assert items(server, "copy") == items(server, "shop")
+    server.rollover()
+    write(server, "shop", 60, 80, items=40)
+    again()
+
+    assert items(server, "copy") == items(server, "shop")
+
+
+def test_a_replica_killed_while_it_copies_and_while_it_applies_becomes_equal(
+    fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
+) -> None:
+    from watcher.spark.jobs import replicate
+
+    server = fresh_dynamodb_local
+    arn = server.create_table("shop")
+    write(server, "shop", 0, 300, items=200)
+    place = ["--to", "copy", "--create", "--checkpoint", str(tmp_path), "--every", "200ms"]
+    job = command(server, "replicate", arn, *place)
+    wait_for(lambda: (tmp_path / "watcher-copy.json").exists())
+    write(server, "shop", 300, 50, items=200)
+    wait_for(lambda: list(tmp_path.glob("changes/offsets/1")))
+    job.send_signal(signal.SIGKILL)
+    job.communicate()
+    server.rollover()
+    write(server, "shop", 350, 80, items=200)
+
+    replicate(
+        arn, to="copy", checkpoint=str(tmp_path), once=True, connection=here(server), spark=spark
+    )
+
+    assert items(server, "copy") == items(server, "shop")
+
+
+def test_a_stream_without_new_images_is_no_source_of_a_replica(
+    dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
+) -> None:
+    from watcher.spark.jobs import replicate
+
+    arn = dynamodb_local.create_table("keys-only", "KEYS_ONLY")
+
+    with pytest.raises(StreamError, match="no new images"):
+        replicate(
+            arn,
+            to="copy",
+            checkpoint=str(tmp_path),
+            connection=here(dynamodb_local),
+            spark=spark,
+        )
+
+
+def test_the_query_command_prints_json_lines(fresh_dynamodb_local: DynamoDBLocal) -> None:
+    server = fresh_dynamodb_local
+    arn = server.create_table("shop")
+    write(server, "shop", 0, 12, items=3)
+    sql = "SELECT event_name, count(*) AS n FROM changes GROUP BY 1 ORDER BY 1"
+
+    done = command(server, "query", arn, sql, "--output", "json")
+    stdout, stderr = done.communicate(timeout=120)
+
+    assert done.returncode == 0, stderr
+    rows = [json.loads(line) for line in stdout.splitlines()]
+    assert sum(row["n"] for row in rows) == 12
+    assert {row["event_name"] for row in rows} == {"INSERT", "MODIFY", "REMOVE"}

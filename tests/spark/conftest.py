@@ -1,0 +1,57 @@
+"""One Spark for all tests here: a session takes 5 to 10 seconds to start."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.simulator import RemoteSimulator, Simulator
+
+Options = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A session with two cores and `dynamodb_streams`."""
+    try:
+        from watcher.errors import WatcherError
+        from watcher.spark import session
+    except ImportError as error:
+        missing(f"Spark is not installed: {error}")
+    # Spark's JVM keeps the environment that it was started with.
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        del os.environ[name]
+    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
+    os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull)
+    settings = ["spark.sql.shuffle.partitions=2", "spark.sql.streaming.numRecentProgressUpdates=99"]
+    try:
+        started = session.start(master="local[2]", conf=settings)
+    except WatcherError as error:
+        missing(str(error))
+    yield started
+    started.stop()
+
+
+def missing(what: str) -> None:
+    """Skip on a laptop; in CI a silent skip would be a test that never runs."""
+    if os.environ.get("CI"):
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    """A stream of two shards, in a process of its own: Spark's processes are many."""
+    with Simulator.spawn(shards=2) as simulator:
+        yield simulator
+
+
+def options(simulator: RemoteSimulator, **more: Any) -> Options:
+    """What a read of this simulator needs."""
+    return {
+        "stream": simulator.stream_arn,
+        "endpointUrl": simulator.endpoint,
+        "region": "us-east-1",
+        **more,
+    }

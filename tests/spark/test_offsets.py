@@ -1,0 +1,59 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from watcher.errors import UsageError
+from watcher.position import AfterSequence, AtTime, TrimHorizon
+from watcher.spark import offsets
+from watcher.spark.offsets import Offset, Place, Range
+
+OLD, NEW = AfterSequence("9" * 21), AfterSequence("1" + "0" * 21)
+
+
+def offset(**shards: Place) -> Offset:
+    return Offset("arn", shards)
+
+
+def test_an_offset_comes_back_from_its_json_the_same() -> None:
+    moment = datetime(2026, 11, 21, 8, tzinfo=UTC)
+    before = offset(b=Place(AtTime(moment)), a=Place(NEW, "p", finished=True))
+
+    text = json.dumps(offsets.to_json(before))
+
+    assert offsets.from_json(json.loads(text)) == before
+    assert text.index('"a"') < text.index('"b"'), "Spark compares offsets as text"
+
+
+def test_nowhere_is_no_offset() -> None:
+    assert offsets.from_json(offsets.NOWHERE) is None
+
+
+@pytest.mark.parametrize("plain", [{"x": 1}, {"shards": {"a": {}}, "stream": "s"}])
+def test_another_source_s_offset_is_refused(plain: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="not of dynamodb_streams"):
+        offsets.from_json(plain)
+
+
+def test_an_offset_of_a_later_version_is_refused() -> None:
+    with pytest.raises(UsageError, match="newer watcher"):
+        offsets.from_json({"shards": {}, "stream": "s", "version": 99})
+
+
+def test_ranges_are_what_lies_between() -> None:
+    start = offset(same=Place(OLD), more=Place(OLD), ends=Place(OLD), over=Place(OLD, None, True))
+    end = offset(
+        same=Place(OLD),
+        more=Place(NEW),
+        ends=Place(OLD, finished=True),
+        over=Place(OLD, None, True),
+        child=Place(NEW, "over"),
+    )
+
+    assert offsets.ranges(start, end) == [
+        Range("more", OLD, NEW.sequence_number),
+        Range("ends", OLD, None),
+        Range("child", TrimHorizon(), NEW.sequence_number),
+    ]

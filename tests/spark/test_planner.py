@@ -1,0 +1,365 @@
+"""The planner and the executors' reading, played through without Spark."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.simulator import Faults, Simulator, judge
+from watcher import page as pages
+from watcher.errors import DataLossError, StreamError, UsageError
+from watcher.position import AfterSequence, AtTime
+from watcher.spark import offsets, ranges
+from watcher.spark.offsets import Offset
+from watcher.spark.options import SourceOptions, parse
+from watcher.spark.planner import Planner
+from watcher.spark.ranges import Source
+
+TROUBLE = {
+    "throttle_rate": 0.1,
+    "error_rate": 0.1,
+    "reset_rate": 0.1,
+    "truncate_rate": 0.05,
+    "invalid_json_rate": 0.05,
+    "empty_page_rate": 0.3,
+    "short_page_rate": 0.5,
+    "operations": ("GetRecords", "GetShardIterator"),
+}
+
+
+PLANNERS: list[Planner] = []
+
+
+@pytest.fixture(autouse=True)
+def stopped() -> Iterator[None]:
+    """Their threads would go on asking for shards of simulators that are gone."""
+    yield
+    for planner in PLANNERS:
+        planner.stop()
+    PLANNERS.clear()
+
+
+class Query:
+    """What Spark does with the source, one micro-batch after the other."""
+
+    def __init__(self, sim: Simulator, *, once: bool = False, **more: Any) -> None:
+        given = {"stream": sim.stream_arn, "endpointUrl": sim.endpoint, "region": "us-east-1"}
+        given["startingPosition"] = "trim_horizon"
+        self.options: SourceOptions = parse({**given, **more}, streaming=True)
+        self.once = once
+        self.offset: Offset | None = None
+        self.delivered: list[str] = []
+        self.batches: list[int] = []
+        self.start()
+
+    def start(self) -> None:
+        """As after a restart: all that is known is the offset."""
+        if PLANNERS:
+            PLANNERS.pop().stop()
+        self.planner = Planner(self.options)
+        PLANNERS.append(self.planner)
+        if self.once:
+            self.planner.stop_at_now()
+
+    def batch(self) -> bool:
+        """One micro-batch; whether there was one."""
+        if self.offset is None:
+            self.offset = self.planner.anchor()
+        end = self.planner.latest(self.offset, self.options.max_records)
+        if end is self.offset:
+            return False
+        records = [self.read(each) for each in offsets.ranges(self.offset, end)]
+        self.batches.append(sum(map(len, records)))
+        for part in records:
+            self.delivered.extend(part)
+        # Spark stores offsets as text.
+        self.offset = offsets.from_json(offsets.to_json(end))
+        return True
+
+    def read(self, between: offsets.Range) -> list[str]:
+        slices = self.planner.slices(between)
+        if slices is None:
+            return self.read_again(between)
+        records = [
+            record
+            for each in slices
+            for record in pages.decode(each.body).Records[each.first : each.last]
+        ]
+        return [record.dynamodb.SequenceNumber for record in records]
+
+    def read_again(self, between: offsets.Range) -> list[str]:
+        options = self.options
+        source = Source(options.connection, self.planner.arn, options.fail_on_data_loss)
+        return [
+            record.dynamodb.SequenceNumber
+            for chunk in ranges.read(source, between)
+            for record in pages.decode(chunk.body).Records[chunk.first : chunk.last]
+        ]
+
+    def until(self, count: int, seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while len(self.delivered) < count and time.monotonic() < deadline:
+            self.batch()
+
+    def to_the_end(self) -> None:
+        while self.batch():
+            pass
+
+    def verdict(self, sim: Simulator) -> Any:
+        return judge(sim.records, self.delivered)
+
+
+ALL_WELL: tuple[list[str], ...] = ([], [], [], [])
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator(shards=2) as simulator:
+        yield simulator
+
+
+def grow(sim: Simulator) -> None:
+    """Three generations, by splits and a rotation, each with changes of the same items."""
+    sim.bulk(3000, keys=20)
+    sim.split()
+    sim.bulk(1500, keys=20)
+    sim.rotate("all")
+    sim.bulk(500, keys=20)
+
+
+def test_all_generations_are_delivered_once_and_in_order(sim: Simulator) -> None:
+    grow(sim)
+    query = Query(sim, once=True)
+
+    query.to_the_end()
+
+    assert query.verdict(sim) == ALL_WELL
+
+
+def test_shards_split_and_rotate_while_the_query_runs(sim: Simulator) -> None:
+    query = Query(sim)
+    for _ in range(3):
+        sim.bulk(200, keys=10)
+        query.until(len(sim.records))
+        sim.split()
+        sim.bulk(200, keys=10)
+        sim.rotate()
+
+    sim.bulk(100, keys=10)
+    query.until(len(sim.records))
+
+    assert query.verdict(sim) == ALL_WELL
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_trouble_of_the_service_loses_or_repeats_anything(seed: int) -> None:
+    faults = Faults(**TROUBLE, listing_lag=1.0, closing_lag=2.0, lag_jitter=True)  # type: ignore[arg-type]
+    with Simulator(shards=2, seed=seed, faults=faults) as sim:
+        query = Query(sim)
+        grow(sim)
+        query.until(len(sim.records), 40)
+
+        assert query.verdict(sim) == ALL_WELL
+        assert len(sim.injected) >= 4
+
+
+def test_a_restart_goes_on_from_any_offset(sim: Simulator) -> None:
+    query = Query(sim, maxRecordsPerTrigger="700")
+    grow(sim)
+    while len(query.delivered) < len(sim.records):
+        query.start()
+        query.until(len(query.delivered) + 1)
+
+    assert query.verdict(sim) == ALL_WELL
+
+
+def test_a_range_reads_the_same_again_from_the_service(sim: Simulator) -> None:
+    query = Query(sim)
+    grow(sim)
+    start = query.planner.anchor()
+    end = query.planner.latest(start, None)
+
+    assert offsets.ranges(start, end)
+    for between in offsets.ranges(start, end):
+        assert query.read(between) == query.read_again(between)
+
+
+def test_a_micro_batch_holds_no_more_than_asked_for(sim: Simulator) -> None:
+    grow(sim)
+    query = Query(sim, once=True, maxRecordsPerTrigger="700")
+
+    query.to_the_end()
+
+    assert max(query.batches) <= 700
+    assert query.verdict(sim) == ALL_WELL
+
+
+def test_the_same_start_asked_twice_gives_what_was_there_before(sim: Simulator) -> None:
+    sim.bulk(500, keys=10)
+    query = Query(sim)
+    start = query.planner.anchor()
+
+    first = query.planner.latest(start, None)
+    again = query.planner.latest(start, None)
+
+    assert first is not start
+    for shard_id, place in first.shards.items():
+        other = again.shards[shard_id].position
+        if isinstance(place.position, AfterSequence):
+            assert isinstance(other, AfterSequence)
+            assert int(other.sequence_number) >= int(place.position.sequence_number)
+
+
+def test_available_now_ends_on_a_stream_that_goes_on(sim: Simulator) -> None:
+    sim.bulk(300, keys=10)
+    query = Query(sim, once=True)
+    before = len(sim.records)
+    sim.advance(5)
+
+    sim.split()
+    sim.bulk(200, keys=10)
+    query.to_the_end()
+
+    assert query.delivered == [] or judge(sim.records[:before], query.delivered) == ALL_WELL
+    assert len(query.delivered) == before
+
+
+def test_available_now_waits_for_a_child_that_is_listed_late() -> None:
+    with Simulator(shards=1, faults=Faults(listing_lag=2.0)) as sim:
+        sim.bulk(100)
+        sim.rotate()
+        sim.bulk(100)
+        query = Query(sim, once=True)
+
+        query.to_the_end()
+
+        assert query.verdict(sim) == ALL_WELL
+
+
+def test_latest_is_the_moment_of_the_first_offset(sim: Simulator) -> None:
+    sim.bulk(100, keys=10)
+    sim.advance(10)
+    query = Query(sim, startingPosition="latest")
+    query.batch()
+    assert query.offset is not None
+    assert all(isinstance(each.position, AtTime) for each in query.offset.shards.values())
+    query.start()
+
+    sim.bulk(50, keys=10)
+    query.until(50)
+
+    assert judge(sim.records[100:], query.delivered) == ALL_WELL
+
+
+def test_finished_shards_leave_the_offset(sim: Simulator) -> None:
+    query = Query(sim)
+    for _ in range(4):
+        sim.bulk(20, keys=10)
+        query.until(len(sim.records))
+        sim.rotate("all")
+    sim.bulk(20, keys=10)
+    query.until(len(sim.records))
+
+    assert query.offset is not None
+    assert len(query.offset.shards) <= 4
+
+
+def test_an_expired_iterator_loses_nothing(sim: Simulator) -> None:
+    sim.set_faults(iterator_seconds=0.2)
+    query = Query(sim)
+    for _ in range(3):
+        sim.bulk(50, keys=10)
+        query.until(len(sim.records))
+        sim.advance(1)
+
+    assert query.verdict(sim) == ALL_WELL
+
+
+def test_trimmed_records_are_an_error_that_names_shard_and_range(sim: Simulator) -> None:
+    sim.bulk(100, keys=10)
+    query = Query(sim)
+    query.until(100)
+    sim.bulk(100, keys=10)
+    sim.trim(150)
+    query.start()
+
+    with pytest.raises(DataLossError, match=r"shard shardId-\S+ from .*sequence number \d+"):
+        query.until(200, 3)
+
+
+def test_with_fail_on_data_loss_false_the_query_goes_on(sim: Simulator) -> None:
+    sim.bulk(100, keys=10)
+    query = Query(sim, failOnDataLoss="false")
+    query.until(100)
+    sim.bulk(100, keys=10)
+    sim.trim(150)
+    query.start()
+
+    query.until(150, 3)
+
+    assert query.delivered[100:] == [each.sequence_number for each in sim.records[150:]] or set(
+        query.delivered[100:]
+    ) == {each.sequence_number for each in sim.records[150:]}
+    assert query.planner.losses >= 1
+
+
+def test_an_executor_that_cannot_reach_the_end_of_its_range_says_so(sim: Simulator) -> None:
+    sim.bulk(100, keys=10)
+    query = Query(sim)
+    start = query.planner.anchor()
+    end = query.planner.latest(start, None)
+    between = offsets.ranges(start, end)[0]
+    sim.trim()
+    sim.rotate("all")
+
+    with pytest.raises(DataLossError, match=f"shard {between.shard_id} from its trim horizon to"):
+        query.read_again(between)
+
+
+def test_another_stream_s_checkpoint_is_refused(sim: Simulator) -> None:
+    query = Query(sim)
+
+    with pytest.raises(UsageError, match="choose another checkpoint"):
+        query.planner.latest(Offset("arn:other", {}), None)
+
+
+def test_a_stream_that_is_gone_ends_the_query(sim: Simulator) -> None:
+    query = Query(sim)
+    query.until(0)
+    sim.delete_stream()
+
+    with pytest.raises(StreamError, match="no stream"):
+        query.start()
+        query.batch()
+
+
+def test_an_idle_query_asks_the_service_seldom(sim: Simulator) -> None:
+    query = Query(sim)
+    query.batch()
+    sim.bulk(10)
+    query.until(10)
+    before = sim.calls["DescribeStream"]
+    begin, polls = time.monotonic(), 0
+
+    while time.monotonic() < begin + 4:
+        query.batch()
+        polls += 1
+
+    assert sim.calls["DescribeStream"] - before <= 1
+    assert (time.monotonic() - begin) / polls < 0.05
+
+
+def test_the_report_says_how_far_behind_it_is(sim: Simulator) -> None:
+    sim.bulk(100, keys=10)
+    query = Query(sim)
+    start = query.planner.anchor()
+    query.planner.latest(start, None)
+
+    report = query.planner.report()
+
+    assert report["shards_open"] == 2
+    assert report["buffered_records"] > 0
+    assert 0 <= report["lag_seconds"] < 60

@@ -1,0 +1,201 @@
+"""`format("dynamodb_streams")` on a real Spark, against the simulator."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.errors import PySparkException
+
+from tests.simulator import RemoteSimulator, judge
+from tests.spark.conftest import options
+
+pytestmark = pytest.mark.spark
+
+TTL = {"type": "Service", "principal_id": "dynamodb.amazonaws.com"}
+
+
+@pytest.fixture(autouse=True)
+def no_query_left(spark: Any) -> Iterator[None]:
+    yield
+    for query in spark.streams.active:
+        query.stop()
+
+
+def stream(spark: Any, sim: RemoteSimulator, **more: Any) -> Any:
+    given = options(sim, startingPosition="trim_horizon") | more
+    return spark.readStream.format("dynamodb_streams").options(**given).load()
+
+
+def batch(spark: Any, sim: RemoteSimulator, **more: Any) -> Any:
+    return spark.read.format("dynamodb_streams").options(**options(sim, **more)).load()
+
+
+def in_memory(frame: Any, name: str, place: Path, **trigger: Any) -> Any:
+    writer = frame.writeStream.format("memory").queryName(name)
+    writer = writer.option("checkpointLocation", str(place))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def test_a_running_query_follows_splits_and_rotations(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(1000, keys=20)
+    query = in_memory(stream(spark, sim), "running", tmp_path)
+    for _ in range(2):
+        sim.split()
+        sim.bulk(300, keys=20, remove_every=7)
+        sim.rotate()
+        sim.bulk(300, keys=20)
+    written = sim.records
+    rows: list[Any] = []
+    deadline = time.monotonic() + 40
+    while len(rows) < len(written) and time.monotonic() < deadline:
+        rows = spark.sql("select sequence_number, keys, new_image from running").collect()
+
+    # The memory sink keeps the order of batches, and of partitions in them.
+    assert judge(written, [row.sequence_number for row in rows]) == ([], [], [], [])
+    source = query.lastProgress["sources"][0]
+    report = json.loads(source["latestOffset"])
+    assert report["shards_open"] >= 2
+    assert {"lag_seconds", "shards_finished"} <= report.keys()
+
+
+def test_available_now_ends_while_changes_go_on(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(500, keys=10)
+    stopped = threading.Event()
+
+    def write() -> None:
+        while not stopped.wait(0.05):
+            sim.bulk(5, keys=10)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        query = in_memory(
+            stream(spark, sim, maxRecordsPerTrigger=300), "now", tmp_path, availableNow=True
+        )
+        assert query.awaitTermination(60)
+    finally:
+        stopped.set()
+        writer.join()
+    numbers = [row[0] for row in spark.sql("select sequence_number from now").collect()]
+    written = [each.sequence_number for each in sim.records]
+
+    assert judge(sim.records, numbers)[1:] == ([], [], [])
+    assert set(written[:500]) <= set(numbers)
+    assert len(numbers) < len(written)
+    assert max(each["numInputRows"] for each in query.recentProgress) <= 300
+
+
+def test_data_loss_ends_the_query_with_shard_and_range(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    def once() -> Any:
+        frame = stream(spark, sim, maxRecordsPerTrigger=1000)
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination(60)
+        return query
+
+    sim.bulk(200, keys=10)
+    sim.advance(2)
+    once()
+    sim.bulk(200, keys=10)
+    sim.trim(300)
+
+    with pytest.raises(PySparkException, match=r"DATA LOSS: shard shardId-\S+ from sequence"):
+        once()
+
+
+def test_a_batch_has_every_column_as_it_was_written(spark: Any, sim: RemoteSimulator) -> None:
+    number = sim.put({"pk": {"S": "a"}, "qty": {"N": "1.50"}, "tags": {"SS": ["x", "y"]}})
+    sim.modify("a", {"qty": {"N": "2"}})
+    sim.remove("a", ttl=True)
+
+    frame = batch(spark, sim, changedAttributes=True)
+    first, second, third = frame.orderBy("sequence_number").collect()
+
+    assert first.event_name == "INSERT"
+    assert first.sequence_number == number
+    assert (first.keys, first.new_image) == (
+        '{"pk":"a"}',
+        '{"pk":"a","qty":1.50,"tags":["x","y"]}',
+    )
+    assert first.old_image is None
+    assert first.changed_attributes == ["pk", "qty", "tags"]
+    assert first.aws_region == "us-east-1"
+    assert first.stream_view_type == "NEW_AND_OLD_IMAGES"
+    assert first.user_identity is None
+    assert first.size_bytes > 0
+    assert first.shard_id.startswith("shardId-")
+    assert abs(first.approximate_creation_time.timestamp() - sim.now) < 120
+    assert second.changed_attributes == ["qty"]
+    assert third.event_name == "REMOVE"
+    assert third.user_identity.asDict() == TTL
+
+
+def test_a_batch_reads_everything_or_between_two_positions(
+    spark: Any, sim: RemoteSimulator
+) -> None:
+    sim.advance(-7200)
+    sim.bulk(50, keys=5)
+    sim.split()
+    sim.advance(3600)
+    sim.bulk(30, keys=5)
+    sim.advance(3600)
+    sim.bulk(20, keys=5)
+    written = [each.sequence_number for each in sim.records]
+
+    def numbers(**more: Any) -> list[str]:
+        rows = batch(spark, sim, **more).select("sequence_number").collect()
+        return sorted((row[0] for row in rows), key=int)
+
+    assert numbers() == written
+    assert numbers(startingPosition="90m") == written[50:]
+    assert numbers(endingPosition="90m") == written[:50]
+    assert numbers(startingPosition="90m", endingPosition="30m") == written[50:80]
+
+
+def test_images_as_typed_columns_and_as_variant(spark: Any, sim: RemoteSimulator) -> None:
+    sim.put(
+        {
+            "pk": {"S": "a"},
+            "qty": {"N": "12345678901234567890123456789012345678"},
+            "tags": {"SS": ["x", "y"]},
+            "at": {"M": {"city": {"S": "Bonn"}, "zip": {"N": "53111"}}},
+        }
+    )
+    schema = "pk string, qty decimal(38,0), tags array<string>, at struct<city: string, zip: int>"
+
+    typed = batch(spark, sim, imageSchema=schema).select("new_image.*").collect()[0]
+    variant = batch(spark, sim).selectExpr(
+        "parse_json(new_image):at.city::string city", "parse_json(new_image):qty::decimal(38,0) q"
+    )
+
+    assert typed.qty == Decimal("12345678901234567890123456789012345678")
+    assert typed.tags == ["x", "y"]
+    assert typed["at"].asDict() == {"city": "Bonn", "zip": 53111}
+    assert variant.collect()[0].asDict() == {"city": "Bonn", "q": typed.qty}
+
+
+def test_the_wire_form_is_there_for_who_wants_it(spark: Any, sim: RemoteSimulator) -> None:
+    sim.put({"pk": {"S": "a"}, "qty": {"N": "1.50"}})
+
+    row = batch(spark, sim, imageFormat="dynamodb-json").collect()[0]
+
+    assert row.new_image == '{"pk":{"S":"a"},"qty":{"N":"1.50"}}'
+
+
+def test_an_unknown_option_is_refused(spark: Any, sim: RemoteSimulator) -> None:
+    with pytest.raises(PySparkException, match="did you mean startingPosition"):
+        batch(spark, sim, startingPositon="latest")

@@ -1,0 +1,104 @@
+"""`replay`: dead letters go to handlers again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.wire import record, wire
+from watcher.cli import main
+from watcher.dispatcher import Dispatcher, Observer, OnError
+from watcher.record import Record
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Path:
+    """Records 1, 2 and 3, on which two observers failed."""
+    path = tmp_path / "dead.jsonl"
+
+    def fail(record: Record) -> None:
+        raise ValueError("no")
+
+    observers = [Observer("first", fail), Observer("second", fail)]
+    dispatcher = Dispatcher(observers, OnError.parse(f"dead-letter:{path}"))
+    for number in (1, 2, 3):
+        dispatcher.deliver(record(number))
+    dispatcher.close()
+    return path
+
+
+def handler(folder: Path, body: str) -> list[str]:
+    (folder / "mine.py").write_text(f"def handle(record):\n    {body}\n")
+    return ["--handlers", str(folder), "--mine"]
+
+
+def test_each_record_is_handed_over_once_as_it_came(
+    letters: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(letters), "--print-json"]) == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (1, 2, 3)]
+    assert printed.err.splitlines()[-1] == "Done: 3 replayed, 0 failed, 0 unreadable"
+
+
+def test_the_shard_is_known_again(
+    letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = handler(tmp_path, "print(record.shard_id, record.new['n'])")
+    assert main(["replay", str(letters), *arguments]) == 0
+    assert capsys.readouterr().out.splitlines() == ["shard-0 1", "shard-0 2", "shard-0 3"]
+
+
+def test_what_fails_again_is_status_1_and_may_become_a_letter_again(
+    letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = handler(tmp_path, "1 / (2 - int(record.new['n']))")
+    again = tmp_path / "again.jsonl"
+    status = main(["replay", str(letters), *arguments, "--on-error", f"dead-letter:{again}"])
+    assert status == 1
+    assert len(again.read_text().splitlines()) == 1
+    assert main(["replay", str(again), "--print-summary"]) == 0
+
+
+def test_lines_of_print_json_are_replayed_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "changes.jsonl"
+    path.write_text("".join(json.dumps(wire(number)) + "\n" for number in range(3)))
+    assert main(["replay", str(path), "--print-json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(
+    letters: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = letters.read_bytes().splitlines(keepends=True)
+    letters.write_bytes(lines[0] + lines[2][:40] + b"\n" + b"\xff\n[]\n" + lines[4])
+    assert main(["replay", str(letters), "--print-json"]) == 1
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 2
+    assert "line 2 is neither a dead letter nor a record" in printed.err
+    assert printed.err.splitlines()[-1] == "Done: 2 replayed, 0 failed, 3 unreadable"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["none.jsonl", "--print-json"], "can't read none.jsonl: No such file"),
+        (["letters"], "choose the handlers"),
+        (["letters", "--print-json", "--on-error", "dead-letter:letters"], "choose another file"),
+    ],
+)
+def test_what_cannot_be_replayed_is_a_usage_error(
+    letters: Path,
+    arguments: list[str],
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(letters.parent)
+    letters.rename("letters")
+    assert main(["replay", *arguments]) == 2
+    assert text in capsys.readouterr().err

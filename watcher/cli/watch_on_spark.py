@@ -1,0 +1,67 @@
+"""`--engine spark`: the watch's handlers on Spark's executors."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import logging
+
+from watcher import cli
+from watcher.cli import choosing, options, spark
+from watcher.dispatcher import Observer
+from watcher.errors import UsageError
+from watcher.handlers import Handler
+
+logger = logging.getLogger("watcher")
+
+# What the watch can do and Spark can't, with the reason or the way round.
+_NOT_HERE = {
+    "max_records": "use --no-follow",
+    "poll": "Spark reads as it can",
+}
+
+
+def watch(
+    parser: options.Parser,
+    arguments: list[str],
+    handlers: dict[str, Handler],
+    default: str,
+) -> int:
+    """The default command on Spark, with the parser of the watch."""
+    session = spark.module("session")
+    observe = spark.module("jobs").observe
+    options.add(parser.add_argument_group("Spark"), function=session.start)
+    parsed = parser.parse_args(arguments)
+    cli.set_verbose(parsed.verbose)
+    _refuse(parsed, parser)
+    if not parsed.chosen:
+        parsed.chosen = [default]
+    load = functools.partial(_load, parsed, handlers)
+    load()  # what is wrong with a handler is said here, not by Spark
+    started = session.start(**options.chosen(parsed, session.start))
+    try:
+        totals = observe(
+            parsed.stream,
+            load,
+            start=parsed.start,
+            checkpoint=parsed.checkpoint,
+            once=not parsed.follow,
+            on_error=parsed.on_error,
+            fail_on_data_loss=parsed.fail_on_data_loss,
+            connection=options.connection(parsed),
+            spark=started,
+        )
+    finally:
+        started.stop()
+    logger.info(f"Done: {totals.records} changes in {totals.batches} batches")
+    return 0
+
+
+def _load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Observer]:
+    return choosing.load(parsed, handlers)
+
+
+def _refuse(parsed: argparse.Namespace, parser: options.Parser) -> None:
+    for name, advice in _NOT_HERE.items():
+        if getattr(parsed, name, None) != parser.get_default(name):
+            raise UsageError(f"--{name.replace('_', '-')} is not for --engine spark: {advice}")

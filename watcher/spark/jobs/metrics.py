@@ -1,0 +1,102 @@
+"""Counts changes by kind and window of time."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import window
+
+from watcher.errors import UsageError
+from watcher.flag import Flag
+from watcher.spark.jobs import settings
+from watcher.spark.jobs.running import Totals, changes, in_one_line, interval, run, triggered
+from watcher.spark.jobs.settings import HERE
+from watcher.streams import Connection
+
+logger = logging.getLogger("watcher")
+
+# Shards are caught up with one generation after the other: hours may lie between them.
+_LATE = "24h"
+# Files get a window once it is final: so much later.
+_LATE_FOR_FILES = "10m"
+
+
+def metrics(
+    stream: str,
+    *,
+    size: Annotated[
+        str, Flag("TIME", "how long a window is: 10s, 1m (default), 1h", "--window")
+    ] = "1m",
+    output: Annotated[
+        str, Flag("FORMAT", "lines (default) or json on stdout, as the counts grow")
+    ] = "lines",
+    to: Annotated[
+        str | None, Flag("PATH", "append final windows to Parquet files here instead")
+    ] = None,
+    late: Annotated[
+        str | None,
+        Flag("TIME", "how late a change may come and be counted; default 24h, 10m with --to"),
+    ] = None,
+    start: settings.Start = "latest",
+    checkpoint: settings.Checkpoint = None,
+    once: settings.Once = False,
+    every: settings.Every = "10s",
+    fail_on_data_loss: settings.FailOnDataLoss = True,
+    connection: Connection = HERE,
+    spark: SparkSession,
+) -> Totals:
+    """Count changes by event name and window of their creation time, until stopped.
+
+    On stdout a window is printed whenever its count has grown; in files it stands once, when no
+    more is to come (`late` after its end by the changes' own clock).
+    """
+    if output not in ("lines", "json"):
+        raise UsageError(f"--output {output}: give lines or json")
+    if to is not None and checkpoint is None:
+        checkpoint = f"{to.rstrip('/')}/_checkpoint"
+    late = late or (_LATE_FOR_FILES if to else _LATE)
+    frame = changes(
+        spark, stream, connection, startingPosition=start, failOnDataLoss=fail_on_data_loss
+    )
+    with in_one_line():
+        counts = _counts(frame, interval(size), interval(late))
+    if to is None:
+        writer = counts.writeStream.outputMode("update").foreachBatch(
+            _print_json if output == "json" else _print_lines
+        )
+    else:
+        writer = counts.writeStream.outputMode("append").format("parquet").option("path", to)
+    if checkpoint is not None:
+        writer = writer.option("checkpointLocation", checkpoint)
+    writer = triggered(writer, once=once, every=None if once else every)
+    return run(writer.start, "counted")
+
+
+def _counts(frame: DataFrame, size: str, late: str) -> DataFrame:
+    when = "approximate_creation_time"
+    grouped = frame.withWatermark(when, late).groupBy(window(when, size), "event_name").count()
+    return grouped.selectExpr("window.start start", "window.end end", "event_name", "count")
+
+
+def _rows(batch: DataFrame) -> list[tuple[str, str, str, int]]:
+    # Times as text: pyspark would turn them into local ones without a zone.
+    start, end = (f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ssXXX\")" for name in ("start", "end"))
+    texts = batch.selectExpr(start, end, "event_name", "count")
+    return sorted(tuple(row) for row in texts.collect())
+
+
+def _print_json(batch: DataFrame, number: int) -> None:
+    for start, end, name, count in _rows(batch):
+        row = {"start": start, "end": end, "event_name": name, "count": count}
+        sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _print_lines(batch: DataFrame, number: int) -> None:
+    for start, _, name, count in _rows(batch):
+        sys.stdout.write(f"{start}  {name:<6}  {count}\n")
+    sys.stdout.flush()

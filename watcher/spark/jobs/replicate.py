@@ -1,0 +1,243 @@
+"""Keeps another DynamoDB table equal to the stream's: first what is there, then every change."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from watcher.errors import StreamError, UsageError
+from watcher.flag import Flag
+from watcher.spark.folder import Folder
+from watcher.spark.jobs import settings
+from watcher.spark.jobs.running import (
+    Totals,
+    changes,
+    in_one_line,
+    run,
+    stopped_by_signals,
+    triggered,
+)
+from watcher.spark.jobs.settings import HERE
+from watcher.spark.replica import DynamoDBReplica
+from watcher.spark.tables import BATCH, Description, Tables, tables
+from watcher.streams import Connection, Listing, connect, patiently
+
+logger = logging.getLogger("watcher")
+
+_COPY_FILE = "watcher-copy.json"
+_RETENTION = timedelta(hours=24)
+_WARN_AFTER = timedelta(hours=18)
+# A part of the scan is done again as a whole after a crash; some minutes' worth.
+_SEGMENT_BYTES = 128 * 1024 * 1024
+_SEGMENTS_MAX = 10_000
+
+
+class Copy(msgspec.Struct):
+    """How far the copy of the items is; stored in the checkpoint."""
+
+    stream: str
+    started: datetime
+    """The stream is read from here on once the copy is done."""
+    segments: int
+    done: list[int]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every item was copied."""
+        return len(self.done) == self.segments
+
+
+class CopyWork(msgspec.Struct, frozen=True):
+    """What an executor needs to copy a part of the table."""
+
+    source: str
+    source_connection: Connection
+    target: str
+    target_connection: Connection
+    segments: int
+
+
+def replicate(
+    stream: str,
+    *,
+    to: Annotated[str, Flag("TABLE", "the table to keep equal")],
+    checkpoint: Annotated[
+        str, Flag("PATH", "where the copy, then the changes, go on after an end or a crash")
+    ],
+    to_region: Annotated[str | None, Flag("REGION", "its region; default the stream's")] = None,
+    to_endpoint_url: Annotated[
+        str | None, Flag("URL", "its endpoint; default the stream's, without --to-region")
+    ] = None,
+    create: Annotated[bool, Flag(None, "create the table, with the same keys")] = False,
+    changes_only: Annotated[bool, Flag(None, "leave out the copy of what is there")] = False,
+    start: settings.Start = "trim-horizon",
+    once: settings.Once = False,
+    every: settings.Every = None,
+    max_records: settings.MaxRecords = None,
+    fail_on_data_loss: settings.FailOnDataLoss = True,
+    connection: Connection = HERE,
+    spark: SparkSession,
+) -> Totals:
+    """Copy the items that are there, then apply every change, until stopped.
+
+    The stream's position is fixed before the copy begins, so nothing falls in between; `start`
+    is only for `changes_only`. Copy and changes may be killed at any time and started again.
+
+    Raises UsageError, StreamError (a stream without new images), and what the source raises.
+    """
+    streams, arn = connect(stream, connection)
+    listing = patiently(lambda: streams.listing(arn))
+    _refuse_without_images(listing)
+    here = msgspec.structs.replace(connection, region=connection.region or streams.region)
+    there = Connection(
+        to_region or here.region,
+        connection.profile,
+        to_endpoint_url or (None if to_region else connection.endpoint_url),
+    )
+    _prepare(tables(here), tables(there), listing.table, to, here == there, create)
+    if not changes_only:
+        work = CopyWork(listing.table, here, to, there, 0)
+        copied = _copied(spark, Folder(spark, checkpoint), arn, listing.time, work)
+        if copied is None:
+            return Totals()
+        start = copied.isoformat()
+    frame = changes(
+        spark,
+        arn,
+        connection,
+        startingPosition=start,
+        imageFormat="dynamodb-json",
+        maxRecordsPerTrigger=max_records,
+        failOnDataLoss=fail_on_data_loss,
+    ).select("event_name", "keys", "new_image")
+    spark.dataSource.register(DynamoDBReplica)
+    place = {"region": there.region, "profile": there.profile, "endpointUrl": there.endpoint_url}
+    writer = (
+        frame.writeStream.format("dynamodb_replica")
+        .option("table", to)
+        .options(**{name: value for name, value in place.items() if value is not None})
+        .option("checkpointLocation", f"{checkpoint.rstrip('/')}/changes")
+    )
+    logger.info(f"Applying the changes of {listing.table} to {to}")
+    return run(triggered(writer, once=once, every=every).start, "applied")
+
+
+def _refuse_without_images(listing: Listing) -> None:
+    if "NEW" not in listing.view_type:
+        raise StreamError(
+            f"the stream of {listing.table} carries no new images ({listing.view_type}): "
+            "a replica needs StreamViewType NEW_IMAGE or NEW_AND_OLD_IMAGES"
+        )
+
+
+def _prepare(
+    here: Tables, there: Tables, table: str, to: str, same_place: bool, create: bool
+) -> None:
+    """See that the target can be written. Raises UsageError where it can't."""
+    if same_place and table == to:
+        raise UsageError(f"{to} is the stream's own table: choose another")
+    source = here.describe(table)
+    if source is None:
+        raise StreamError(f"table {table} is gone: its stream can't be replicated")
+    target = there.describe(to)
+    if target is None:
+        if not create:
+            raise UsageError(f"no table {to}: create it, or give --create")
+        there.create(to, source)
+        logger.info(f"Created table {to}")
+    elif target.key_types != source.key_types:
+        raise UsageError(f"{to} has other keys than {table}: {_keys(target)}, not {_keys(source)}")
+
+
+def _keys(table: Description) -> str:
+    return ", ".join(f"{name} ({kind} {role})" for name, role, kind in table.key_types)
+
+
+# The copy
+
+
+def _copied(
+    spark: SparkSession, place: Folder, arn: str, now: datetime, work: CopyWork
+) -> datetime | None:
+    """Copy what is not copied yet; the time from which the changes count, None if stopped."""
+    copy = _begun(place, arn)
+    if copy is None:
+        parallelism = spark.sparkContext.defaultParallelism
+        described = tables(work.source_connection).describe(work.source)
+        size = described.size if described else 0
+        segments = min(max(4 * parallelism, size // _SEGMENT_BYTES), _SEGMENTS_MAX)
+        copy = Copy(arn, now, segments, [])
+        # Stored before the first item is read: a change from here on is in the stream.
+        _save(place, copy)
+    if not copy.is_whole:
+        _refuse_too_old(copy, now)
+        with stopped_by_signals() as stopping, in_one_line():
+            work = msgspec.structs.replace(work, segments=copy.segments)
+            _copy_segments(spark, place, copy, work, stopping)
+    if copy.is_whole and not Folder(spark, f"{place.path}/changes").has("offsets"):
+        _refuse_too_old(copy, datetime.now(UTC))
+    return copy.started if copy.is_whole else None
+
+
+def _begun(place: Folder, arn: str) -> Copy | None:
+    text = place.read(_COPY_FILE)
+    if text is None:
+        return None
+    copy = msgspec.json.decode(text, type=Copy)
+    if copy.stream != arn:
+        raise UsageError(f"{place.path} is of {copy.stream}, not of {arn}: choose another")
+    return copy
+
+
+def _save(place: Folder, copy: Copy) -> None:
+    place.write(_COPY_FILE, msgspec.json.encode(copy).decode())
+
+
+def _copy_segments(
+    spark: SparkSession, place: Folder, copy: Copy, work: CopyWork, stopping: threading.Event
+) -> None:
+    """Some segments at a time: what is done by then is never copied again."""
+    left = sorted(set(range(copy.segments)) - set(copy.done))
+    at_once = 2 * spark.sparkContext.defaultParallelism
+    items = 0
+    warned = False
+    while left and not stopping.is_set():
+        part, left = left[:at_once], left[at_once:]
+        counts = spark.sparkContext.parallelize(part, len(part)).map(
+            functools.partial(copy_segment, work)
+        )
+        items += sum(counts.collect())
+        copy.done.extend(part)
+        _save(place, copy)
+        logger.info(f"copied: {items} items, {len(copy.done)} of {copy.segments} parts")
+        if not warned and datetime.now(UTC) - copy.started > _WARN_AFTER:
+            warned = True
+            logger.warning("The copy nears the stream's retention of 24 hours")
+
+
+def _refuse_too_old(copy: Copy, now: datetime) -> None:
+    """Changes made during the copy would be gone by now, and nobody would say so."""
+    if now - copy.started > _RETENTION:
+        began = copy.started.isoformat(timespec="seconds")
+        raise StreamError(
+            f"the copy was begun {began}, longer ago than the stream's retention of 24 hours: "
+            "begin anew with another --checkpoint"
+        )
+
+
+def copy_segment(work: CopyWork, segment: int) -> int:
+    """Copy a part of the table, on an executor; how many items it was."""
+    source, target = tables(work.source_connection), tables(work.target_connection)
+    count = 0
+    for items in source.scan(work.source, segment, work.segments):
+        for first in range(0, len(items), BATCH):
+            part = items[first : first + BATCH]
+            target.write(work.target, [{"PutRequest": {"Item": item}} for item in part])
+        count += len(items)
+    return count

@@ -1,0 +1,78 @@
+"""The sink `dynamodb_replica`: changes to puts and deletes, per item in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from watcher.record import wire_item
+from watcher.spark.tables import BATCH, Tables, Write, tables
+from watcher.streams import Connection
+
+
+class ReplicaWriter(DataSourceStreamArrowWriter):
+    """Writes a micro-batch's changes to a table.
+
+    A shard's changes are in one partition, in order, and its parent's were in a batch before; so
+    each item ends as its last change left it, however often a batch is done again.
+    """
+
+    def __init__(self, table: str, connection: Connection) -> None:
+        self._table = table
+        self._connection = connection
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one partition."""
+        client = tables(self._connection)
+        for batch in iterator:
+            names = batch.column("event_name").to_pylist()
+            keys = batch.column("keys").to_pylist()
+            images = batch.column("new_image").to_pylist()
+            self._apply(client, last_writes(names, keys, images))
+        return WriterCommitMessage()
+
+    def _apply(self, client: Tables, writes: list[Write]) -> None:
+        for first in range(0, len(writes), BATCH):
+            client.write(self._table, writes[first : first + BATCH])
+
+
+def last_writes(
+    names: list[str], keys: list[str], images: list[str | None]
+) -> list[dict[str, Any]]:
+    """Each item's last change as a write: one request must not name an item twice."""
+    last: dict[str, tuple[str, str | None]] = {}
+    for name, key, image in zip(names, keys, images, strict=True):
+        last[_same(key)] = (key, None if name == "REMOVE" else image)
+    return [_write(key, image) for key, image in last.values()]
+
+
+def _same(key: str) -> str:
+    """A key's text, whatever the order of its two attributes."""
+    item = msgspec.json.decode(key.encode(), type=dict[str, msgspec.Raw])
+    return "".join(f"{name}={bytes(item[name]).decode()}" for name in sorted(item))
+
+
+def _write(key: str, image: str | None) -> Write:
+    if image is None:
+        return {"DeleteRequest": {"Key": wire_item(key.encode())}}
+    return {"PutRequest": {"Item": wire_item(image.encode())}}
+
+
+class DynamoDBReplica(DataSource):
+    """A table that follows another one."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What goes into `format(…)`."""
+        return "dynamodb_replica"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ReplicaWriter:
+        """For `writeStream`; options: `table`, `region`, `endpointUrl`, `profile`."""
+        get = self.options.get
+        connection = Connection(get("region"), get("profile"), get("endpointUrl"))
+        return ReplicaWriter(self.options["table"], connection)

@@ -1,0 +1,164 @@
+"""DynamoDB tables: what they are like, all their items, and writes that are retried until done."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import botocore.session
+import msgspec
+from botocore import exceptions as boto
+from botocore.config import Config
+
+from watcher.errors import StreamError, TransientError
+from watcher.streams import Connection
+
+BATCH = 25
+"""How many writes BatchWriteItem takes."""
+_PAUSE_SECONDS = 0.05
+_PAUSE_SECONDS_MAX = 5.0
+_GIVE_UP_SECONDS = 300.0
+_CREATE_SECONDS = 300.0
+
+Item = dict[str, dict[str, Any]]
+Write = dict[str, Any]
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What matters of a table here."""
+
+    keys: list[dict[str, str]]
+    attributes: list[dict[str, str]]
+    size: int
+
+    @property
+    def key_types(self) -> list[tuple[str, str, str]]:
+        """Each key's name, its role (HASH, RANGE) and its type."""
+        types = {each["AttributeName"]: each["AttributeType"] for each in self.attributes}
+        return [
+            (each["AttributeName"], each["KeyType"], types[each["AttributeName"]])
+            for each in self.keys
+        ]
+
+
+class Tables:
+    """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
+
+    def __init__(self, connection: Connection) -> None:
+        session = botocore.session.Session(profile=connection.profile)
+        settings = Config(
+            retries={"mode": "standard", "total_max_attempts": 8}, user_agent_extra="watcher"
+        )
+        try:
+            self._client: Any = session.create_client(
+                "dynamodb",
+                region_name=connection.region,
+                endpoint_url=connection.endpoint_url,
+                config=settings,
+            )
+        except (boto.BotoCoreError, ValueError) as error:
+            raise StreamError(" ".join(str(error).split())) from error
+
+    def describe(self, table: str) -> Description | None:
+        """The table; None where there is none."""
+        try:
+            found = self._call(self._client.describe_table, TableName=table)["Table"]
+        except StreamError as error:
+            if _code(error.__cause__) == "ResourceNotFoundException":
+                return None
+            raise
+        return Description(
+            found["KeySchema"], found["AttributeDefinitions"], found.get("TableSizeBytes", 0)
+        )
+
+    def create(self, table: str, like: Description) -> None:
+        """Create a table with the same keys, paid by request, and wait until it can be used."""
+        names = {each["AttributeName"] for each in like.keys}
+        self._call(
+            self._client.create_table,
+            TableName=table,
+            KeySchema=like.keys,
+            AttributeDefinitions=[a for a in like.attributes if a["AttributeName"] in names],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        deadline = time.monotonic() + _CREATE_SECONDS
+        while time.monotonic() < deadline:
+            state = self._call(self._client.describe_table, TableName=table)["Table"]["TableStatus"]
+            if state == "ACTIVE":
+                return
+            time.sleep(0.5)
+        raise StreamError(f"table {table} is not active after {_CREATE_SECONDS:.0f} s")
+
+    def scan(self, table: str, segment: int, segments: int) -> Iterator[list[Item]]:
+        """The items of a part of the table, page by page, as they are (no stale reads)."""
+        query: dict[str, Any] = {}
+        while True:
+            answer = self._call(
+                self._client.scan,
+                TableName=table,
+                Segment=segment,
+                TotalSegments=segments,
+                ConsistentRead=True,
+                **query,
+            )
+            yield answer["Items"]
+            if not (last := answer.get("LastEvaluatedKey")):
+                return
+            query["ExclusiveStartKey"] = last
+
+    def write(self, table: str, writes: list[Write]) -> None:
+        """Carry out up to 25 puts and deletes of different items; all are done on return."""
+        waiting = writes
+        started = time.monotonic()
+        pause = _PAUSE_SECONDS
+        while waiting:
+            answer = self._call(self._client.batch_write_item, RequestItems={table: waiting})
+            waiting = answer.get("UnprocessedItems", {}).get(table, [])
+            if waiting:
+                if time.monotonic() > started + _GIVE_UP_SECONDS:
+                    raise TransientError(
+                        f"table {table} has refused {len(waiting)} writes for minutes: "
+                        "raise its write capacity"
+                    )
+                time.sleep(random.uniform(pause / 2, pause))
+                pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+
+    def _call(self, operation: Callable[..., Any], **query: Any) -> Any:
+        """Throttling outlasts botocore's retries at times: it passes."""
+        started = time.monotonic()
+        while True:
+            try:
+                return operation(**query)
+            except (boto.ClientError, boto.BotoCoreError) as error:
+                text = " ".join(str(error).split())
+                passing = isinstance(error, boto.HTTPClientError) or _code(error) in _PASSING
+                if not passing:
+                    raise StreamError(text) from error
+                if time.monotonic() > started + _GIVE_UP_SECONDS:
+                    raise TransientError(text) from error
+                time.sleep(random.uniform(0.5, 1.5))
+
+
+_PASSING = {
+    "InternalServerError",
+    "LimitExceededException",
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ServiceUnavailable",
+    "ThrottlingException",
+}
+
+
+@lru_cache(maxsize=8)
+def tables(connection: Connection) -> Tables:
+    """One client for a worker's life."""
+    return Tables(connection)
+
+
+def _code(error: BaseException | None) -> str:
+    if not isinstance(error, boto.ClientError):
+        return ""
+    return str(error.response.get("Error", {}).get("Code", ""))
