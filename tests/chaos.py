@@ -450,7 +450,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--records", type=int, default=50_000, metavar="M", help="for each seed")
     parser.add_argument("--seed", type=int, help="the first seed; default by chance")
     parser.add_argument(
-        "--jobs", type=int, default=2 * (os.cpu_count() or 1), help="seeds at a time"
+        "--jobs", type=int, default=3 * (os.cpu_count() or 1), help="seeds at a time"
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and checkpoints there")
     options = parser.parse_args(arguments)

@@ -22,6 +22,7 @@ LAYERS = [
     {"manager", "spark"},
     {"watching"},
     {"stream"},
+    {"testing"},
     {"__init__"},
     {"cli"},
     {"__main__"},

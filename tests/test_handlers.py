@@ -47,10 +47,16 @@ def test_flags_and_initials_come_from_the_name(folder: Path) -> None:
     assert found["button"].initials is None
 
 
-@pytest.mark.parametrize("name", ["_shared", "__init__", "not-a-name"])
+@pytest.mark.parametrize("name", ["_shared", "__init__", "1st", "not a name"])
 def test_what_is_no_handlers_name_is_skipped(folder: Path, name: str) -> None:
     write(folder, name, "def handle(record): ...")
     assert name not in handlers.find()
+
+
+def test_a_file_named_with_dashes_is_the_handler_of_the_flag_it_looks_like(folder: Path) -> None:
+    write(folder, "my-dash", "def handle(record): ...")
+    assert handlers.find()["my_dash"].flag == "--my-dash"
+    assert handlers.load(handlers.find()["my_dash"]).name == "my_dash"
 
 
 def test_a_later_folder_takes_precedence(folder: Path, tmp_path: Path) -> None:
@@ -98,6 +104,7 @@ def test_dataclasses_and_pickling_work_in_a_handler_module(folder: Path) -> None
         ("def handle(:\n", "broken.py:1: "),
         ("x = 1\n", "broken.py has no function handle"),
         ("handle = 3\n", "broken.py has no function handle"),
+        ("async def handle(record): ...\n", "broken.py: handle is async"),
         ("import no_such_module\n", "no_such_module"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
         ("1 / 0\n", "ZeroDivisionError"),

@@ -36,6 +36,7 @@ def test_a_time_with_a_zone() -> None:
     moment = AtTime(datetime(2026, 11, 21, 8, 0, tzinfo=UTC))
     assert parse_start("2026-11-21T08:00Z", NOW) == moment
     assert parse_start("2026-11-21T10:00+02:00", NOW) == moment
+    assert parse_start("20261121T080000Z", NOW) == moment
 
 
 def test_a_time_without_a_zone_is_local() -> None:
@@ -60,7 +61,9 @@ def test_a_moment_in_the_future_is_refused() -> None:
         at_time(NOW.astimezone(timezone(timedelta(hours=3))) + timedelta(seconds=1), NOW)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2x", "-2h", "999999999d", "2026-13-45"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "2x", "-2h", "999999999d", "2026-13-45", "08:00 EST", "0001-01-01"]
+)
 def test_anything_else_is_refused_with_the_forms_there_are(text: str) -> None:
     with pytest.raises(UsageError, match=r"latest|24 hours"):
         parse_start(text, NOW)

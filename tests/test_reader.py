@@ -161,6 +161,18 @@ def test_an_expired_iterator_of_an_idle_latest_shard_loses_nothing(simulator: Si
     assert numbers(read(made, 2)) == later
 
 
+def test_a_service_that_grants_a_time_and_then_fails_is_read_from_its_horizon(
+    simulator: Simulator,
+) -> None:
+    simulator.write("a", 2)
+    simulator.advance(3600)
+    moment = datetime.fromtimestamp(int(simulator.now), UTC)
+    wanted = simulator.write("a", 3)
+    simulator.fail_next("GetRecords", "InternalServerError", times=3)
+    assert numbers(read(reader(simulator, AtTime(moment)), 4)) == wanted
+    assert simulator.calls["GetShardIterator"] == 2
+
+
 @pytest.mark.parametrize("older", [0, 5])
 def test_where_at_timestamp_is_refused_older_records_are_skipped(
     simulator: Simulator, older: int

@@ -109,11 +109,36 @@ def test_an_image_that_is_not_there_is_missing_as_in_a_dict() -> None:
     assert "NewImage" not in list(change)
 
 
-def test_a_deleted_image_stays_deleted() -> None:
+def test_an_image_that_was_replaced_stays_replaced() -> None:
     change = record()["dynamodb"]
     assert change["NewImage"]
     change["NewImage"] = "mine"
     assert change["NewImage"] == "mine"
+    assert dict(change)["NewImage"] == "mine"
+
+
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_an_image_that_was_taken_out_stays_out(looked_at: bool) -> None:
+    by_pop, by_del, cleared = (record()["dynamodb"] for _ in range(3))
+    if looked_at:
+        assert all(change["OldImage"] for change in (by_pop, by_del, cleared))
+    assert by_pop.pop("OldImage")
+    del by_del["OldImage"]
+    cleared.clear()
+    for change in (by_pop, by_del, cleared):
+        assert "OldImage" not in change
+        assert change.get("OldImage") is None
+        assert "OldImage" not in json.loads(json.dumps(change, default=str))
+        assert change.pop("OldImage", "none") == "none"
+    assert by_pop["NewImage"]
+    assert cleared == {}
+
+
+def test_a_plain_record_is_whole_to_what_looks_past_a_dicts_methods() -> None:
+    plain = record().plain()
+    assert type(plain["dynamodb"]) is dict
+    assert plain == as_boto3(WIRE)
+    assert b"OldImage" in msgspec.json.encode(plain)
 
 
 def test_the_time_is_aware_and_what_botocore_gives() -> None:

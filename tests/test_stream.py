@@ -35,6 +35,21 @@ def test_records_come_one_by_one_and_none_when_there_is_nothing(sim: Simulator) 
     assert next(made) is None
 
 
+@pytest.mark.parametrize(
+    "faults", [{"short_page_rate": 1.0}, {"empty_page_rate": 0.3}, {"last_page_empty": True}]
+)
+def test_none_comes_only_when_there_is_nothing(sim: Simulator, faults: dict[str, float]) -> None:
+    sim.set_faults(**faults)
+    sim.bulk(300)
+    sim.rotate("all")
+    sim.bulk(30)
+    made = stream(sim)
+    pulled = []
+    while record := next(made):
+        pulled.append(record.sequence_number)
+    assert not any(judge(sim.records, pulled))
+
+
 def test_all_records_come_once_and_in_order_over_splits_and_rotations(sim: Simulator) -> None:
     made = stream(sim)
     pulled: list[str] = []

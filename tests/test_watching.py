@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -89,6 +90,35 @@ def test_it_works_in_a_thread_that_is_not_the_main_one(sim: RemoteSimulator) -> 
     thread.start()
     thread.join(60)
     assert len(seen) == 20
+
+
+def test_an_observer_may_be_a_handlers_name_or_a_module(
+    sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim.write("a", 2)
+    module = ModuleType("mine")
+    seen: list[Record] = []
+    module.handle = seen.append  # type: ignore[attr-defined]
+    see(sim, "print_summary", module)
+    assert len(seen) == 2
+    assert capsys.readouterr().out.count("pk=a") == 2
+
+
+async def awaited(record: Record) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("observer", "words"),
+    [
+        (3, "3 can't be called"),
+        ("no_such_handler", "no handler 'no_such_handler'; there are"),
+        (awaited, "awaited is async"),
+        (ModuleType("empty"), "empty has no function handle"),
+    ],
+)
+def test_an_observer_that_can_never_work_is_refused_at_once(observer: object, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        watch("orders", [observer], region="us-east-1")  # type: ignore[list-item]
 
 
 def test_an_unknown_table_raises_the_error_the_command_line_prints(sim: RemoteSimulator) -> None:

@@ -91,6 +91,10 @@ class Batches:
         waiting = self._waiting.get(shard_id)
         return waiting[0].sequence_number if waiting else None
 
+    def left(self) -> dict[str, int]:
+        """Shard → how many of its records are neither processed nor given up."""
+        return {shard_id: len(waiting) for shard_id, waiting in self._waiting.items() if waiting}
+
     def stop(self) -> None:
         """The watch ends: no more retries."""
         self._stopping = True

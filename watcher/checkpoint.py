@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -13,10 +14,23 @@ import msgspec
 from watcher import forks
 from watcher.errors import UsageError
 from watcher.lineage import Lineage, Status, Tracked
-from watcher.position import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
+from watcher.position import (
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Position,
+    TrimHorizon,
+    at_time,
+)
 
 # A token takes some 200 bytes a shard; more than this is not a token.
 _LARGEST = 64 * 1024 * 1024
+
+# https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_GetShardIterator.html
+_SEQUENCE_NUMBER = re.compile(r"[0-9]{21,40}")
+# A time was the service's; our clock may be behind it.
+_CLOCKS_APART = timedelta(hours=1)
 
 IteratorType = Literal["trim_horizon", "latest", "at_sequence", "after_sequence"]
 
@@ -73,6 +87,15 @@ def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = No
 
 def resume(token: Token) -> list[Tracked]:
     """The shards of a token, for `Lineage(resumed=…)`. Raises UsageError for a broken one."""
+    parents = {shard.shard_id: shard.parent for shard in token.shards}
+    for shard_id in parents:
+        seen = {shard_id}
+        parent = parents[shard_id]
+        while parent is not None:
+            if parent in seen:
+                raise UsageError(f"shard {shard_id} of the token descends from itself")
+            seen.add(parent)
+            parent = parents.get(parent)
     return [_tracked(shard) for shard in token.shards]
 
 
@@ -126,12 +149,15 @@ def _tracked(stored: TokenShard) -> Tracked:
 
 def _position(stored: TokenShard) -> Position:
     if stored.time is not None:
-        return AtTime(stored.time.astimezone(UTC))
+        try:
+            return at_time(stored.time, datetime.now(UTC) + _CLOCKS_APART)
+        except UsageError as error:
+            raise UsageError(f"shard {stored.shard_id} of the token: {error}") from None
     if stored.iterator_type == "latest":
         return Latest()
     if stored.iterator_type in ("at_sequence", "after_sequence"):
         number = stored.sequence_number
-        if number is None or not number.isascii() or not number.isdigit():
+        if number is None or not _SEQUENCE_NUMBER.fullmatch(number):
             raise UsageError(f"shard {stored.shard_id} of the token has no sequence number")
         return (
             AtSequence(number) if stored.iterator_type == "at_sequence" else AfterSequence(number)

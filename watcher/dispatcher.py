@@ -226,11 +226,10 @@ class Dispatcher:
 
     def close(self) -> None:
         """Call the observers' `close`, each whatever became of the others."""
-        for batches in self._batches:
-            try:
-                batches.settle_all()
-            except (ObserverError, OutputClosed) as error:
-                logger.error(str(error))
+        self.stop()
+        for observer in self._observers:
+            if observer.batches is not None:
+                self._settle_last(observer.name, observer.batches)
         for observer in self._observers:
             if observer.close is not None:
                 try:
@@ -243,6 +242,17 @@ class Dispatcher:
         if self._dead_letters is not None:
             with contextlib.suppress(OSError):  # said when it was written
                 self._dead_letters.close()
+
+    def _settle_last(self, name: str, batches: Batches) -> None:
+        try:
+            batches.settle_all()
+        except ObserverError as error:
+            logger.error(str(error))
+        for shard_id, count in batches.left().items():
+            logger.warning(
+                f"observer {name} has not processed {count} records of {shard_id}; "
+                "a checkpoint stays before them"
+            )
 
     def _leave(self) -> None:
         self._calls[:] = [_end_child]

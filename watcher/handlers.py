@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -68,21 +69,23 @@ def find(folders: Iterable[Path] = ()) -> dict[str, Handler]:
     found: dict[str, Handler] = {}
     for place in dict.fromkeys(place.resolve() for place in places):
         for path in sorted(place.glob("*.py")):
-            if not path.name.startswith("_") and path.stem.isidentifier():
-                found[path.stem] = _described(path)
+            handler = described(path)
+            if not handler.name.startswith("_") and handler.name.isidentifier():
+                found[handler.name] = handler
     return found
 
 
-def _described(path: Path) -> Handler:
-    """What a module says of itself, read without running anything of it."""
+def described(path: Path) -> Handler:
+    """A handler by what its module says of itself, read without running anything of it."""
+    name = path.stem.replace("-", "_")
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
-        return Handler(path.stem, path, f"can't be used: {error}")
+        return Handler(name, path, f"can't be used: {error}")
     except OSError as error:
-        return Handler(path.stem, path, f"can't be read: {error.strerror}")
+        return Handler(name, path, f"can't be read: {error.strerror}")
     text = (ast.get_docstring(tree) or "").strip() or f"the handler in {path}"
-    return Handler(path.stem, path, text.splitlines()[0], _options(tree))
+    return Handler(name, path, text.splitlines()[0], _options(tree))
 
 
 def _options(tree: ast.Module) -> dict[str, Option]:
@@ -120,12 +123,23 @@ def load(handler: Handler, options: Mapping[str, Any] | None = None) -> Observer
     except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {error}"
         raise UsageError(f"handler {handler.path} can't be imported: {text}") from error
+    made = observer(module, handler.name, str(handler.path))
+    _configure(handler, module, options or {})
+    return made
+
+
+def observer(module: ModuleType, name: str, place: str) -> Observer:
+    """The observer that a module offers: its `handle`, and its `close` if it has one.
+
+    Raises UsageError, naming the place, where it can't be used.
+    """
     handle = getattr(module, "handle", None)
     if not callable(handle):
-        raise UsageError(f"handler {handler.path} has no function handle(record)")
-    _configure(handler, module, options or {})
+        raise UsageError(f"handler {place} has no function handle(record)")
+    if inspect.iscoroutinefunction(handle):
+        raise UsageError(f"handler {place}: handle is async, and nothing would await it")
     close = getattr(module, "close", None)
-    return Observer(handler.name, handle, close if callable(close) else None)
+    return Observer(name, handle, close if callable(close) else None)
 
 
 def function(name: str) -> Callable[..., Any]:

@@ -32,26 +32,24 @@ def lambda_function(
     handler: str | Callable[[dict[str, Any], Any], Any],
     *,
     batch_size: Annotated[
-        int, Flag("N", "with --lambda: call it with up to N records of a shard; default 100")
+        int, Flag("N", "call it with up to N records of a shard at once; default 100")
     ] = 100,
     batch_window: Annotated[
         float,
-        Flag("SECONDS", "with --lambda: wait so long for a full batch; default 0: what is there"),
+        Flag("SECONDS", "wait so long for a full batch; default 0: what is there"),
     ] = 0.0,
     retries: Annotated[
         int,
         Flag(
             "N",
-            "with --lambda: try a failed batch again N times, then treat it as --on-error says; "
+            "try a failed batch again N times, then treat it as --on-error says; "
             "default 2; -1: for ever, as Lambda does",
         ),
     ] = 2,
     bisect: Annotated[
-        bool, Flag(None, "with --lambda: split a failed batch in two before trying it again")
+        bool, Flag(None, "split a failed batch in two before trying it again")
     ] = False,
-    max_age: Annotated[
-        float | None, Flag("SECONDS", "with --lambda: give up records that are older")
-    ] = None,
+    max_age: Annotated[float | None, Flag("SECONDS", "give up records that are older")] = None,
 ) -> Observer:
     """An observer that calls a Lambda function, `handler(event, context)`, batch by batch.
 

@@ -141,6 +141,7 @@ class Manager:
         self._deaths: Counter[str] = Counter()
         self._restart_due: dict[str, float] = {}
         self._caught_up: set[str] = set()
+        self._loss_said: set[str] = set()  # of shards that have sent nothing since
         self._lineage = Lineage(settings.start)
         self._listing: Listing | None = None
         self._until: datetime | None = None
@@ -358,6 +359,7 @@ class Manager:
 
     def _list_again(self) -> None:
         """A listing in mid-watch: its troubles pass, or the stream has ended."""
+        self._save_before_waiting()
         try:
             self._list()
         except StreamGoneError:
@@ -380,6 +382,7 @@ class Manager:
 
     def _look_for_children(self, shard_id: str) -> None:
         """A finished shard's children need no waiting for the next listing."""
+        self._save_before_waiting()
         try:
             self._lineage.update(self._streams.children(self._arn, shard_id))
         except (ServiceError, StreamError) as error:
@@ -478,13 +481,15 @@ class Manager:
         match message:
             case Page():
                 self._deaths.pop(shard.id, None)
+                self._loss_said.discard(shard.id)
                 self._deliver(shard, message)
             case Started(moment):
                 self._started(shard, moment)
             case Finished():
                 self._finished(shard, message)
             case Loss(_, since, reason):
-                counts = self._counts_as_loss(shard)
+                counts = self._counts_as_loss(shard) and shard.id not in self._loss_said
+                self._loss_said.add(shard.id)
                 if isinstance(shard.position, AtSequence | AfterSequence):
                     # What there still is comes later: once said is enough.
                     shard.position = TrimHorizon()
@@ -557,12 +562,15 @@ class Manager:
             self._caught_up.add(shard.id)
             return
         if message.gone and self._is_listed_open(shard.id):
-            # Its process ends, and is started again: nothing else would read what comes.
+            # Its process ends, and is started again: nothing else would read what comes. Unless
+            # it is the stream that is gone.
+            self._listing_due = 0.0
             return
         self._dispatcher.settle(shard.id)
         if self._dispatcher.unsettled(shard.id):  # the watch ends before its children's turn
             return
         shard.status = Status.FINISHED
+        self._loss_said.discard(shard.id)
         logger.info(f"Finished shard: {shard.id}")
         self._news = True
         if not self._stopping:
@@ -619,6 +627,11 @@ class Manager:
                 shard.hold(number)
                 self._unsaved = True  # once it is settled, without a further record
         return token
+
+    def _save_before_waiting(self) -> None:
+        """What was delivered must not grow old unsaved while the service takes its time."""
+        if self._unsaved and time.monotonic() - self._saved_at > _TICK_SECONDS:
+            self._save()
 
     def _save(self) -> None:
         """Save what was delivered, never more. A full disk is no reason to stop the watch."""

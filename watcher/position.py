@@ -1,6 +1,7 @@
 """Where in a shard to start reading."""
 
 import re
+import warnings
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -10,7 +11,7 @@ from watcher.errors import UsageError
 
 _AGE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd])")
 # dateutil reads almost anything as some time of today; a date or a time of day has to be there.
-_TIME = re.compile(r"\d{4}-\d\d|\b\d{1,2}:\d\d")
+_TIME = re.compile(r"\d{4}-\d\d|\d{8}t|\b\d{1,2}:\d\d")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -48,7 +49,10 @@ def at_time(time: datetime, now: datetime) -> AtTime:
 
     Raises UsageError for a moment after `now`: the service would refuse it shard by shard.
     """
-    time = time.astimezone(UTC)
+    try:
+        time = time.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise UsageError(f"{time} is before all time; retention is 24 hours") from None
     if time > now:
         raise UsageError(f"{time.isoformat()} is in the future: give a time that has passed")
     return AtTime(time.replace(microsecond=0))
@@ -74,8 +78,11 @@ def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
     try:
         # A default at midnight: dateutil would fill missing fields with the present hour.
         midnight = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        time = dates.parse(text, default=midnight)
-    except (ValueError, OverflowError):
+        with warnings.catch_warnings():
+            # Another zone than the user meant would be hours off: better none at all.
+            warnings.simplefilter("error", dates.UnknownTimezoneWarning)
+            time = dates.parse(text, default=midnight)
+    except (ValueError, OverflowError, dates.UnknownTimezoneWarning):
         raise _unreadable(text) from None
     return at_time(time, now)
 

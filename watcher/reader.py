@@ -26,8 +26,10 @@ _PAUSE_TROUBLE_MAX = 10.0
 # shard that is 4 hours old. This many in a row say that there is nothing more up to now.
 _EMPTY_PAGES_AT_TIP = 10
 _PAUSE_TO_TIP = 0.1
+_EMPTY_PAGES_TO_TELL = 5
 # A trim horizon may move on between the iterator and the read, but not every time.
 _TRIMMED_FOR_GOOD = 5
+_FAILURES_TO_DOUBT = 3
 # Where AT_TIMESTAMP is refused (emulators), creation times are as coarse as whole minutes.
 _COARSEST_TIME = 60
 # The clock of the service's front and the one that stamps the records: rather some records from
@@ -66,10 +68,16 @@ class ShardReader:
         self._started = False
         self._until = None if until is None else until.timestamp()
         self._skip_before: float | None = None
+        self._refused_timestamp = False
         self._idle_pause = idle_pause
         self._empty_pages = 0
         self._failures = 0
         self._trimmed_in_a_row = 0
+
+    @property
+    def at_tip(self) -> bool:
+        """Whether the last reads say that there is nothing more now, or can't be told now."""
+        return self.finished or self._failures > 0 or self._empty_pages >= _EMPTY_PAGES_TO_TELL
 
     def read(self) -> list[Message]:
         """One attempt. Raises StreamError where only the user can help."""
@@ -85,6 +93,7 @@ class ShardReader:
             self._failures = self._trimmed_in_a_row = 0
         except TransientError as error:
             self._failures += 1
+            self._doubt_timestamp(error)
             self.pause = self._trouble_pause(self._failures)
             messages.append(Trouble(str(error), self._failures))
         except ExpiredIteratorError:
@@ -120,12 +129,7 @@ class ShardReader:
         return [self._loss(reason), self._finish(closed=True, gone=True)]
 
     def _new_iterator(self, messages: list[Message]) -> str:
-        try:
-            iterator, time = self.streams.iterator(self._arn, self.shard_id, self.position)
-        except TimestampRefusedError:
-            assert isinstance(self.position, AtTime)
-            self._skip_before = self.position.time.timestamp() - _COARSEST_TIME
-            iterator, time = self.streams.iterator(self._arn, self.shard_id, TrimHorizon())
+        iterator, time = self._iterator_at_position()
         time -= CLOCKS_APART
         if isinstance(self.position, Latest):
             # An iterator that expires before the first record must not move up to a later LATEST.
@@ -134,6 +138,27 @@ class ShardReader:
             self._started = True
             messages.append(Started(time))
         return iterator
+
+    def _iterator_at_position(self) -> tuple[str, datetime]:
+        position = self.position
+        if not (isinstance(position, AtTime) and self._refused_timestamp):
+            try:
+                return self.streams.iterator(self._arn, self.shard_id, position)
+            except TimestampRefusedError:
+                self._refused_timestamp = True
+        assert isinstance(position, AtTime)
+        self._skip_before = position.time.timestamp() - _COARSEST_TIME
+        return self.streams.iterator(self._arn, self.shard_id, TrimHorizon())
+
+    def _doubt_timestamp(self, error: TransientError) -> None:
+        """moto grants an iterator at a time, and then fails at every read with it.
+
+        From the trim horizon on the same records come, only later.
+        """
+        at_time = isinstance(self.position, AtTime) and not self._refused_timestamp
+        if at_time and self._failures >= _FAILURES_TO_DOUBT and not error.throttled:
+            self._refused_timestamp = True
+            self._iterator = None
 
     def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> None:
         self._iterator = wire.NextShardIterator

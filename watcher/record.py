@@ -152,6 +152,9 @@ def _after_filling(name: str) -> Callable[..., Any]:
     return call
 
 
+_FILLED: Final = WireChange(SequenceNumber="")
+
+
 class Change(dict[str, Any]):
     """`record["dynamodb"]`: a dict that decodes an image when it is first looked up.
 
@@ -185,10 +188,11 @@ class Change(dict[str, Any]):
         raise KeyError(name)
 
     def fill(self) -> None:
-        """Decode what is still undecoded."""
+        """Decode what is still undecoded; from then on this is a dict like any other."""
         for name in _IMAGES:
             if getattr(self._wire, name) is not _RAW_NOTHING and not dict.__contains__(self, name):
                 self.__missing__(name)
+        self._wire = _FILLED
 
     def get(self, name: str, default: Any = None) -> Any:
         """As dict.get, decoding only the one image that is asked for."""
@@ -207,8 +211,9 @@ class Change(dict[str, Any]):
 
 
 for _name in (
-    *("__eq__", "__iter__", "__len__", "__ne__", "__or__", "__repr__", "__reversed__", "__ror__"),
-    *("copy", "items", "keys", "pop", "popitem", "setdefault", "values"),
+    *("__delitem__", "__eq__", "__iter__", "__len__", "__ne__", "__or__", "__repr__"),
+    *("__reversed__", "__ror__", "clear", "copy", "items", "keys", "pop", "popitem"),
+    *("setdefault", "values"),
 ):
     setattr(Change, _name, _after_filling(_name))
 
@@ -269,6 +274,10 @@ class Record(dict[str, Any]):
     def wire(self) -> WireRecord:
         """The fields as they are on the wire, the images undecoded: for a look at great speed."""
         return self._wire
+
+    def plain(self) -> dict[str, Any]:
+        """The same as a dict of dicts, for what looks past a dict's methods (orjson, yaml)."""
+        return {**self, "dynamodb": dict(self["dynamodb"])}
 
     @property
     def key(self) -> dict[str, Any]:

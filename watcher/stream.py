@@ -92,9 +92,10 @@ class Stream:
 
     def __next__(self) -> Record | None:
         """The next record; None when there is nothing now. Never ends by itself."""
-        if not self._heap:
+        while not self._heap:
             self._read_due()
-            if not self._heap:
+            # An empty page alone does not say that there is nothing.
+            if not self._heap and all(shard.reader.at_tip for shard in self._reading.values()):
                 return None
         *_, shard_id, record = heapq.heappop(self._heap)
         shard = self._reading[shard_id]
@@ -118,13 +119,14 @@ class Stream:
         self._read_due(now=float("inf"))
 
     def _read_due(self, now: float | None = None) -> None:
-        """One read of each shard that has nothing buffered and whose pause is over."""
+        """One read of each shard with nothing buffered that may have more, or has rested."""
         moment = time.monotonic()
         if moment >= self._listing_due:
             self._list()
         now = moment if now is None else now
         for shard in list(self._reading.values()):
-            if not shard.buffered and not shard.ended and shard.due <= now:
+            due = shard.due <= now or not shard.reader.at_tip
+            if due and not shard.buffered and not shard.ended:
                 self._read(shard)
 
     def _read(self, shard: _Shard) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import threading
@@ -9,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Annotated, Any
 
+from watcher import handlers
 from watcher.checkpoint import CheckpointFile
 from watcher.dispatcher import Dispatcher, Observer, OnError
 from watcher.errors import UsageError
@@ -25,7 +27,7 @@ from watcher.streams import Connection, connect
 
 def watch(
     stream: str,
-    observers: Iterable[Callable[[Record], Any] | Observer],
+    observers: Iterable[Callable[[Record], Any] | Observer | ModuleType | str],
     *,
     start: Annotated[
         str | datetime,
@@ -89,8 +91,9 @@ def watch(
     """Call each observer with every change of a table, in order, until stopped.
 
     `stream` is a stream ARN, a table ARN or a table name; an observer is a callable that takes a
-    Record. The parameters are the command line's options of the same names. In the main thread,
-    SIGINT and SIGTERM end the watch: what was read is delivered and the checkpoint saved.
+    Record, a module with `handle`, or the name of a handler such as "print_summary". The
+    parameters are the command line's options of the same names. In the main thread, SIGINT and
+    SIGTERM end the watch: what was read is delivered and the checkpoint saved.
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
     checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError.
@@ -127,10 +130,23 @@ def position(start: str | datetime) -> Position:
     return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
 
 
-def _observer(each: Callable[[Record], Any] | Observer) -> Observer:
+def _observer(each: object) -> Observer:
+    """An observer from what callers may give; said now if it can never work."""
     if isinstance(each, Observer):
         return each
-    return Observer(getattr(each, "__name__", repr(each)), each)
+    if isinstance(each, str):
+        found = handlers.find()
+        if each not in found:
+            raise UsageError(f"no handler {each!r}; there are {', '.join(found)}")
+        return handlers.load(found[each])
+    if isinstance(each, ModuleType):
+        return handlers.observer(each, each.__name__, each.__name__)
+    if not callable(each):
+        raise UsageError(f"observer {each!r} can't be called: give a function of a record")
+    name = getattr(each, "__name__", repr(each))
+    if inspect.iscoroutinefunction(each):
+        raise UsageError(f"observer {name} is async: nothing would await it; give a plain function")
+    return Observer(name, each)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -43,7 +44,9 @@ def run(work: Work, writer: Writer, streams: Streams | None) -> None:
     `streams` is a client made before the fork and never used there (sockets can't be shared), or
     None where the start method pickles its arguments.
     """
-    parent = os.getppid()
+    manager = multiprocessing.parent_process()
+    # Who died before we came here has left us to another; a fork server is a parent of its own.
+    parent = manager.pid if manager and streams else os.getppid()
     _end_with_parent()
     # Ctrl-C goes to the whole group: the manager decides. SIGTERM ends us at once, at any point:
     # the manager knows what it has received.
@@ -61,7 +64,7 @@ def run(work: Work, writer: Writer, streams: Streams | None) -> None:
             writer.send(Failed(traceback.format_exc(), fatal=False))
 
 
-def _read(work: Work, writer: Writer, streams: Streams, parent: int) -> None:
+def _read(work: Work, writer: Writer, streams: Streams, parent: int | None) -> None:
     reader = ShardReader(
         streams,
         work.arn,

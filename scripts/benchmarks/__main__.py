@@ -31,13 +31,13 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
 
 def main() -> int:
     """Measure the chosen parts; 0 whether the aims are met or not."""
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=results.__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: {' '.join(PARTS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; there are: {' '.join(PARTS)}")
-    began = time.monotonic()
+    began, where = time.monotonic(), results.machine()
     rows: list[Row] = []
     replay = Replay()
     try:
@@ -50,10 +50,12 @@ def main() -> int:
     finally:
         replay.stop()
     seconds = time.monotonic() - began
-    print(f"\n{results.machine()}; {seconds:.0f} s\n")
+    print(f"\n{where}; took {seconds:.0f} s\n")
     print(results.table(rows))
     if arguments.json:
-        arguments.json.write_text(json.dumps(results.as_json(rows, seconds), indent=1) + "\n")
+        arguments.json.write_text(
+            json.dumps(results.as_json(rows, where, seconds), indent=1) + "\n"
+        )
     return 0
 
 

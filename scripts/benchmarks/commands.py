@@ -61,9 +61,7 @@ class Done:
     """Seconds, those of its child processes included."""
 
 
-def run(
-    command: list[str], endpoint: str, output: IO[bytes] | int = subprocess.DEVNULL
-) -> Done:
+def run(command: list[str], endpoint: str, output: IO[bytes] | int = subprocess.DEVNULL) -> Done:
     """Run a program to its end."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = start(command, endpoint, output)

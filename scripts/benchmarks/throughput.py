@@ -54,9 +54,7 @@ def _beside_naive(
 
 def keys(replay: Replay) -> Iterator[Row]:
     """An observer that reads event name and keys."""
-    yield _beside_naive(
-        replay, "one shard, keys", "read-keys", "keys", 400, aim=100_000, ratio=25
-    )
+    yield _beside_naive(replay, "one shard, keys", "read-keys", "keys", 400, aim=100_000, ratio=25)
 
 
 def native(replay: Replay) -> Iterator[Row]:
@@ -77,9 +75,7 @@ def pull(replay: Replay) -> Iterator[Row]:
     """`next(stream)`, which reads in the caller's own process."""
     pages = 200
     command = commands.program("pull", ARN, str(pages * RECORDS))
-    runs = [
-        rate(replay, command, Scenario(1, pages), pages * RECORDS) for _ in range(RUNS)
-    ]
+    runs = [rate(replay, command, Scenario(1, pages), pages * RECORDS) for _ in range(RUNS)]
     yield Row("next(stream), keys", "records/s", runs, at_least=60_000)
 
 

@@ -70,3 +70,21 @@ def test_a_function_that_cannot_be_called_is_refused(
     assert program.process.returncode == 2
     assert words in program.err[-1]
     assert program.out == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--since", "2h"], "unknown --since; here it is --from"),
+        (["-f"], "unknown -f; here it is nothing: changes are followed"),
+        (["--query=new"], "unknown --query=new; here it is --jmespath"),
+        (["-o", "json"], "here it is --print-json"),
+        (["--limit", "3"], "here it is --max-records"),
+        (["--frum", "2h"], "did you mean --from?"),
+        (["--batch-size", "3"], "--batch-size is a setting of --lambda"),
+    ],
+)
+def test_an_option_of_other_tools_is_told_what_it_is_here(options: list[str], words: str) -> None:
+    program = run("orders", *options, env={"AWS_DEFAULT_REGION": "us-east-1"})
+    assert program.process.returncode == 2
+    assert words in program.err[-1]

@@ -8,6 +8,7 @@ import pytest
 
 from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator
+from watcher import watch
 
 ALL = ("orders", "--from", "trim-horizon", "--no-follow")
 
@@ -85,3 +86,20 @@ def test_a_filter_that_cannot_be_is_refused_in_one_line(
     assert program.process.returncode == 2
     assert program.out == []
     assert words in program.err[-1]
+
+
+def test_a_program_filters_with_the_same_words(sim: RemoteSimulator) -> None:
+    seen: list[tuple[str, str]] = []
+    totals = watch(
+        "orders",
+        [lambda record: seen.append((record.event_name, record.key["pk"]))],
+        start="trim_horizon",
+        follow=False,
+        only="modify",
+        key={"pk": "c"},
+        filters=[{"dynamodb": {"NewImage": {"total": {"N": [12]}}}}],
+        region="us-east-1",
+        endpoint_url=sim.endpoint,
+    )
+    assert seen == [("MODIFY", "c")]
+    assert (totals.records, totals.filtered) == (1, 6)

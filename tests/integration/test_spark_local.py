@@ -81,7 +81,7 @@ def numbers(lake: Path) -> list[str]:
 def test_an_archive_killed_with_sigkill_goes_on_exactly_once(
     fresh_dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
 ) -> None:
-    from watcher.spark.jobs import archive, query
+    from watcher.spark.jobs import archive
 
     server, lake = fresh_dynamodb_local, tmp_path / "lake"
     arn = server.create_table("shop")

@@ -10,6 +10,7 @@ import os
 import sys
 
 from watcher.errors import WatcherError
+from watcher.text import printable
 
 logger = logging.getLogger("watcher")
 
@@ -18,6 +19,7 @@ COMMANDS = {
     "streams": "list the streams of a region or a table",
     "shards": "show a stream's shards as a tree",
     "replay": "hand the records of a dead-letter file to handlers again",
+    "new-handler": "write a handler module to begin with, and its test",
     "demo": "watch a small shop on an embedded DynamoDB; no AWS account needed",
     "query": "ask the changes of the last 24 hours by SQL, on Spark",
     "archive": "append every change to files, each exactly once, on Spark",
@@ -32,8 +34,9 @@ _BUFFER_BYTES = 1024 * 1024
 class _Lines(logging.Formatter):
     """Status lines as people read them: the bare text, with a word before what is wrong."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """A line each: an error's text may quote an item's data."""
+        text = printable(record.message)
         return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
 
 
@@ -42,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     name = arguments[0] if arguments and arguments[0] in COMMANDS else None
     _set_up_output()
-    command = importlib.import_module(f"watcher.cli.{name or 'watch'}")
+    command = importlib.import_module(f"watcher.cli.{(name or 'watch').replace('-', '_')}")
     try:
         status: int = command.main(arguments[1:] if name else arguments)
         return status if _flush_stdout() else 1

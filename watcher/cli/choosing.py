@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import logging
 import os
 import re
 from collections.abc import Iterable
@@ -15,6 +17,8 @@ from watcher.errors import UsageError
 from watcher.handlers import Handler, function
 from watcher.handlers import load as load_handler
 from watcher.lambdas import lambda_function
+
+logger = logging.getLogger("watcher")
 
 # Before a handler's own option in what was parsed: watcher may have a parameter of that name.
 _PREFIX = "option of a handler: "
@@ -40,6 +44,9 @@ def add_folders(group: argparse._ActionsContainer) -> None:
         action="append",
         help="one more folder of handler modules; repeatable",
     )
+
+
+LAMBDAS = "AWS Lambda functions run as they are, with the settings of an event source mapping"
 
 
 class Call(NamedTuple):
@@ -70,7 +77,7 @@ def add_calls(group: argparse._ActionsContainer, lambdas: argparse._ActionsConta
         type=Lambda,
         metavar="MODULE.FUNCTION",
         action="append",
-        help="run this AWS Lambda function here, on batches of changes; repeatable",
+        help="call this function with Lambda's events and context, batch by batch; repeatable",
     )
     options.add(lambdas, function=lambda_function)
 
@@ -93,9 +100,9 @@ def add_flags(group: argparse._ActionsContainer, handlers: Iterable[Handler]) ->
                 help=handler.description.replace("%", "%%"),
             )
         except argparse.ArgumentError:
-            raise UsageError(
-                f"handler {handler.path}: {handler.flag} is an option of watcher; rename the file"
-            ) from None
+            # Nobody may want it: a folder called handlers can be another program's.
+            logger.debug(f"{handler.path}: {handler.flag} is an option of watcher; rename the file")
+            continue
         for name in handler.options:
             if name not in shared:
                 _add_option(group, handler, name)
@@ -126,6 +133,14 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def _refuse_settings_of_no_lambda(parsed: argparse.Namespace) -> None:
+    if any(isinstance(each, Lambda) for each in parsed.chosen or []):
+        return
+    for name, parameter in inspect.signature(lambda_function).parameters.items():
+        if getattr(parsed, name, parameter.default) != parameter.default:
+            raise UsageError(f"{_flag(name)} is a setting of --lambda: give the function too")
+
+
 def set_region(parsed: argparse.Namespace) -> None:
     """Lambda functions make their clients when they are imported, and expect the region set."""
     named = re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", parsed.stream)
@@ -153,6 +168,7 @@ def load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Obser
                 flags = " and ".join(handlers[name].flag for name in owners)
                 raise UsageError(f"{_flag(option)} is an option of {flags}: choose one of them")
             chosen += owners
+    _refuse_settings_of_no_lambda(parsed)
     made = []
     for each in chosen:
         if isinstance(each, Call):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from watcher import cli, output
-from watcher.cli import options
+from watcher.cli import choosing, options
 from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
 from watcher.handlers import find, load
@@ -25,9 +25,15 @@ def main(arguments: list[str]) -> int:
     """Show the shop's changes for some 20 seconds, or until Ctrl-C."""
     parser = options.parser("demo", cli.COMMANDS["demo"].capitalize() + ".")
     parser.add_argument("--seconds", type=float, default=18.0, help="how long the shop is open")
+    handlers = find(choosing.folders(arguments))
+    group = parser.add_argument_group("handlers", "default: --print-summary")
+    choosing.add_folders(group)
+    choosing.add_flags(group, handlers.values())
+    options.add(parser.add_argument_group("output"), function=output.set_up)
     parsed = parser.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
-    output.set_up()
+    output.set_up(**options.chosen(parsed, output.set_up))
+    observers = choosing.load(parsed, handlers) or [load(handlers["print_summary"])]
     if importlib.util.find_spec("moto") is None:
         raise UsageError("the demo needs the embedded DynamoDB: pip install 'watcher[demo]'")
     # Nothing here may reach a real account, whatever this shell is logged in to.
@@ -46,10 +52,11 @@ def main(arguments: list[str]) -> int:
             if not opening:
                 raise StreamError("the embedded DynamoDB did not start; -v shows more")
             place = json.loads(opening)
-            logger.info(f"$ python -m watcher {place['stream']} --print-summary")
+            flags = " ".join(handlers[each].flag for each in parsed.chosen or ["print_summary"])
+            logger.info(f"$ python -m watcher {place['stream']} {flags}")
             totals = watch(
                 place["stream"],
-                [load(find()["print_summary"])],
+                observers,
                 start="trim_horizon",
                 max_records=CHANGES,
                 region="us-east-1",

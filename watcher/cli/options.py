@@ -17,6 +17,22 @@ from watcher.watching import watch
 AWS = ("region", "profile", "endpoint_url")
 
 
+# What people know from kubectl, the aws CLI and Kafka's tools, and what it is here.
+_HABITS = {
+    **dict.fromkeys(("--since", "--since-time", "--start", "--start-time"), "--from"),
+    **dict.fromkeys(
+        ("-f", "--follow"), "nothing: changes are followed unless --no-follow is given"
+    ),
+    **dict.fromkeys(("-n", "-c", "--limit", "--max-items", "--tail"), "--max-records"),
+    **dict.fromkeys(("--query", "--jq"), "--jmespath"),
+    **dict.fromkeys(("--filter-pattern", "--grep", "--selector", "-l"), "--filter"),
+    **dict.fromkeys(("-o", "--output", "--json"), "--print-json"),
+    **dict.fromkeys(("--event-name", "--type", "--kind"), "--only"),
+    "--endpoint": "--endpoint-url",
+    "--no-color": "--color never",
+}
+
+
 class Formatter(argparse.HelpFormatter):
     """Options with their help beside them, however long their names."""
 
@@ -34,9 +50,15 @@ class Parser(argparse.ArgumentParser):
         parsed: argparse.Namespace
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            near = difflib.get_close_matches(unknown[0], self._option_string_actions, 1)
-            self.error(f"unknown {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""))
+            self.error(f"unknown {unknown[0]}" + self._advice(unknown[0].partition("=")[0]))
         return parsed
+
+    def _advice(self, word: str) -> str:
+        habit = _HABITS.get(word)
+        if habit and (habit.split()[0] in self._option_string_actions or ":" in habit):
+            return f"; here it is {habit}"
+        near = difflib.get_close_matches(word, self._option_string_actions, 1)
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 def parser(command: str, description: str) -> Parser:

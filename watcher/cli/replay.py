@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     options.add(parser.add_argument_group("output"), function=output.set_up)
     choosing.add_folders(group)
     choosing.add_flags(chosen, handlers.values())
-    choosing.add_calls(chosen, parser.add_argument_group("Lambda"))
+    choosing.add_calls(chosen, parser.add_argument_group("Lambda", choosing.LAMBDAS))
     parsed = parser.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))

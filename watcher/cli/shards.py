@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     except ServiceError as error:
         raise StreamError(str(error)) from error
     # A line each, however long: the tree may go to grep.
-    Console(file=sys.stdout, highlight=False, width=1000).print(tree(listing))
+    Console(file=sys.stdout, highlight=False, width=100_000).print(tree(listing))
     return 0
 
 

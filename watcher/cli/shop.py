@@ -39,12 +39,12 @@ def open_shop(dynamodb: Any) -> str:
     answer = dynamodb.create_table(
         TableName=TABLE,
         KeySchema=[
-            {"AttributeName": "customer", "KeyType": "HASH"},
-            {"AttributeName": "order", "KeyType": "RANGE"},
+            {"AttributeName": "PK", "KeyType": "HASH"},
+            {"AttributeName": "SK", "KeyType": "RANGE"},
         ],
         AttributeDefinitions=[
-            {"AttributeName": "customer", "AttributeType": "S"},
-            {"AttributeName": "order", "AttributeType": "N"},
+            {"AttributeName": "PK", "AttributeType": "S"},
+            {"AttributeName": "SK", "AttributeType": "S"},
         ],
         BillingMode="PAY_PER_REQUEST",
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
@@ -60,7 +60,7 @@ def business(dynamodb: Any, chance: random.Random, changes: int) -> Any:
         if not orders or chance.random() < 0.4:
             order = (chance.choice(("ada", "grace", "edsger", "barbara")), 1000 + number)
             orders.append(order)
-            item = {**_key(order), "status": {"S": "new"}, "total": {"N": f"{number}.50"}}
+            item = {**_key(order), "status": {"S": "new"}, "total": {"N": f"{number * 4}.50"}}
             yield lambda item=item: dynamodb.put_item(TableName=TABLE, Item=item)
         elif chance.random() < 0.75:
             order = chance.choice(orders)
@@ -77,7 +77,7 @@ def business(dynamodb: Any, chance: random.Random, changes: int) -> Any:
 
 
 def _key(order: tuple[str, int]) -> dict[str, dict[str, str]]:
-    return {"customer": {"S": order[0]}, "order": {"N": str(order[1])}}
+    return {"PK": {"S": order[0]}, "SK": {"S": f"order-{order[1]}"}}
 
 
 def _end_with_the_demo() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from watcher import cli
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
 from watcher.streams import Streams
+
+logger = logging.getLogger("watcher")
 
 
 def main(arguments: list[str]) -> int:
@@ -26,5 +29,5 @@ def main(arguments: list[str]) -> int:
         raise StreamError(str(error)) from error
     if not found:
         where = f"on table {parsed.table}" if parsed.table else "in this region"
-        sys.stderr.write(f"no streams {where}\n")
+        logger.info(f"No streams {where}")
     return 0

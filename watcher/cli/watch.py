@@ -84,6 +84,7 @@ def _parser(handlers: dict[str, Handler]) -> options.Parser:
     group = parser.add_argument_group(
         "handlers", "modules in handlers/; each gets every change (default: --print-record)"
     )
+    lambdas = parser.add_argument_group("Lambda", choosing.LAMBDAS)
     watching = parser.add_argument_group("watching")
     options.add(parser.add_argument_group("output"), function=output.set_up)
     _add_engine(watching)
@@ -92,5 +93,5 @@ def _parser(handlers: dict[str, Handler]) -> options.Parser:
     options.add(aws, options.AWS)
     choosing.add_folders(watching)
     choosing.add_flags(group, handlers.values())
-    choosing.add_calls(group, parser.add_argument_group("Lambda"))
+    choosing.add_calls(group, lambdas)
     return parser

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
+from collections.abc import Callable
 
-from watcher import cli
+import msgspec
+
+from watcher import cli, output
 from watcher.cli import choosing, options, spark
 from watcher.dispatcher import Observer
 from watcher.errors import UsageError
+from watcher.filters import wanted
 from watcher.handlers import Handler
+from watcher.record import Record
 
 logger = logging.getLogger("watcher")
 
@@ -58,10 +63,23 @@ def watch(
 
 
 def _load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Observer]:
-    return choosing.load(parsed, handlers)
+    output.set_up(**options.chosen(parsed, output.set_up))  # in the executor's process
+    observers = choosing.load(parsed, handlers)
+    test = wanted(parsed.filters, parsed.key, parsed.only)
+    return observers if test is None else [_filtered(each, test) for each in observers]
+
+
+def _filtered(observer: Observer, test: Callable[[Record], bool]) -> Observer:
+    def handle(record: Record) -> None:
+        if test(record):
+            observer.handle(record)
+
+    return msgspec.structs.replace(observer, handle=handle)
 
 
 def _refuse(parsed: argparse.Namespace, parser: options.Parser) -> None:
     for name, advice in _NOT_HERE.items():
         if getattr(parsed, name, None) != parser.get_default(name):
             raise UsageError(f"--{name.replace('_', '-')} is not for --engine spark: {advice}")
+    if any(isinstance(each, choosing.Lambda) for each in parsed.chosen or []):
+        raise UsageError("--lambda is not for --engine spark: run it without --engine")

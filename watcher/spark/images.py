@@ -3,79 +3,74 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Raw
 
-_STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_NUMBER: Final = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_IS_NUMBER: Final = re.compile(_NUMBER.decode())
-# A quote inside a JSON string is escaped, and an attribute's value is always an object: so these
-# bytes are a value with its type, wherever they stand. Maps, lists and sets of numbers nest.
-_FLAT_VALUE: Final = re.compile(
-    rb'\{"(?:[SB]":(%s)|N":"(%s)"|BOOL":(true|false)|[SB]S":(\[%s(?:,%s)*\]))\}'
-    % (_STRING, _NUMBER, _STRING, _STRING)
-)
-# What is left of a value after the flat ones are replaced; at times it is only text in a string.
-_VALUE_LEFT: Final = re.compile(rb":\s*\{")
+_is_number: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
 
-_item: Final = msgspec.json.Decoder(dict[str, dict[str, Any]])
+# Values stay the wire's bytes, which go out as they came in: nothing is parsed but structure.
+_map: Final = msgspec.json.Decoder(dict[str, dict[str, Raw]])
+_list: Final = msgspec.json.Decoder(list[dict[str, Raw]])
+_texts: Final = msgspec.json.Decoder(list[str])
+_json: Final = msgspec.json.Encoder().encode
+
+_AS_IT_IS: Final = frozenset({"S", "B", "BOOL", "SS", "BS"})
 
 
-def plain_json(images: Sequence[bytes | msgspec.Raw]) -> list[str | None]:
+def plain_json(images: Sequence[bytes | Raw]) -> list[str | None]:
     """Each image (wire bytes, empty where there is none) as plain JSON; None where there is none.
 
-    Numbers keep their digits, binary values stay base64, sets become arrays. All images go
-    through one pass of a regular expression, some 2 microseconds each; only those with maps,
-    lists or sets of numbers in them are decoded.
+    Numbers keep their digits, binary values stay base64, sets become arrays.
     """
-    parts = _FLAT_VALUE.split(b"\n".join(images).replace(b'{"NULL":true}', b"null"))
-    text = b"".join(filter(None, parts))
-    lines: list[str | None] = list(text.decode().split("\n"))
-    if len(lines) != len(images):  # blanks between the tokens: not DynamoDB's own JSON
-        return [_decoded(image) for image in images]
-    if _VALUE_LEFT.search(text):
-        for index, line in enumerate(text.split(b"\n")):
-            if _VALUE_LEFT.search(line):
-                lines[index] = _decoded(images[index])
-    return [line or None for line in lines]
+    return [_json(_plain_map(image)).decode() if bytes(image) else None for image in images]
 
 
-def wire_json(images: Sequence[bytes | msgspec.Raw]) -> list[str | None]:
+def wire_json(images: Sequence[bytes | Raw]) -> list[str | None]:
     """Each image as it came; None where there is none."""
     lines: list[str | None] = list(b"\n".join(images).decode().split("\n"))
-    if len(lines) != len(images):
+    if len(lines) != len(images):  # line breaks between the tokens: not DynamoDB's own JSON
         lines = [bytes(image).decode() for image in images]
     return [line or None for line in lines]
 
 
-def plain(value: dict[str, Any]) -> Any:
+def plain(value: Raw) -> Any:
     """An attribute value as what msgspec encodes to plain JSON."""
-    for kind, content in value.items():
-        match kind:
-            case "N":
-                return _number(content)
-            case "NS":
-                return [_number(text) for text in content]
-            case "M":
-                return {name: plain(part) for name, part in content.items()}
-            case "L":
-                return [plain(part) for part in content]
-            case "NULL":
-                return None
-            case _:
-                return content
-    return None
+    return _plain_list(b"[%b]" % value)[0]
 
 
-def _decoded(image: bytes | msgspec.Raw) -> str | None:
-    if not bytes(image):
-        return None
-    item = {name: plain(value) for name, value in _item.decode(image).items()}
-    return msgspec.json.encode(item).decode()
+def _plain_map(raw: bytes | Raw) -> dict[str, Any]:
+    return {
+        name: content if kind in _AS_IT_IS else _OTHERS[kind](content)
+        for name, value in _map.decode(raw).items()
+        for kind, content in value.items()
+    }
 
 
-def _number(text: str) -> msgspec.Raw | str:
-    # An emulator's "007" or "NaN" would break the JSON around it.
-    return msgspec.Raw(text.encode()) if _IS_NUMBER.fullmatch(text) else text
+def _plain_list(raw: bytes | Raw) -> list[Any]:
+    return [
+        content if kind in _AS_IT_IS else _OTHERS[kind](content)
+        for value in _list.decode(raw)
+        for kind, content in value.items()
+    ]
+
+
+def _number(raw: Raw) -> Raw:
+    digits = bytes(raw)[1:-1]
+    # An emulator's "007" or "NaN" would break the JSON around it: it stays text.
+    return Raw(digits) if _is_number(digits) else raw
+
+
+def _numbers(raw: Raw) -> list[Raw]:
+    return [_number(Raw(b'"%b"' % text.encode())) for text in _texts.decode(raw)]
+
+
+_OTHERS: Final[dict[str, Callable[[Raw], Any]]] = {
+    "N": _number,
+    "NULL": lambda _: None,
+    "M": _plain_map,
+    "L": _plain_list,
+    "NS": _numbers,
+}

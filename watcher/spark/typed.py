@@ -59,7 +59,8 @@ def _string(value: Attribute) -> str | None:
         if kind in ("S", "N", "B"):
             return str(content)
         if kind != "NULL":
-            return msgspec.json.encode(plain(value)).decode()
+            raw = msgspec.Raw(msgspec.json.encode(value))
+            return msgspec.json.encode(plain(raw)).decode()
     return None
 
 

@@ -1,0 +1,186 @@
+"""The other jobs, on the shared Spark."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.simulator import RemoteSimulator, judge
+from watcher.dispatcher import Observer
+from watcher.errors import DataLossError, ObserverError, UsageError, WatcherError
+from watcher.handlers import find, load
+from watcher.streams import Connection
+
+pytestmark = pytest.mark.spark
+
+
+def here(sim: RemoteSimulator) -> Connection:
+    return Connection("us-east-1", None, sim.endpoint)
+
+
+def test_query_prints_a_table_json_and_csv(
+    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from watcher.spark.jobs import query
+
+    sim.put({"pk": {"S": "a\x1b[31m"}, "v": {"N": "1"}})
+    sim.put({"pk": {"S": "b"}, "v": {"N": "2"}})
+    sql = "SELECT event_name, new_image:pk, changed_attributes FROM (SELECT event_name,"
+    sql += " parse_json(new_image) new_image, changed_attributes FROM changes) ORDER BY 2"
+    for output in ("table", "json", "csv"):
+        assert query(sim.stream_arn, sql, output=output, connection=here(sim), spark=spark) == 2
+    text = capsys.readouterr().out
+
+    assert "\x1b" not in text.splitlines()[2], "a table is for terminals"
+    assert '"event_name":"INSERT"' in text
+    assert 'INSERT,"""b""","[""pk"", ""v""]"' in text.splitlines()
+
+
+def test_sql_that_is_wrong_is_one_line(spark: Any, sim: RemoteSimulator) -> None:
+    from watcher.spark.jobs import query
+
+    with pytest.raises(WatcherError) as error:
+        query(sim.stream_arn, "SELECT nothing FROM changes", connection=here(sim), spark=spark)
+
+    assert "\n" not in str(error.value)
+    assert "nothing" in str(error.value)
+
+
+def test_metrics_count_by_kind_and_window(
+    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from watcher.spark.jobs import metrics
+
+    sim.bulk(100, keys=10, remove_every=5)
+    sim.advance(2)
+    metrics(
+        sim.stream_arn,
+        size="1h",
+        output="json",
+        start="trim-horizon",
+        once=True,
+        connection=here(sim),
+        spark=spark,
+    )
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    newest = {(row["start"], row["event_name"]): row["count"] for row in rows}
+
+    assert sum(newest.values()) == 100
+    assert {name for _, name in newest} == {"INSERT", "MODIFY", "REMOVE"}
+
+
+def one_handler(name: str) -> list[Observer]:
+    return [load(find()[name])]
+
+
+def failing(path: str) -> list[Observer]:
+    def handle(record: Any) -> None:
+        raise ValueError(f"no {record.event_name}")
+
+    return [Observer("failing", handle)]
+
+
+def test_handlers_run_on_executors_in_order(
+    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from watcher.spark.jobs import observe
+
+    sim.bulk(500, keys=10)
+    sim.split()
+    sim.bulk(300, keys=10)
+    sim.advance(2)
+
+    totals = observe(
+        sim.stream_arn,
+        functools.partial(one_handler, "print_json"),
+        start="trim-horizon",
+        once=True,
+        connection=here(sim),
+        spark=spark,
+    )
+    lines = capsys.readouterr().out.splitlines()
+    numbers = [json.loads(line)["dynamodb"]["SequenceNumber"] for line in lines]
+
+    assert totals.records == 800
+    assert judge(sim.records, numbers) == ([], [], [], [])
+
+
+def test_a_handler_that_fails_stops_the_query_where_that_is_asked_for(
+    spark: Any, sim: RemoteSimulator
+) -> None:
+    from watcher.spark.jobs import observe
+
+    sim.bulk(5)
+    sim.advance(2)
+
+    with pytest.raises(ObserverError, match="failing failed on record"):
+        observe(
+            sim.stream_arn,
+            functools.partial(failing, ""),
+            start="trim-horizon",
+            once=True,
+            on_error="stop",
+            connection=here(sim),
+            spark=spark,
+        )
+
+
+def test_data_loss_is_the_job_s_own_error(spark: Any, sim: RemoteSimulator, tmp_path: Path) -> None:
+    from watcher.spark.jobs import archive
+
+    def once() -> None:
+        archive(
+            sim.stream_arn,
+            to=str(tmp_path / "lake"),
+            once=True,
+            connection=here(sim),
+            spark=spark,
+        )
+
+    sim.bulk(100, keys=5)
+    sim.advance(2)
+    once()
+    sim.bulk(100, keys=5)
+    sim.trim(150)
+
+    with pytest.raises(DataLossError, match=r"^DATA LOSS: shard shardId-\S+ from sequence number"):
+        once()
+
+
+def test_triggers_exclude_each_other(spark: Any, sim: RemoteSimulator) -> None:
+    from watcher.spark.jobs.running import interval
+
+    assert interval("500ms") == "500 milliseconds"
+    with pytest.raises(UsageError, match="as a time"):
+        interval("soon")
+
+
+@pytest.mark.timeout(180)
+def test_real_executors_in_other_processes(sim: RemoteSimulator, tmp_path: Path) -> None:
+    """local-cluster: what travels to an executor is only what was pickled."""
+    import subprocess
+    import sys
+
+    sim.bulk(800, keys=20)
+    sim.split()
+    sim.bulk(200, keys=20)
+    sim.advance(2)
+    command = [sys.executable, "-m", "watcher", "archive", sim.stream_arn, "--once"]
+    command += ["--to", str(tmp_path / "lake"), "--endpoint-url", sim.endpoint]
+    done = subprocess.run(
+        [*command, "--master", "local-cluster[2,1,1024]"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stderr
+    import pyarrow.dataset
+
+    data = pyarrow.dataset.dataset(tmp_path / "lake", format="parquet", partitioning="hive")
+    numbers = data.to_table(columns=["sequence_number"])["sequence_number"].to_pylist()
+    assert sorted(numbers, key=int) == [each.sequence_number for each in sim.records]

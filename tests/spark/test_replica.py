@@ -1,0 +1,80 @@
+"""Changes as writes, and the writes' retries."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from watcher.errors import StreamError
+from watcher.spark import tables
+from watcher.spark.replica import last_writes
+from watcher.spark.tables import Tables
+from watcher.streams import Connection
+
+A, B = '{"pk":{"S":"a"}}', '{"pk":{"S":"b"}}'
+
+
+def test_of_an_item_s_changes_the_last_one_counts() -> None:
+    names = ["INSERT", "INSERT", "MODIFY", "REMOVE"]
+    images = ['{"pk":{"S":"a"}}', B, '{"pk":{"S":"a"},"v":{"N":"2"}}', None]
+
+    writes = last_writes(names, [A, B, A, B], images)
+
+    assert writes == [
+        {"PutRequest": {"Item": {"pk": {"S": "a"}, "v": {"N": "2"}}}},
+        {"DeleteRequest": {"Key": {"pk": {"S": "b"}}}},
+    ]
+
+
+def test_an_item_is_the_same_whatever_the_order_of_its_keys() -> None:
+    keys = ['{"pk":{"S":"a"},"sk":{"B":"AA=="}}', '{"sk":{"B":"AA=="},"pk":{"S":"a"}}']
+
+    writes = last_writes(["REMOVE", "REMOVE"], keys, [None, None])
+
+    assert writes == [{"DeleteRequest": {"Key": {"pk": {"S": "a"}, "sk": {"B": b"\x00"}}}}]
+
+
+class Refusing:
+    """A client whose first answers leave writes undone."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.asked: list[int] = []
+
+    def batch_write_item(self, RequestItems: dict[str, Any]) -> dict[str, Any]:
+        writes = RequestItems["copy"]
+        self.asked.append(len(writes))
+        if len(self.asked) > self.refusals:
+            return {}
+        return {"UnprocessedItems": {"copy": writes[1:]}}
+
+
+def made(client: Any) -> Tables:
+    tables_ = Tables(Connection("us-east-1", None, "http://localhost:1"))
+    tables_._client = client
+    return tables_
+
+
+def test_unprocessed_writes_are_done_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    client = Refusing(3)
+
+    made(client).write("copy", [{"DeleteRequest": {}}] * 10)
+
+    assert client.asked == [10, 9, 8, 7]
+
+
+def test_what_the_service_refuses_for_good_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.exceptions import ClientError
+
+    def refuse(**query: Any) -> Any:
+        error = {"Error": {"Code": "ValidationException", "Message": "too large"}}
+        raise ClientError(error, "BatchWriteItem")  # type: ignore[arg-type]
+
+    client = Refusing(0)
+    client.batch_write_item = refuse  # type: ignore[method-assign,assignment]
+
+    with pytest.raises(StreamError, match="too large"):
+        made(client).write("copy", [{"DeleteRequest": {}}])
+    assert tables.BATCH == 25

@@ -1,0 +1,155 @@
+"""For tests of handlers: a table with a stream on an embedded DynamoDB, as a pytest fixture.
+
+In a test module, or in the conftest.py at the top:
+
+    pytest_plugins = ["watcher.testing"]
+
+    def test_it(watched_table, capsys):
+        watched_table.put({"pk": "a", "total": 250})
+        watched_table.run("handlers/big_orders.py")
+        assert "250" in capsys.readouterr().out
+
+(PYTEST_DONT_REWRITE: nothing is asserted here, and tests may import the types.)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import boto3
+import pytest
+
+from watcher.dispatcher import Observer
+from watcher.errors import UsageError
+from watcher.handlers import described, load
+from watcher.record import Record
+from watcher.stream import Stream
+
+_REGION = "us-east-1"
+
+
+class WatchedTable:
+    """A table with a stream, which handlers can be run over; items are native Python values."""
+
+    def __init__(self, key: Mapping[str, str], view_type: str) -> None:
+        kinds = zip(key, ("HASH", "RANGE"), strict=False)
+        self.name = f"table-{uuid.uuid4().hex[:8]}"
+        self._table = boto3.resource("dynamodb").create_table(
+            TableName=self.name,
+            KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in kinds],
+            AttributeDefinitions=[
+                {"AttributeName": name, "AttributeType": kind} for name, kind in key.items()
+            ],
+            BillingMode="PAY_PER_REQUEST",
+            StreamSpecification={"StreamEnabled": True, "StreamViewType": view_type},
+        )
+        self.stream_arn: str = self._table.latest_stream_arn
+        self._stream = Stream(self.stream_arn, "trim_horizon")
+
+    def put(self, item: Mapping[str, Any]) -> None:
+        """Put an item: an INSERT, or a MODIFY where there is one with its key."""
+        self._table.put_item(Item=dict(item))
+
+    def update(self, key: Mapping[str, Any], **attributes: Any) -> None:
+        """Set some attributes of an item: a MODIFY."""
+        changes = {name: {"Action": "PUT", "Value": value} for name, value in attributes.items()}
+        self._table.update_item(Key=dict(key), AttributeUpdates=changes)
+
+    def delete(self, key: Mapping[str, Any]) -> None:
+        """Delete an item: a REMOVE."""
+        self._table.delete_item(Key=dict(key))
+
+    def changes(self) -> list[Record]:
+        """The records of what has changed since the last look."""
+        self._stream.heartbeat()
+        return list(iter(self._stream.__next__, None))
+
+    def run(
+        self, handler: str | Path | Observer | Callable[[Record], Any], **options: Any
+    ) -> list[Record]:
+        """Run a handler over what has changed since the last look, from its beginning to its end.
+
+        `handler` is a module's file (imported anew, and given the options), a function, or what
+        `lambda_function` makes. What it raises is raised here. The records are answered.
+        """
+        observer = _observer(handler, options)
+        records = self.changes()
+        if observer.begin is not None:
+            observer.begin(self.stream_arn)
+        for record in records:
+            observer.handle(record)
+        if observer.batches is not None:
+            observer.batches.settle_all()
+        if observer.close is not None:
+            observer.close()
+        return records
+
+
+class NewTable(Protocol):
+    """What the fixture `new_table` gives."""
+
+    def __call__(
+        self, key: Mapping[str, str] | None = None, view_type: str = "NEW_AND_OLD_IMAGES"
+    ) -> WatchedTable:
+        """Make a table; `key` is names and types, `{"pk": "S"}` by default."""
+
+
+def _observer(
+    handler: str | Path | Observer | Callable[[Record], Any], options: Mapping[str, Any]
+) -> Observer:
+    if isinstance(handler, str | Path):
+        return load(described(Path(handler)), options)
+    return handler if isinstance(handler, Observer) else Observer("handler", handler)
+
+
+@pytest.fixture(scope="session")
+def embedded_dynamodb() -> Iterator[str]:
+    """The endpoint of an embedded DynamoDB (moto) that lives as long as the tests."""
+    try:
+        from moto.server import ThreadedMotoServer
+    except ImportError:
+        raise UsageError("tests of handlers need moto: pip install 'watcher[demo]'") from None
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def new_table(embedded_dynamodb: str, monkeypatch: pytest.MonkeyPatch) -> NewTable:
+    """Makes tables with streams; all of boto3 talks to the embedded DynamoDB meanwhile."""
+    # Nothing here may reach a real account, whatever this shell is logged in to.
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": _REGION,
+        "AWS_DEFAULT_REGION": _REGION,
+        "AWS_ENDPOINT_URL": embedded_dynamodb,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+
+    def make(
+        key: Mapping[str, str] | None = None, view_type: str = "NEW_AND_OLD_IMAGES"
+    ) -> WatchedTable:
+        return WatchedTable(key or {"pk": "S"}, view_type)
+
+    return make
+
+
+@pytest.fixture
+def watched_table(new_table: NewTable) -> WatchedTable:
+    """A table of its own for the test, its key `pk` a string, its stream with both images."""
+    return new_table()
