@@ -38,9 +38,10 @@ IteratorType = Literal["trim_horizon", "latest", "at_sequence", "after_sequence"
 class TokenShard(msgspec.Struct, omit_defaults=True):
     """One shard's stored position.
 
-    `time` stands beside `trim_horizon` for "at this time", `finished` for "read to its end, and
-    no child was known yet", `unlisted` for "no listing has shown it yet": bloop, which knows none
-    of these, then reads more than it must, never less.
+    `time` stands beside `trim_horizon` for "at this time", `since` tells from when on an unread
+    shard was ours, `finished` means "read to its end, and no child was known yet", `unlisted`
+    "no listing has shown it yet": bloop, which knows none of these, then reads more than it must,
+    never less.
     """
 
     shard_id: str
@@ -48,6 +49,7 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
     sequence_number: str | None = None
     parent: str | None = None
     time: datetime | None = None
+    since: datetime | None = None
     finished: bool = False
     unlisted: bool = False
 
@@ -131,9 +133,10 @@ def _stored(shard: Tracked, latest: datetime) -> TokenShard:
         case Latest():
             stored.iterator_type, stored.time = "latest", latest
         case TrimHorizon():
-            stored.iterator_type = "trim_horizon"
+            stored.iterator_type, stored.since = "trim_horizon", shard.since
         case AtTime(time):
             stored.iterator_type, stored.time = "trim_horizon", time
+            stored.since = shard.since
         case AtSequence(number):
             stored.iterator_type, stored.sequence_number = "at_sequence", number
         case AfterSequence(number):
@@ -144,7 +147,8 @@ def _stored(shard: Tracked, latest: datetime) -> TokenShard:
 def _tracked(stored: TokenShard) -> Tracked:
     status = Status.FINISHED if stored.finished else Status.WAITING
     position, expected = _position(stored), not stored.unlisted
-    return Tracked(stored.shard_id, stored.parent, position, status, expected)
+    since = stored.since and stored.since.astimezone(UTC)
+    return Tracked(stored.shard_id, stored.parent, position, status, expected, since)
 
 
 def _position(stored: TokenShard) -> Position:

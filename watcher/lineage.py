@@ -7,12 +7,18 @@ rotations comes from, and where nothing may be forgotten.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from datetime import datetime, timedelta
 from enum import Enum
 
 import msgspec
 
-from watcher.position import Latest, Position, TrimHorizon
-from watcher.streams import Shard
+from watcher.position import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
+from watcher.streams import Shard, opened_at
+
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
+RETENTION = timedelta(hours=24)
+_LONGEST_OPEN = timedelta(hours=6)
+_AT_ONCE = timedelta(minutes=1)
 
 
 class Status(Enum):
@@ -32,6 +38,23 @@ class Tracked(msgspec.Struct):
     status: Status = Status.WAITING
     expected: bool = True
     """Whether a listing or a token has shown it; False for a parent that only its child named."""
+    since: datetime | None = None
+    """From when on the shard was ours to read, by the service's clock."""
+
+    def has_outwaited(self, now: datetime) -> bool:
+        """Whether records may have left retention while the shard waited for its first read.
+
+        A read from the trim horizon says nothing of what stood there before. A shard takes records
+        for 4 hours; one that seems older than that and retention is of an emulator, which numbers
+        its shards as it likes.
+        """
+        opened, horizon = opened_at(self.id), now - RETENTION
+        begins = self.position.time if isinstance(self.position, AtTime) else None
+        if isinstance(self.position, AtSequence | AfterSequence) or (begins and begins > horizon):
+            return False
+        if opened is None or self.since is None or now - self.since < _AT_ONCE:
+            return False
+        return horizon - _LONGEST_OPEN < opened < horizon
 
 
 class Lineage:
@@ -63,6 +86,11 @@ class Lineage:
         if self._first:
             self._start = TrimHorizon()
             self._first = False
+
+    def stamp(self, now: datetime) -> None:
+        """Note for shards that are new since the last call that they are ours from now on."""
+        for shard in self.shards.values():
+            shard.since = shard.since or now
 
     def _past(self, listed: Mapping[str, Shard]) -> set[str]:
         """The unknown shards that are over for us: ancestors of one whose turn they made way for.

@@ -32,7 +32,7 @@ from watcher.errors import (
     UsageError,
     WatcherError,
 )
-from watcher.lineage import Lineage, Status, Tracked
+from watcher.lineage import RETENTION, Lineage, Status, Tracked
 from watcher.messages import Failed, Finished, Loss, Message, Page, Started, Trouble
 from watcher.position import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
 from watcher.queue import Queue
@@ -53,8 +53,6 @@ from watcher.worker import Work, run
 
 logger = logging.getLogger("watcher")
 
-# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
-_RETENTION = timedelta(hours=24)
 _YOUNG_SECONDS = 60.0
 _LISTING_SECONDS = 5.0
 # After a shard's end its child is a moment away, or a listing that lags hides it.
@@ -235,7 +233,7 @@ class Manager:
     def _check_age(self, saved_at: datetime | None) -> None:
         """A checkpoint older than retention has lost what it stood for, said or not by a shard."""
         assert self._listing is not None
-        if saved_at and self._listing.time - saved_at > _RETENTION:
+        if saved_at and self._listing.time - saved_at > RETENTION:
             saved = saved_at.isoformat(timespec="seconds")
             self._lost(f"the checkpoint is of {saved}", "older than the retention of 24 hours")
 
@@ -349,6 +347,7 @@ class Manager:
         self._listed_at = began
         self._listing_failures = 0
         self._lineage.update(listing.shards)
+        self._lineage.stamp(listing.time)
         # A process may still have its end to say.
         self._lineage.forget(listing.shards, keep=self._workers)
         self._news = True
@@ -387,6 +386,8 @@ class Manager:
             self._lineage.update(self._streams.children(self._arn, shard_id))
         except (ServiceError, StreamError) as error:
             logger.debug(f"No children of {shard_id} listed: {error}")
+        assert self._listing is not None
+        self._lineage.stamp(self._listing.time)
         self._news = True
         children = self._lineage.children(shard_id)
         if children:
@@ -542,6 +543,10 @@ class Manager:
         self._unsaved = True
 
     def _started(self, shard: Tracked, moment: datetime) -> None:
+        if shard.has_outwaited(moment):
+            since = shard.since
+            shard.since = moment  # said once is enough, unless it waits as long again
+            self._lost(f"shard {shard.id}, unread since {since}", "longer than the retention")
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(moment)

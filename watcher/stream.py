@@ -134,14 +134,22 @@ class Stream:
             match message:
                 case Page(first, last, _, body):
                     shard.records = pages.records(body, shard.tracked.id, first, last)
-                case Started(moment) if isinstance(shard.tracked.position, Latest):
-                    shard.tracked.position = AtTime(moment)
+                case Started(moment):
+                    self._started(shard.tracked, moment)
                 case Finished():
                     shard.ended = True
                 case Loss(shard_id, since, reason) if shard.tracked.expected:
                     self._lost(f"shard {shard_id} from {since}: {reason}")
         shard.due = time.monotonic() + shard.reader.pause
         self._buffer(shard)
+
+    def _started(self, shard: Tracked, moment: datetime) -> None:
+        if isinstance(shard.position, Latest):
+            shard.position = AtTime(moment)
+        if shard.has_outwaited(moment):
+            since = shard.since
+            shard.since = moment
+            self._lost(f"shard {shard.id}, unread since {since}: longer than the retention")
 
     def _buffer(self, shard: _Shard) -> None:
         """Put the shard's next record on the heap; past the last one, its children's turn comes."""
@@ -168,12 +176,14 @@ class Stream:
         self._listing_due = time.monotonic() + _LISTING_SECONDS + listing.pages / 5
         self._time = listing.time
         self._lineage.update(listing.shards)
+        self._lineage.stamp(listing.time)
         self._lineage.forget(listing.shards)
         self._start_ready()
 
     def _list_children(self, shard_id: str) -> None:
         with contextlib.suppress(ServiceError, StreamError):  # the next listing shows them
             self._lineage.update(self._streams.children(self.arn, shard_id))
+        self._lineage.stamp(self._time)
         if not self._lineage.children(shard_id):
             self._listing_due = min(self._listing_due, time.monotonic() + 0.25)
         self._start_ready()

@@ -138,6 +138,25 @@ def test_a_checkpoint_of_an_idle_latest_shard_loses_nothing(
     assert set(numbers(program)) == {*written(sim)} - before
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_shard_that_waited_unread_for_longer_than_retention_is_told(
+    sim: RemoteSimulator, tmp_path: Path, strict: bool
+) -> None:
+    sim.bulk(300)
+    sim.advance(10 * 3600)
+    arguments = ["orders", "--print-json", "--checkpoint", str(tmp_path / "state.json")]
+    start = ["--from", "trim-horizon", "--max-records", "10"]
+    run(*arguments, *start, env=sim.environment)
+    sim.advance(15 * 3600)
+    sim.bulk(10)
+    options = ["--no-follow", *["--fail-on-data-loss"] * strict]
+    program = run(*arguments, *options, env=sim.environment)
+    told = "\n".join(line for line in program.err if "DATA LOSS" in line)
+    assert strict or ("unread since" in told and "sequence number" in told)
+    assert "DATA LOSS" in told
+    assert program.process.returncode == int(strict)
+
+
 def test_max_records_is_exact_and_the_next_run_goes_on_behind_it(
     sim: RemoteSimulator, tmp_path: Path
 ) -> None:

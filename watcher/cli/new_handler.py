@@ -6,10 +6,10 @@ import keyword
 import logging
 from pathlib import Path
 
-from watcher import cli, output
-from watcher.cli import choosing, options
+from watcher import cli
+from watcher.cli import options
+from watcher.cli.watch import watch_parser
 from watcher.errors import UsageError
-from watcher.handlers import Handler
 
 logger = logging.getLogger("watcher")
 
@@ -108,9 +108,6 @@ def _refuse_unusable(name: str, module: Path, test: Path) -> None:
     for path in (module, test):
         if path.exists():
             raise UsageError(f"{path} is there already; choose another name")
-    parser = options.parser("", "")
-    options.add(parser)
-    options.add(parser, function=output.set_up)
-    choosing.add_folders(parser)
-    choosing.add_calls(parser, parser)
-    choosing.add_flags(parser, [Handler(name, module, "")])
+    flag = "--" + name.replace("_", "-")
+    if flag in watch_parser({})._option_string_actions:
+        raise UsageError(f"{flag} is an option of watcher; choose another name")

@@ -19,7 +19,7 @@ DEFAULT_HANDLER = "print_record"
 def main(arguments: list[str]) -> int:
     """Watch until stopped; 0 at a regular end."""
     handlers = find(choosing.folders(arguments))
-    parser = _parser(handlers)
+    parser = watch_parser(handlers)
     if _engine(arguments) == "spark":
         from watcher.cli import watch_on_spark
 
@@ -72,7 +72,8 @@ def _engine(arguments: list[str]) -> str:
     return engine or "processes"
 
 
-def _parser(handlers: dict[str, Handler]) -> options.Parser:
+def watch_parser(handlers: dict[str, Handler]) -> options.Parser:
+    """Every option there is, those of the handlers found included."""
     parser = options.parser("", "Watch every change of a DynamoDB table, live and in order.")
     parser.usage = "python -m watcher STREAM [--HANDLER ...] [options]"
     parser.epilog = "other commands: " + "; ".join(

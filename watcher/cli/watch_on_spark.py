@@ -15,6 +15,7 @@ from watcher.dispatcher import Observer
 from watcher.errors import UsageError
 from watcher.filters import wanted
 from watcher.handlers import Handler
+from watcher.handlers import load as load_handler
 from watcher.record import Record
 
 logger = logging.getLogger("watcher")
@@ -39,9 +40,7 @@ def watch(
     parsed = parser.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     _refuse(parsed, parser)
-    if not parsed.chosen:
-        parsed.chosen = [default]
-    load = functools.partial(_load, parsed, handlers)
+    load = functools.partial(_load, parsed, handlers, default)
     load()  # what is wrong with a handler is said here, not by Spark
     started = session.start(**options.chosen(parsed, session.start))
     try:
@@ -62,9 +61,9 @@ def watch(
     return 0
 
 
-def _load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Observer]:
+def _load(parsed: argparse.Namespace, handlers: dict[str, Handler], default: str) -> list[Observer]:
     output.set_up(**options.chosen(parsed, output.set_up))  # in the executor's process
-    observers = choosing.load(parsed, handlers)
+    observers = choosing.load(parsed, handlers) or [load_handler(handlers[default])]
     test = wanted(parsed.filters, parsed.key, parsed.only)
     return observers if test is None else [_filtered(each, test) for each in observers]
 
