@@ -26,6 +26,13 @@ def no_real_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
 
 
+@pytest.fixture(autouse=True)
+def no_colours_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether there are colours is for each test to say."""
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def simulator() -> Iterator[Simulator]:
     """A stream of one shard, in a thread of the test."""

@@ -1,7 +1,8 @@
 """Every block of the README runs: its commands on a table that is written to, its Python as it is.
 
-`console` blocks: each `$` line is run; one that would go on watching is ended like by Ctrl-C once
-it has printed. `python` blocks that begin with a `# handlers/…` line are put there; others are run.
+`console` blocks: each `$` command is run; one that would go on watching is ended as by Ctrl-C once
+it has printed, a Spark job by `--once`. `python` blocks that begin with a file's name are that
+file; the others are run.
 """
 
 import os
@@ -22,20 +23,37 @@ from tests.dynamodb_local import DynamoDBLocal, MissingPart
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-COMMANDS = [
-    line.removeprefix("$ ")
-    for kind, text in BLOCKS
-    if kind == "console"
-    for line in text.splitlines()
-    if line.startswith("$ ")
-]
-HANDLERS = {
+FILES = {
     text.splitlines()[0].removeprefix("# "): text
     for kind, text in BLOCKS
-    if kind == "python" and text.startswith("# handlers/")
+    if kind == "python" and re.match(r"# [\w/]+\.py\n", text)
 }
-PROGRAMS = [text for kind, text in BLOCKS if kind == "python" and text not in HANDLERS.values()]
-WATCHES = [line for line in COMMANDS if line.startswith("python -m watcher orders")]
+PROGRAMS = [text for kind, text in BLOCKS if kind == "python" and text not in FILES.values()]
+
+
+def commands() -> Iterator[str]:
+    """What stands behind each `$`; a quotation may go on over lines."""
+    for kind, text in BLOCKS:
+        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:] if kind == "console" else ():
+            lines = part.splitlines()
+            command = lines.pop(0)
+            while command.count('"') % 2 and "'" not in command.partition('"')[0]:
+                command += "\n" + lines.pop(0)
+            yield command
+
+
+COMMANDS = list(commands())
+JOBS = ("query", "archive", "replicate", "metrics")
+ON_SPARK = [
+    line
+    for line in COMMANDS
+    if "--engine spark" in line or line.removeprefix("python -m watcher ").startswith(JOBS)
+]
+HERE = [
+    line
+    for line in COMMANDS
+    if line.startswith("python -m watcher") and line not in ON_SPARK and "arn:" not in line
+]
 
 
 # Set while customers come. DynamoDB Local stamps whole minutes: "up to now" would take one.
@@ -81,9 +99,9 @@ def server() -> Iterator[DynamoDBLocal]:
 @pytest.fixture
 def place(tmp_path: Path, server: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the README's handlers, where `python` is ours and AWS is the server."""
-    for name, text in HANDLERS.items():
+    for name, text in FILES.items():
         path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
@@ -104,7 +122,7 @@ def place(tmp_path: Path, server: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch
 
 def run_until_it_prints(command: str, place: Path) -> tuple[int, str, str]:
     """The command's status and output; ended by SIGINT if it is one that goes on."""
-    follows = "--no-follow" not in command and "watcher orders" in command
+    follows = "--no-follow" not in command and re.search(r"watcher (orders|demo)", command)
     if follows:
         BUSY.set()
     with subprocess.Popen(
@@ -128,31 +146,53 @@ def run_until_it_prints(command: str, place: Path) -> tuple[int, str, str]:
 
 def test_the_first_screen_is_there() -> None:
     assert COMMANDS[0] == "scripts/demo"
-    assert WATCHES
-    assert HANDLERS
+    assert HERE
+    assert ON_SPARK
+    assert FILES
     assert PROGRAMS
 
 
-@pytest.mark.parametrize(
-    "command",
-    [line for line in COMMANDS if line.startswith("python -m watcher") and "arn:" not in line],
-)
+@pytest.mark.parametrize("command", HERE)
 def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
-    if "spark" in command or any(f"watcher {job} " in command for job in JOBS):
-        pytest.skip("tests/spark runs the Spark commands")
     status, out, err = run_until_it_prints(command, place)
     assert status == 0, err
     assert out, err
     assert "Traceback" not in err
 
 
-JOBS = ("query", "archive", "replicate", "metrics")
+@pytest.mark.spark
+@pytest.mark.parametrize("command", ON_SPARK)
+def test_a_spark_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
+    ends = "watcher query" in command
+    done = subprocess.run(
+        ["bash", "-c", command if ends else f"{command} --once"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or "archived" in done.stderr or "replica" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_test_of_the_readme_passes(place: Path) -> None:
+    done = subprocess.run(
+        ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("text", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_a_program_of_the_readme_works_as_written(text: str, place: Path) -> None:
     if "spark" in text:
-        pytest.skip("tests/spark runs the Spark programs")
+        pytest.skip("tests/spark/test_source.py reads a stream this way")
     done = subprocess.run(
         ["python", "-c", text], cwd=place, capture_output=True, text=True, timeout=60, check=False
     )
@@ -182,7 +222,7 @@ def test_the_demo_script_runs_in_an_environment_that_is_made(tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     shown = BLOCKS[0][1].splitlines()
-    pattern = r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - customer=\w+, order=\d+"
+    pattern = r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - PK=\w+, SK=order-\d+"
     assert all(re.fullmatch(pattern, line) for line in done.stdout.splitlines())
     assert [line for line in shown if re.fullmatch(pattern, line)]
     assert shown[-1] == done.stderr.splitlines()[-1]

@@ -206,6 +206,13 @@ def test_changes_name_each_attribute_that_differs_with_both_values() -> None:
     assert made.changes == {"a": ("1", "2"), "d": (ABSENT, None), "c": ("x", ABSENT)}
 
 
+def test_true_and_one_differ_as_they_do_to_dynamodb() -> None:
+    old = {"a": {"BOOL": True}, "l": {"L": [{"N": "0"}]}, "m": {"M": {"x": {"BOOL": False}}}}
+    new = {"a": {"N": "1"}, "l": {"L": [{"BOOL": False}]}, "m": {"M": {"x": {"N": "0"}}}}
+    assert list(record(dynamodb={"OldImage": old, "NewImage": new}).changes) == ["a", "l", "m"]
+    assert record(dynamodb={"OldImage": new, "NewImage": new}).changes == {}
+
+
 def test_all_attributes_of_an_insert_and_a_removal_are_changes() -> None:
     inserted = record(eventName="INSERT", without=["OldImage"])
     assert inserted.changes["text"] == (ABSENT, "Grüße 🎈")

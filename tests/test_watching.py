@@ -1,6 +1,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.simulator import RemoteSimulator, Simulator, judge
-from watcher import Record, StreamError, UsageError, watch
+from watcher import ObserverError, Record, StreamError, UsageError, watch
 from watcher.cli import options
 from watcher.manager import Totals
 
@@ -147,3 +149,33 @@ def test_every_parameter_of_watch_is_a_flag_of_the_command_line() -> None:
 
     parameters = set(inspect.signature(watch).parameters) - {"stream", "observers"}
     assert set(options.flagged()) == parameters
+
+
+def test_a_program_without_a_main_guard_is_told_to_have_one(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import threading\nfrom watcher import watch\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "watch('orders', [print])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program],
+        env={**os.environ, **sim.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "__main__" in done.stderr.splitlines()[-1]
+
+
+def test_a_failing_close_ends_in_an_error_under_the_policy_that_stops(sim: RemoteSimulator) -> None:
+    module = ModuleType("mine")
+    module.handle = print  # type: ignore[attr-defined]
+    module.close = lambda: 1 / 0  # type: ignore[attr-defined]
+    assert see(sim, module).failures == 1
+    with pytest.raises(ObserverError, match="mine failed to close: ZeroDivisionError"):
+        see(sim, module, on_error="stop")

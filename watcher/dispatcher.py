@@ -225,8 +225,12 @@ class Dispatcher:
             raise ObserverError(f"can't write standard output: {error.strerror}") from error
 
     def close(self) -> None:
-        """Call the observers' `close`, each whatever became of the others."""
+        """Call the observers' `close`, each whatever became of the others.
+
+        Raises ObserverError under `stop` where one failed.
+        """
         self.stop()
+        failed = ""
         for observer in self._observers:
             if observer.batches is not None:
                 self._settle_last(observer.name, observer.batches)
@@ -235,13 +239,17 @@ class Dispatcher:
                 try:
                     observer.close()
                 except (Exception, SystemExit) as error:
+                    if isinstance(error, BrokenPipeError) and _stdout_is_closed():
+                        continue
                     self.failures += 1
-                    logger.error(
-                        f"observer {observer.name} failed to close: {type(error).__name__}: {error}"
-                    )
+                    what = f"{type(error).__name__}: {error}"
+                    failed = f"observer {observer.name} failed to close: {what}"
+                    logger.error(failed)
         if self._dead_letters is not None:
             with contextlib.suppress(OSError):  # said when it was written
                 self._dead_letters.close()
+        if failed and self._on_error.policy == "stop":
+            raise ObserverError(failed)
 
     def _settle_last(self, name: str, batches: Batches) -> None:
         try:

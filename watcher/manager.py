@@ -71,6 +71,7 @@ _RESTART_SECONDS_MAX = 10.0
 # A process that lived so long did not die of what killed the ones before.
 _LONG_LIFE_SECONDS = 60.0
 _END_SECONDS = 2.0
+_DEATHS_AT_BIRTH = 3
 # From here on a shard's trouble is worth a line on the terminal.
 _TROUBLES_BEFORE_WARNING = 4
 
@@ -322,10 +323,12 @@ class Manager:
         self._queue.close()
         for worker in self._workers.values():
             worker.process.join()
-        self._dispatcher.close()
-        self.totals.failures = self._dispatcher.failures
-        if self._unsaved:
-            self._save()
+        try:
+            self._dispatcher.close()
+        finally:
+            self.totals.failures = self._dispatcher.failures
+            if self._unsaved:
+                self._save()
 
     # Housekeeping: whatever is due, done between two records or two pages
 
@@ -491,12 +494,12 @@ class Manager:
             case Loss(_, since, reason):
                 counts = self._counts_as_loss(shard) and shard.id not in self._loss_said
                 self._loss_said.add(shard.id)
+                if counts:  # first: where it ends the watch, the next one has to find it again
+                    self._lost(f"shard {shard.id} from {since}", reason)
                 if isinstance(shard.position, AtSequence | AfterSequence):
                     # What there still is comes later: once said is enough.
                     shard.position = TrimHorizon()
                     self._unsaved = True
-                if counts:
-                    self._lost(f"shard {shard.id} from {since}", reason)
             case Trouble(text, failures):
                 if failures >= _TROUBLES_BEFORE_WARNING and failures.bit_count() == 1:
                     logger.warning(f"Shard {shard.id}: {failures} failures in a row: {text}")
@@ -617,6 +620,12 @@ class Manager:
         if time.monotonic() - worker.since > _LONG_LIFE_SECONDS:
             self._deaths.pop(shard.id, None)
         self._start_later(shard.id)
+        at_birth = not worker.started and worker.process.exitcode == 1 and not self._announced
+        if at_birth and self._deaths[shard.id] >= _DEATHS_AT_BIRTH:
+            raise WatcherError(
+                "the shards' processes end as they start; a program with threads, or not on Linux, "
+                "has to call watch() under `if __name__ == '__main__':`"
+            )
         logger.warning(
             f"The process of shard {shard.id} ended ({_exit(worker.process)}); "
             "starting it again where delivery stands"

@@ -310,7 +310,7 @@ class Record(dict[str, Any]):
         return {
             name: (old.get(name, ABSENT), new.get(name, ABSENT))
             for name in _in_order(new, old)
-            if old.get(name, ABSENT) != new.get(name, ABSENT)
+            if not _same(old.get(name, ABSENT), new.get(name, ABSENT))
         }
 
     @property
@@ -350,6 +350,17 @@ class Record(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Record.from_json, (bytes(self.raw), self.shard_id)
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Equality as DynamoDB has it: to Python, True is 1."""
+    if type(old) is not type(new):
+        return False
+    if isinstance(old, dict):
+        return old.keys() == new.keys() and all(_same(old[name], new[name]) for name in old)
+    if isinstance(old, list):
+        return len(old) == len(new) and all(map(_same, old, new))
+    return bool(old == new)
 
 
 def _in_order(first: Iterable[str], second: Iterable[str]) -> Iterator[str]:

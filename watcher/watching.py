@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
 import os
 import signal
 import threading
@@ -98,6 +99,8 @@ def watch(
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
     checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError.
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
     connection = Connection(region, profile, endpoint_url)
     settings = Settings(
         start=position(start),

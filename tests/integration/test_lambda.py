@@ -1,6 +1,7 @@
 """`--lambda` through the real command line: batches, failures, and what a checkpoint may pass."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,8 +42,6 @@ def record_handler(record):
 
 def handler(event, context):
     return process_partial_response(event, record_handler, processor, context)
-
-record_handler.__annotations__ = {}
 """
 ALL = ("orders", "--from", "trim-horizon")
 
@@ -168,12 +167,29 @@ def test_a_parents_batch_comes_before_its_childs(sim: RemoteSimulator, place: Pa
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7", "child"]
 
 
+def test_a_killed_shard_process_repeats_nothing_that_waits(
+    sim: RemoteSimulator, place: Path
+) -> None:
+    options = [*ALL, "-ps", "--lambda", "app.handler", "--batch-window", "600"]
+    with Program(*options, env=sim.environment, cwd=place) as program:
+        program.wait_for_lines(8)
+        parent = program.process.pid
+        (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        os.kill(int(child), signal.SIGKILL)
+        program.wait_for_status("starting it again")
+        sim.put({"pk": {"S": "later"}})
+        program.wait_for_lines(9)
+        program.end(signal.SIGTERM)
+    assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7 later"]
+
+
 def test_retries_for_ever_end_with_the_watch(sim: RemoteSimulator, place: Path) -> None:
     (place / "poison").write_text("k0")
     options = [*ALL, "--lambda", "app.handler", "--retries", "-1", "--checkpoint", "state.json"]
     with Program(*options, env=sim.environment, cwd=place) as program:
         sim.wait_for(lambda: len(keys(place)) >= 3, timeout=30)
         assert program.end(signal.SIGTERM) == 0
+    assert any("has not processed 8 records of shardId-" in line for line in program.err)
     (place / "poison").unlink()
     (place / "calls.jsonl").unlink()
     run(*options, "--no-follow", env=sim.environment, cwd=place)
@@ -194,3 +210,10 @@ def test_what_cannot_be_run_is_refused(
     program = run(*ALL, *options, env=sim.environment, cwd=place)
     assert program.process.returncode == 2
     assert words in program.err[-1]
+
+
+def test_it_is_refused_on_spark(place: Path) -> None:
+    pytest.importorskip("pyspark")
+    program = run("orders", "--lambda", "app.handler", "--engine", "spark", env={}, cwd=place)
+    assert program.process.returncode == 2
+    assert "--lambda is not for --engine spark" in program.err[-1]

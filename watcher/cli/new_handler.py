@@ -94,8 +94,11 @@ def main(arguments: list[str]) -> int:
     _refuse_unusable(name, module, test)
     flag = "--" + name.replace("_", "-")
     for path, text in ((module, _MODULE), (test, _TEST)):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text.replace("FLAG", flag).replace("NAME", name), "utf-8")
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text.replace("FLAG", flag).replace("NAME", name), "utf-8")
+        except OSError as error:
+            raise UsageError(f"can't write {path}: {error.strerror}") from None
         print(path)
     logger.info(f"Try it: python -m watcher STREAM {flag}")
     logger.info(f"Test it: pytest {test} (pip install pytest 'watcher[demo]')")

@@ -57,4 +57,4 @@ def run(parsed: argparse.Namespace, job: Callable[..., Any], *more: str) -> Any:
             spark=spark,
         )
     finally:
-        spark.stop()
+        session.stop(spark)

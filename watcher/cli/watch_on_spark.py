@@ -56,7 +56,7 @@ def watch(
             spark=started,
         )
     finally:
-        started.stop()
+        session.stop(started)
     logger.info(f"Done: {totals.records} changes in {totals.batches} batches")
     return 0
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
 from pathlib import Path
 from typing import Annotated
 
+from py4j.protocol import Py4JError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -65,3 +67,9 @@ def start(
         PySparkLogger.getLogger(name).disabled = True
     register(spark)
     return spark
+
+
+def stop(spark: SparkSession) -> None:
+    """End a session, also one whose JVM has ended by itself (a signal to the whole group)."""
+    with contextlib.suppress(Py4JError, OSError):
+        spark.stop()

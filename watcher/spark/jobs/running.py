@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import msgspec
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -107,11 +107,11 @@ def run(
             elif (error := query.exception()) is not None:
                 raise error
             progress.tell(last=True)
-        except (Py4JError, OSError):
+        except (Py4JError, OSError) as error:
             # The signal went to Spark's JVM as well (a whole group's, a service manager's): it
             # ends by itself, and its checkpoint is as after a crash.
             if not stopping.is_set():
-                raise WatcherError("Spark's JVM has ended; -v shows more") from None
+                raise WatcherError("Spark's JVM has ended; -v shows more") from error
     return totals
 
 
@@ -171,11 +171,11 @@ def in_one_line() -> Iterator[None]:
     """Errors out of Spark as watcher's own, one line each."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise translated(error) from error
 
 
-def translated(error: PySparkException) -> WatcherError:
+def translated(error: Exception) -> WatcherError:
     """The exception of ours that is inside Spark's, or Spark's own first line."""
     text = str(error)
     if found := _OURS.findall(text):
