@@ -160,23 +160,6 @@ def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> 
     assert "Traceback" not in err
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("command", ON_SPARK)
-def test_a_spark_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
-    ends = "watcher query" in command
-    done = subprocess.run(
-        ["bash", "-c", command if ends else f"{command} --once"],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout or "archived" in done.stderr or "replica" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_the_test_of_the_readme_passes(place: Path) -> None:
     done = subprocess.run(
         ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],

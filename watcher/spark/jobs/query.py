@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import IO, Annotated, Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import struct, to_json
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
@@ -66,7 +67,8 @@ def _print(result: DataFrame, output: str, file: IO[str]) -> int:
     names = result.columns
     if output == "json":
         count = 0
-        for line in result.toJSON().toLocalIterator():
+        whole = to_json(struct("*"), {"ignoreNullFields": "false"})
+        for (line,) in result.select(whole).toLocalIterator():
             file.write(f"{line}\n")
             count += 1
         return count
