@@ -62,9 +62,11 @@ class Server:
         # Forked children may hold this socket too: only shutdown ends it for all of them.
         self._socket.shutdown(socket.SHUT_RDWR)
         server.close()
-        for connection in list(self.connections):
-            connection.reset()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        # A connection accepted a moment ago takes some rounds until it is one of ours.
+        for _ in range(10):
+            for connection in list(self.connections):
+                connection.reset()
+            self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
     def begin(self) -> None:
