@@ -138,6 +138,31 @@ def test_a_checkpoint_of_an_idle_latest_shard_loses_nothing(
     assert set(numbers(program)) == {*written(sim)} - before
 
 
+def test_a_clock_that_jumps_a_day_back_and_forth_changes_nothing(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    folder = tmp_path / "handlers"
+    folder.mkdir()
+    (folder / "jumpy.py").write_text(
+        "import time\nreal, jump = time.time, 86400\n\n\ndef handle(record):\n"
+        "    global jump\n    jump = -jump\n    time.time = lambda: real() + jump\n"
+        "    print(record.sequence_number)\n"
+    )
+    arguments = ["orders", "--jumpy", "--checkpoint", str(tmp_path / "state.json")]
+    delivered: list[str] = []
+    for start in (["--from", "trim-horizon"], []):
+        sim.bulk(301)
+        with Program(*arguments, *start, env=sim.environment, cwd=tmp_path) as program:
+            program.wait_for_lines(301)
+            sim.rotate("all")
+            sim.bulk(300)
+            program.wait_for_lines(601)
+            assert program.end() == 0
+        assert not any("DATA LOSS" in line for line in program.err)
+        delivered += program.out
+    assert not any(judge(sim.records, delivered))
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_shard_that_waited_unread_for_longer_than_retention_is_told(
     sim: RemoteSimulator, tmp_path: Path, strict: bool
