@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import queue
 import signal
 import subprocess
@@ -111,3 +113,32 @@ def run(
     with Program(*arguments, env=env, cwd=cwd) as program:
         program.wait(timeout)
     return program
+
+
+def run_on_a_terminal(*arguments: str, env: Mapping[str, str]) -> str:
+    """What the program writes to a pseudo-terminal, from its start to its end."""
+    leader, follower = pty.openpty()
+    written = bytearray()
+
+    def collect() -> None:
+        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+            while data := os.read(leader, 4096):
+                written.extend(data)
+
+    reader = threading.Thread(target=collect)
+    reader.start()
+    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "watcher", *arguments],
+            env={**inherited, "TERM": "xterm", **env},
+            stdout=follower,
+            stderr=subprocess.DEVNULL,
+            check=True,
+            timeout=30,
+        )
+    finally:
+        os.close(follower)
+        reader.join(10)
+        os.close(leader)
+    return written.decode().replace("\r\n", "\n")  # the terminal's own doing

@@ -2,17 +2,13 @@
 
 import json
 import os
-import pty
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.program import Program, run
+from tests.program import Program, run, run_on_a_terminal
 from tests.simulator import RemoteSimulator, Simulator
 
 NOWHERE = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -194,36 +190,10 @@ def test_json_is_the_wires_byte_for_byte(sim: RemoteSimulator) -> None:
 def test_on_a_terminal_control_characters_in_json_are_shown_escaped() -> None:
     with Simulator.spawn(table="odd") as odd:
         odd.put({"pk": {"S": "a\x7f\x9b2J"}})
-        leader, follower = pty.openpty()
-        shown = bytearray()
-
-        def collect() -> None:
-            while True:
-                try:
-                    data = os.read(leader, 4096)
-                except OSError:
-                    return
-                if not data:
-                    return
-                shown.extend(data)
-
-        reader = threading.Thread(target=collect)
-        reader.start()
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "watcher", "odd"),
-                *("--from", "trim-horizon", "--max-records", "1", "-pj", "-ps", "-pr"),
-            ],
-            env={**os.environ, **odd.environment},
-            stdout=follower,
-            stderr=subprocess.DEVNULL,
-            check=True,
-            timeout=30,
+        text = run_on_a_terminal(
+            *("odd", "--from", "trim-horizon", "--max-records", "1", "-pj", "-ps", "-pr"),
+            env=odd.environment,
         )
-        os.close(follower)
-        reader.join(10)
-        os.close(leader)
-    text = shown.decode()
     assert "\x9b" not in text
     assert "\x7f" not in text
     assert "\\u009b" in text

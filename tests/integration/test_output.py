@@ -1,18 +1,13 @@
 """How changes are printed through the real command line, on a pipe and on a terminal."""
 
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.program import run
+from tests.program import run, run_on_a_terminal
 from tests.simulator import RemoteSimulator, Simulator
 
 ALL = ("orders", "--from", "trim-horizon", "--max-records", "3")
@@ -32,34 +27,7 @@ def sim() -> Iterator[RemoteSimulator]:
 
 def on_a_terminal(sim: RemoteSimulator, *options: str, **environment: str) -> str:
     """What `watcher` writes to a pseudo-terminal."""
-    leader, follower = pty.openpty()
-    written = bytearray()
-
-    def collect() -> None:
-        while True:
-            try:
-                data = os.read(leader, 4096)
-            except OSError:
-                return
-            if not data:
-                return
-            written.extend(data)
-
-    reader = threading.Thread(target=collect)
-    reader.start()
-    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    subprocess.run(
-        [sys.executable, "-m", "watcher", *ALL, *options],
-        env={**inherited, "TERM": "xterm", **sim.environment, **environment},
-        stdout=follower,
-        stderr=subprocess.DEVNULL,
-        check=True,
-        timeout=30,
-    )
-    os.close(follower)
-    reader.join(10)
-    os.close(leader)
-    return written.decode().replace("\r\n", "\n")
+    return run_on_a_terminal(*ALL, *options, env={**sim.environment, **environment})
 
 
 def test_kinds_have_colours_on_a_terminal(sim: RemoteSimulator) -> None:
