@@ -86,7 +86,7 @@ class Query:
         records = [
             record
             for each in slices
-            for record in pages.decode(each.body).Records[each.first : each.last]
+            for record in pages.decode(each.page.body()).Records[each.first : each.last]
         ]
         return [record.dynamodb.SequenceNumber for record in records]
 

@@ -16,14 +16,15 @@ import msgspec
 
 from watcher import page as pages
 from watcher.lineage import Status, Tracked
-from watcher.messages import Finished, Loss, Page, Trouble
-from watcher.position import AfterSequence, Position
+from watcher.messages import Finished, Loss, Message, Page, Trouble
+from watcher.position import AfterSequence, Position, TrimHorizon
 from watcher.reader import ShardReader
+from watcher.spark.packed import Packed, pack
 from watcher.streams import Streams
 
 logger = logging.getLogger("watcher")
 
-# A task's data goes to its executor with the task: 128 MB is Spark's limit, 16 leave room.
+# Of packed pages. A task's go to its executor with it: 128 MB is Spark's limit, 16 leave room.
 SHARD_BYTES = 16 * 1024 * 1024
 BATCH_BYTES = 64 * 1024 * 1024
 _THREADS = 8
@@ -38,7 +39,7 @@ _CREATED = re.compile(rb'"ApproximateCreationDateTime":\s*([0-9.eE+]+)')
 class Slice(msgspec.Struct):
     """Records `first:last` of a page; `after` is the position before them."""
 
-    body: bytes
+    page: Packed
     first: int
     last: int
     after: Position
@@ -46,6 +47,7 @@ class Slice(msgspec.Struct):
     created: float
     """When its first record was made."""
     bytes: int
+    """Its part of the packed page."""
 
     @property
     def count(self) -> int:
@@ -54,14 +56,14 @@ class Slice(msgspec.Struct):
 
     def split(self, count: int) -> tuple[Slice, Slice]:
         """Its first `count` records, and the others; they share the page's bytes."""
-        records = pages.decode(self.body).Records
+        records = pages.decode(self.page.body()).Records
         cut = self.first + count
         upto = records[cut - 1].dynamodb.SequenceNumber
         created = records[cut].dynamodb.ApproximateCreationDateTime or 0.0
         part = self.bytes * count // self.count
-        head = Slice(self.body, self.first, cut, self.after, upto, self.created, part)
+        head = Slice(self.page, self.first, cut, self.after, upto, self.created, part)
         rest = self.bytes - part
-        tail = Slice(self.body, cut, self.last, AfterSequence(upto), self.upto, created, rest)
+        tail = Slice(self.page, cut, self.last, AfterSequence(upto), self.upto, created, rest)
         return head, tail
 
 
@@ -184,7 +186,8 @@ class Background:
             while (shard := self._next()) is not None:
                 assert shard.reader is not None
                 shard.reader.streams = streams
-                messages = shard.reader.read()
+                # Outside of the lock: the others read meanwhile.
+                messages = [_packed(message) for message in shard.reader.read()]
                 with self.lock:
                     for message in messages:
                         self._take(shard, message)
@@ -219,10 +222,14 @@ class Background:
             pause = max(pause, len(self.shards) * _IDLE_PAUSE_A_SHARD)
         self._schedule(shard, pause)
 
-    def _take(self, shard: Shard, message: object) -> None:
+    def _take(self, shard: Shard, message: Slice | Message) -> None:
         match message:
-            case Page(first, last, upto, body):
-                self._keep(shard, first, last, upto, body)
+            case Slice():
+                message.after = shard.frontier
+                shard.frontier = AfterSequence(message.upto)
+                shard.slices.append(message)
+                shard.bytes += message.bytes
+                self._bytes += message.bytes
             case Finished(closed):
                 shard.ended, shard.caught_up = closed, not closed
             case Loss():
@@ -231,10 +238,20 @@ class Background:
                 if failures >= _TROUBLES_BEFORE_WARNING and failures.bit_count() == 1:
                     logger.warning(f"Shard {shard.id}: {failures} failures in a row: {text}")
 
-    def _keep(self, shard: Shard, first: int, last: int, upto: str, body: bytes) -> None:
-        found = _CREATED.search(body)
-        created = float(found[1]) if found else 0.0
-        shard.slices.append(Slice(body, first, last, shard.frontier, upto, created, len(body)))
-        shard.frontier = AfterSequence(upto)
-        shard.bytes += len(body)
-        self._bytes += len(body)
+
+def _packed(message: Message) -> Slice | Message:
+    """A page as the slice to keep of it; what lies before it is for the shard to say."""
+    if not isinstance(message, Page):
+        return message
+    found = _CREATED.search(message.body)
+    created = float(found[1]) if found else 0.0
+    page = pack(message.body)
+    return Slice(
+        page,
+        message.first,
+        message.last,
+        TrimHorizon(),
+        message.last_sequence_number,
+        created,
+        len(page.data),
+    )

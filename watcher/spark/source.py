@@ -43,14 +43,14 @@ class Piece(msgspec.Struct):
     """A range, and its pages where the driver has read them already."""
 
     between: Range
-    chunks: list[Chunk] | None = None
+    slices: list[Slice] | None = None
 
     @property
     def size(self) -> int:
-        """How much there is to do, in bytes."""
-        if self.chunks is None:
+        """How much there is to do, in bytes of packed pages."""
+        if self.slices is None:
             return _UNKNOWN_BYTES
-        return sum(len(chunk.body) for chunk in self.chunks)
+        return sum(each.bytes for each in self.slices)
 
 
 class StreamPartition(InputPartition):
@@ -120,23 +120,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         source = Source(self._options.connection, finish.stream, self._options.fail_on_data_loss)
         pieces = [self._piece(each) for each in offsets.ranges(begin, finish)]
-        bins = _packed([each for each in pieces if each.chunks != []], self._parallelism)
+        bins = _packed([each for each in pieces if each.slices != []], self._parallelism)
         return [StreamPartition(source, pieces) for pieces in bins]
 
     def _piece(self, between: Range) -> Piece:
         # A micro-batch that is replayed after a restart has no planner yet: executors read it.
         planner = self._made_planner
-        slices: list[Slice] | None = planner.slices(between) if planner else None
-        if slices is None:
-            return Piece(between)
-        return Piece(between, [Chunk(each.body, each.first, each.last) for each in slices])
+        return Piece(between, planner.slices(between) if planner else None)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, shard by shard."""
         assert isinstance(partition, StreamPartition)
         for piece in partition.pieces:
-            at_hand = None if piece.chunks is None else iter(piece.chunks)
-            for chunk in at_hand or ranges.read(partition.source, piece.between):
+            for chunk in _chunks(partition.source, piece):
                 yield self._columns.batch(chunk, piece.between.shard_id)
 
     def stop(self) -> None:
@@ -213,13 +209,21 @@ def _columns(options: SourceOptions, schema: StructType) -> Columns:
     return Columns(options, arrow)
 
 
+def _chunks(source: Source, piece: Piece) -> Iterator[Chunk]:
+    if piece.slices is None:
+        yield from ranges.read(source, piece.between)
+    else:
+        for each in piece.slices:
+            yield Chunk(each.page.body(), each.first, each.last)
+
+
 def _packed(pieces: list[Piece], parallelism: int) -> list[list[Piece]]:
     """Few tasks (each costs some 30 ms), none with more pages than Spark lets through."""
     bins: list[tuple[int, list[Piece]]] = []
     for piece in sorted(pieces, key=lambda piece: -piece.size):
         smallest = min(range(len(bins)), key=lambda index: bins[index][0], default=-1)
         full = len(bins) >= parallelism and (
-            piece.chunks is None or bins[smallest][0] + piece.size <= 2 * SHARD_BYTES
+            piece.slices is None or bins[smallest][0] + piece.size <= 2 * SHARD_BYTES
         )
         if full:
             size, inside = bins[smallest]
