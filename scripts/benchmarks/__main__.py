@@ -14,6 +14,15 @@ from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
 from tests.dynamodb_local import MissingPart
 
+
+def _spark(replay: Replay) -> Iterator[Row]:
+    try:
+        from scripts.benchmarks import spark
+    except ImportError as error:
+        raise MissingPart(f"Spark is not installed: {error}") from None
+    yield from spark.spark(replay)
+
+
 PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "raw": throughput.raw,
     "keys": throughput.keys,
@@ -26,6 +35,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "idle": idle.idle,
     "start": start.start,
     "memory": idle.memory,
+    "spark": _spark,
 }
 
 

@@ -185,14 +185,3 @@ def _idle(replay: Replay) -> Iterator[Row]:
     listings = calls.get("DescribeStream", 0) / _IDLE_SECONDS
     yield Row("Spark, idle trigger, CPU", "ms", [1000 * used / polls], at_most=50)
     yield Row("Spark, idle, DescribeStream", "calls/s", [listings], at_most=0.5)
-
-
-if __name__ == "__main__":
-    from scripts.benchmarks import results
-
-    service = Replay()
-    try:
-        print(results.table(list(spark(service))))
-        print(results.machine())
-    finally:
-        service.stop()
