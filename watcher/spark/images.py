@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
-_is_number: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
+_is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
+_ABSENT: Final = Raw()
 
-# Values stay the wire's bytes, which go out as they came in: nothing is parsed but structure.
-_map: Final = msgspec.json.Decoder(dict[str, dict[str, Raw]])
-_list: Final = msgspec.json.Decoder(list[dict[str, Raw]])
-_texts: Final = msgspec.json.Decoder(list[str])
+
+class _Value(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """An attribute value: one of these; what needs no change stays the wire's bytes.
+
+    A struct takes half the time of a dict for each value, and nested ones come in the same pass.
+    """
+
+    S: Raw = _ABSENT
+    N: str | None = None
+    M: dict[str, _Value] | None = None
+    BOOL: Raw = _ABSENT
+    L: list[_Value] | None = None
+    NULL: bool = False
+    SS: Raw = _ABSENT
+    NS: list[str] | None = None
+    B: Raw = _ABSENT
+    BS: Raw = _ABSENT
+
+
+_item: Final = msgspec.json.Decoder(dict[str, _Value])
+_value: Final = msgspec.json.Decoder(_Value)
 _json: Final = msgspec.json.Encoder().encode
-
-_AS_IT_IS: Final = frozenset({"S", "B", "BOOL", "SS", "BS"})
 
 
 def plain_json(images: Sequence[bytes | Raw]) -> list[str | None]:
@@ -25,7 +41,7 @@ def plain_json(images: Sequence[bytes | Raw]) -> list[str | None]:
 
     Numbers keep their digits, binary values stay base64, sets become arrays.
     """
-    return [_json(_plain_map(image)).decode() if bytes(image) else None for image in images]
+    return [_json(_map(_item.decode(image))).decode() if bytes(image) else None for image in images]
 
 
 def wire_json(images: Sequence[bytes | Raw]) -> list[str | None]:
@@ -38,39 +54,38 @@ def wire_json(images: Sequence[bytes | Raw]) -> list[str | None]:
 
 def plain(value: Raw) -> Any:
     """An attribute value as what msgspec encodes to plain JSON."""
-    return _plain_list(b"[%b]" % value)[0]
+    return _list([_value.decode(value)])[0]
 
 
-def _plain_map(raw: bytes | Raw) -> dict[str, Any]:
+def _map(values: dict[str, _Value]) -> dict[str, Any]:
     return {
-        name: content if kind in _AS_IT_IS else _OTHERS[kind](content)
-        for name, value in _map.decode(raw).items()
-        for kind, content in value.items()
+        name: _other(value) if value.S is _ABSENT else value.S for name, value in values.items()
     }
 
 
-def _plain_list(raw: bytes | Raw) -> list[Any]:
-    return [
-        content if kind in _AS_IT_IS else _OTHERS[kind](content)
-        for value in _list.decode(raw)
-        for kind, content in value.items()
-    ]
+def _list(values: list[_Value]) -> list[Any]:
+    return [_other(value) if value.S is _ABSENT else value.S for value in values]
 
 
-def _number(raw: Raw) -> Raw:
-    digits = bytes(raw)[1:-1]
+def _other(value: _Value) -> Any:
+    """What is no string, the most frequent first."""
+    if value.N is not None:
+        return _number(value.N)
+    if value.M is not None:
+        return _map(value.M)
+    if value.BOOL is not _ABSENT:
+        return value.BOOL
+    if value.L is not None:
+        return _list(value.L)
+    if value.NS is not None:
+        return [_number(digits) for digits in value.NS]
+    for raw in (value.SS, value.B, value.BS):
+        if raw is not _ABSENT:
+            return raw
+    return None
+
+
+def _number(digits: str) -> Raw | str:
+    is_plain = digits.isdecimal() and digits.isascii() and digits[0] != "0"
     # An emulator's "007" or "NaN" would break the JSON around it: it stays text.
-    return Raw(digits) if _is_number(digits) else raw
-
-
-def _numbers(raw: Raw) -> list[Raw]:
-    return [_number(Raw(b'"%b"' % text.encode())) for text in _texts.decode(raw)]
-
-
-_OTHERS: Final[dict[str, Callable[[Raw], Any]]] = {
-    "N": _number,
-    "NULL": lambda _: None,
-    "M": _plain_map,
-    "L": _plain_list,
-    "NS": _numbers,
-}
+    return Raw(digits.encode()) if is_plain or _is_number(digits) else digits
