@@ -11,7 +11,7 @@ def main(arguments: list[str]) -> int:
     """Print what the SQL finds in the view `changes`."""
     job = spark.module("jobs").query
     parsed = spark.parse("query", arguments, job, _add_sql)
-    spark.run(parsed, job, parsed.sql)
+    spark.run(parsed, job, parsed.sql, short=True)
     return 0
 
 

@@ -44,10 +44,12 @@ def parse(
     return parsed
 
 
-def run(parsed: argparse.Namespace, job: Callable[..., Any], *more: str) -> Any:
+def run(
+    parsed: argparse.Namespace, job: Callable[..., Any], *more: str, short: bool = False
+) -> Any:
     """Start Spark, do the job, and end Spark."""
     session = module("session")
-    spark = session.start(**options.chosen(parsed, session.start))
+    spark = session.start(**options.chosen(parsed, session.start), short=short)
     try:
         return job(
             parsed.stream,

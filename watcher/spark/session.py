@@ -30,6 +30,9 @@ _DEFAULTS = {
     "spark.task.maxFailures": "4",
 }
 
+# The optimizing compiler takes as long as the work itself: it would pay after a minute or so.
+_SHORT = "-XX:TieredStopAtLevel=1"
+
 
 def start(
     *,
@@ -40,12 +43,18 @@ def start(
     packages: Annotated[
         str | None, Flag("COORDINATES", "Maven packages to add, as spark-submit takes them")
     ] = None,
+    short: bool = False,
 ) -> SparkSession:
-    """A session with `dynamodb_streams` registered. Raises UsageError for a wrong setting."""
+    """A session with `dynamodb_streams` registered; `short` for work of seconds.
+
+    Raises UsageError for a wrong setting.
+    """
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings: dict[str, bool | float | int | str | None] = dict(_DEFAULTS)
     settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    if short:
+        settings["spark.driver.defaultJavaOptions"] = _SHORT
     if packages:
         settings["spark.jars.packages"] = packages
     for each in conf or ():
