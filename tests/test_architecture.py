@@ -14,7 +14,7 @@ LAYERS = [
     {"http", "output", "position", "record", "text"},
     {"batches", "document", "filters", "page"},
     {"streams"},
-    {"lineage", "messages"},
+    {"lineage", "messages", "report"},
     {"checkpoint", "reader", "unlisted"},
     {"queue", "dispatcher"},
     {"handlers", "worker"},

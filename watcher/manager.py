@@ -99,6 +99,8 @@ class Totals(msgspec.Struct):
     restarts: int = 0
     losses: int = 0
     failures: int = 0
+    stopped: bool = False
+    """Whether it was told to end, and may have left something unread."""
 
 
 class _Worker(msgspec.Struct):
@@ -167,6 +169,7 @@ class Manager:
     def stop(self) -> None:
         """End the watch soon: deliver what was read, save the checkpoint. Safe in a handler."""
         self._stopping = True
+        self.totals.stopped = True
         self._dispatcher.stop()
         self._queue.wake()
 

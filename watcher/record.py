@@ -47,6 +47,7 @@ class WireRecord(msgspec.Struct, gc=False):
 
 _wire_record = msgspec.json.Decoder(WireRecord)
 _any_json = msgspec.json.Decoder()
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class RawRecords(Protocol):
@@ -365,3 +366,24 @@ def _same(old: Any, new: Any) -> bool:
 
 def _in_order(first: Iterable[str], second: Iterable[str]) -> Iterator[str]:
     yield from dict.fromkeys([*first, *second])
+
+
+def changed_attributes(record: WireRecord) -> list[str] | None:
+    """The names of the attributes that differ; None where the view type's images can't tell."""
+    change, kind = record.dynamodb, record.eventName
+    if not bytes(change.NewImage) and kind != "REMOVE":
+        return None
+    if not bytes(change.OldImage) and kind != "INSERT":
+        return None
+    new = _shallow.decode(change.NewImage) if bytes(change.NewImage) else {}
+    old = _shallow.decode(change.OldImage) if bytes(change.OldImage) else {}
+    return [name for name in dict.fromkeys([*new, *old]) if _differ(old.get(name), new.get(name))]
+
+
+def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:
+    if old is None or new is None:
+        return True
+    # Equal bytes are equal values; unequal ones may still be a set in another order.
+    if bytes(old) == bytes(new):
+        return False
+    return bool(native(msgspec.json.decode(old)) != native(msgspec.json.decode(new)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from types import NoneType, UnionType
@@ -77,8 +78,12 @@ def add(
     group: argparse._ActionsContainer,
     names: Iterable[str] | None = None,
     function: Callable[..., Any] = watch,
+    **defaults: str,
 ) -> None:
-    """Add the flags of a function's annotated parameters (all, or those of the given names)."""
+    """Add the flags of a function's annotated parameters (all, or those of the given names).
+
+    `defaults` are for a command whose own differ from the function's.
+    """
     hints = typing.get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         kind, flag = _annotation(hints[name])
@@ -96,11 +101,15 @@ def add(
                 dest=name,
                 action="append" if repeats else "store",
                 type=typing.get_args(kind)[0] if repeats else kind,
-                default=None if required else parameter.default,
+                default=defaults.get(name, None if required else parameter.default),
                 required=required,
                 metavar=flag.metavar,
-                help=flag.help,
+                help=_with_default(flag.help, defaults.get(name)),
             )
+
+
+def _with_default(text: str, default: str | None) -> str:
+    return text if default is None else re.sub("default .*", f"default {default}", text)
 
 
 def flagged(function: Callable[..., Any] = watch) -> list[str]:

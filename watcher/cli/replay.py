@@ -19,6 +19,9 @@ from watcher.record import Record
 
 logger = logging.getLogger("watcher")
 
+_WRONG_FILE = 10
+"""After so many lines and no record it is another file."""
+
 
 class Letter(msgspec.Struct):
     """One line: a dead letter, or a bare record as --print-json writes it."""
@@ -50,7 +53,7 @@ def main(arguments: list[str]) -> int:
         observers = choosing.load(parsed, handlers)
         if not observers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
-        replay = _Replay(file)
+        replay = RecordLines(file)
         dispatcher = Dispatcher(observers, on_error)
         try:
             for record in replay:
@@ -78,8 +81,11 @@ def _opened(name: str, on_error: OnError) -> IO[bytes]:
         raise UsageError(f"can't read {name}: {error.strerror}") from None
 
 
-class _Replay:
-    """The records of a file, in its order; one that several handlers failed on comes once."""
+class RecordLines:
+    """The records of a file, in its order; one that several handlers failed on comes once.
+
+    Raises UsageError for a file that holds something else from its beginning on.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -99,6 +105,10 @@ class _Replay:
                 record = Record.from_json(raw, letter.shard_id)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 self.unread += 1
+                if self.unread > _WRONG_FILE and not self.records:
+                    raise UsageError(
+                        "these are neither dead letters nor lines of --print-json"
+                    ) from None
                 logger.warning(f"line {number} is neither a dead letter nor a record: {error}")
                 continue
             if raw != before:

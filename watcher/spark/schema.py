@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from watcher import page as pages
-from watcher.record import WireRecord, native
+from watcher.record import WireRecord, changed_attributes
 from watcher.spark import images
 from watcher.spark.options import SourceOptions
 from watcher.spark.ranges import Chunk
@@ -22,7 +22,6 @@ _AFTER_IMAGES: Final = """sequence_number string, size_bytes long, stream_view_t
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _IDENTITY: Final = pa.struct([("type", pa.string()), ("principal_id", pa.string())])
-_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 _COLUMNS: Final = [
@@ -101,27 +100,6 @@ class Columns:
         if pa.types.is_string(self._image):
             return _strings(self._text(raws))
         return typed_images(raws, self._image)
-
-
-def changed_attributes(record: WireRecord) -> list[str] | None:
-    """The names of the attributes that differ; None where the view type's images can't tell."""
-    change, kind = record.dynamodb, record.eventName
-    if not bytes(change.NewImage) and kind != "REMOVE":
-        return None
-    if not bytes(change.OldImage) and kind != "INSERT":
-        return None
-    new = _shallow.decode(change.NewImage) if bytes(change.NewImage) else {}
-    old = _shallow.decode(change.OldImage) if bytes(change.OldImage) else {}
-    return [name for name in dict.fromkeys([*new, *old]) if _differ(old.get(name), new.get(name))]
-
-
-def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:
-    if old is None or new is None:
-        return True
-    # Equal bytes are equal values; unequal ones may still be a set in another order.
-    if bytes(old) == bytes(new):
-        return False
-    return bool(native(msgspec.json.decode(old)) != native(msgspec.json.decode(new)))
 
 
 def _strings(values: list[str | None]) -> pa.Array:

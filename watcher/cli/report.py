@@ -1,0 +1,250 @@
+"""`report`: the changes of a stream or an archive on one page that people can look at."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import logging
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from watcher import cli
+from watcher.cli import options
+from watcher.cli.replay import RecordLines
+from watcher.dispatcher import Observer
+from watcher.errors import ServiceError, StreamError, UsageError
+from watcher.filters import wanted
+from watcher.record import Record
+from watcher.report.archive import Archive
+from watcher.report.changes import UnreadableChangeError, of_record, of_row
+from watcher.report.page import Report, page
+from watcher.report.shards import bars
+from watcher.report.summary import Summary
+from watcher.streams import connect, patiently, table_of
+from watcher.watching import watch
+
+logger = logging.getLogger("watcher")
+
+_CHOICE = ("only", "key", "filters")
+_STREAM_ONLY = ("start", "fail_on_data_loss", *options.AWS)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page."""
+    parser = options.parser("report", cli.COMMANDS["report"].capitalize() + ".")
+    parser.add_argument(
+        "source",
+        metavar="STREAM|ARCHIVE",
+        help="a stream ARN, a table ARN or a table name; or a folder that archive wrote, or a file "
+        "of --print-json or --jsonl-file (also .gz; - for stdin)",
+    )
+    parser.add_argument(
+        *("-o", "--output"),
+        metavar="FILE",
+        default="report.html",
+        help="the file to write, or to replace; - for stdout; default report.html",
+    )
+    reading = parser.add_argument_group("reading")
+    options.add(reading, ["start", *_CHOICE, "fail_on_data_loss"], start="trim-horizon")
+    options.add(parser.add_argument_group("AWS"), options.AWS)
+    parsed = parser.parse_args(arguments)
+    cli.set_verbose(parsed.verbose)
+    target = _target(parsed.output)
+    if not _is_path(parsed.source):
+        report = _of_stream(parsed)
+    elif Path(parsed.source).is_dir():
+        _refuse(parser, parsed, (*_STREAM_ONLY, *_CHOICE), "a folder")
+        report = _of_folder(parsed.source)
+    else:
+        _refuse(parser, parsed, _STREAM_ONLY, "a file")
+        report = _of_file(parsed)
+    _write(page(report), target)
+    changes, shards = report.summary.changes, len(report.shards)
+    counts = f"{changes:,} change{'s' * (changes != 1)}"
+    counts += f", {shards:,} shard{'s' * (shards != 1)}" if shards else ""
+    logger.info(f"Wrote {target or 'the page'}: {counts}")
+    return 0
+
+
+def _is_path(source: str) -> bool:
+    if source.startswith("arn:"):
+        return False
+    if "/" in source or source == "-":
+        return True
+    if Path(source).exists():
+        logger.info(
+            f"{source} is here: reading it, and no table of that name (give that one's ARN)"
+        )
+        return True
+    return False
+
+
+def _refuse(
+    parser: options.Parser, parsed: argparse.Namespace, names: Iterable[str], what: str
+) -> None:
+    """No option is heeded in silence only sometimes."""
+    for action in parser._actions:
+        given = getattr(parsed, action.dest, None)
+        if action.dest in names and given not in (None, action.default):
+            raise UsageError(f"{action.option_strings[0]} is for streams: {what} is read whole")
+
+
+def _of_stream(parsed: argparse.Namespace) -> Report:
+    """Read everything up to now; Ctrl-C makes a report of what was read until then."""
+    summary = Summary()
+    arns: list[str] = []
+    adding = Observer("report", lambda record: summary.add(of_record(record)), begin=arns.append)
+    chosen = {name: getattr(parsed, name) for name in ("start", *_CHOICE, *options.AWS)}
+    totals = watch(
+        parsed.source,
+        [adding],
+        follow=False,
+        fail_on_data_loss=parsed.fail_on_data_loss,
+        **chosen,
+    )
+    streams, arn = connect(parsed.source, options.connection(parsed))
+    try:
+        listing = patiently(lambda: streams.listing(arn))
+    except ServiceError as error:
+        raise StreamError(str(error)) from error
+    warnings = []
+    if totals.stopped:
+        warnings.append("The reading was ended before all was read: the latest changes are not in.")
+    if totals.losses:
+        warnings.append(
+            f"DATA LOSS: at {totals.losses:,} place{'s' * (totals.losses != 1)} changes were gone "
+            "before they were read; what watcher printed then says where."
+        )
+    warnings += _unreadable(totals.failures)
+    notes = [f"Read with --from {parsed.start}.", *_choice(parsed, totals.filtered)]
+    title = f"Changes of {table_of(arn).rpartition('/')[2]}"
+    origin = ", ".join(arns or [arn])
+    shards = bars(summary.shards, listing)
+    return Report(
+        title=title, origin=origin, summary=summary, shards=shards, notes=notes, warnings=warnings
+    )
+
+
+def _of_folder(name: str) -> Report:
+    archive = Archive(Path(name))
+    logger.info(f"Reading {name}: {len(archive.files):,} {archive.format} files")
+    summary, unreadable = Summary(), 0
+    for row in archive.rows():
+        try:
+            summary.add(of_row(row))
+        except UnreadableChangeError as error:
+            unreadable += 1
+            reason = str(error)
+    if unreadable and not summary.changes:
+        raise UsageError(f"{name} holds no changes as the archive has them: {reason}")
+    return Report(
+        title=f"Changes in {Path(name).resolve().name}",
+        origin=name,
+        summary=summary,
+        shards=bars(summary.shards, None),
+        lineage_note="An archive does not hold which shard is whose parent, nor which are open: "
+        "each is drawn from its opening to its last change.",
+        warnings=_unreadable(unreadable),
+    )
+
+
+def _of_file(parsed: argparse.Namespace) -> Report:
+    summary = Summary()
+    is_wanted = wanted(parsed.filters, parsed.key, parsed.only)
+    filtered = unreadable = 0
+    with _opened(parsed.source) as file:
+        lines = RecordLines(file)
+        for record in _read(lines, parsed.source):
+            try:
+                if is_wanted is None or is_wanted(record):
+                    summary.add(of_record(record))
+                else:
+                    filtered += 1
+            except UnreadableChangeError as error:
+                unreadable += 1
+                logger.warning(f"a record can't be read: {error}")
+    note = "" if summary.shards else "Lines of JSON do not say which shard a change came from."
+    name = "standard input" if parsed.source == "-" else Path(parsed.source).name
+    return Report(
+        title=f"Changes in {name}",
+        origin=parsed.source if parsed.source != "-" else "lines of JSON",
+        summary=summary,
+        shards=bars(summary.shards, None),
+        lineage_note=note,
+        notes=_choice(parsed, filtered),
+        warnings=_unreadable(unreadable + lines.unread),
+    )
+
+
+def _opened(name: str) -> IO[bytes]:
+    if name == "-":
+        return sys.stdin.buffer
+    try:
+        file = open(name, "rb")
+    except OSError as error:
+        raise UsageError(f"can't read {name}: {error.strerror}") from None
+    return gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file  # type: ignore[return-value]
+
+
+def _read(lines: RecordLines, name: str) -> Iterator[Record]:
+    try:
+        yield from lines
+    except (OSError, EOFError) as error:  # the network's disk, or half a .gz
+        raise UsageError(f"can't read {name}: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"can't read {name}: {error}") from None
+
+
+def _choice(parsed: argparse.Namespace, filtered: int) -> list[str]:
+    """What was left out, in the words that it was asked for."""
+    flags = {"only": "--only", "key": "--key", "filters": "--filter"}
+    given = [
+        f"{flag} {value}"
+        for name, flag in flags.items()
+        for value in ([parsed.only] if name == "only" else getattr(parsed, name) or [])
+        if value
+    ]
+    return [f"Chosen by {' '.join(given)}; {filtered:,} other changes are left out."] if given else []
+
+
+def _unreadable(count: int) -> list[str]:
+    return [f"{count:,} changes could not be read, and are in no number here."] if count else []
+
+
+def _target(output: str) -> Path | None:
+    """Where to write; None for stdout. Raises UsageError now rather than after all the reading."""
+    if output == "-":
+        return None
+    path = Path(output)
+    if path.is_dir():
+        raise UsageError(f"can't write {output}: it is a folder; name a file in it")
+    if not path.resolve().parent.is_dir():
+        raise UsageError(f"can't write {output}: there is no such folder")
+    if not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
+        raise UsageError(f"can't write {output}: no permission")
+    return path
+
+
+def _write(text: str, target: Path | None) -> None:
+    """Aside, then in its place: nobody ever sees half a page."""
+    if target is None:
+        sys.stdout.write(text)
+        return
+    content = text.encode("utf-8", "backslashreplace")
+    place = target.resolve()  # a link stays one
+    try:
+        if place.exists() and not stat.S_ISREG(place.stat().st_mode):
+            place.write_bytes(content)  # a pipe, /dev/stdout: nothing to replace
+            return
+        aside = place.with_name(f".{place.name}.{os.getpid()}")
+        try:
+            aside.write_bytes(content)
+            os.replace(aside, place)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"can't write {target}: {error.strerror}") from None

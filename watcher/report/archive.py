@@ -1,0 +1,120 @@
+"""Rows of an archive's files, as `python -m watcher archive` lays them out."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from watcher.errors import UsageError
+
+_COLUMNS: Final = [
+    *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
+    *("user_identity", "shard_id"),
+]
+_FORMATS: Final = ("parquet", "json", "csv", "orc")
+_LOG: Final = "_spark_metadata"
+# Two images of 400 KB in a row, and what escapes add.
+_LONGEST_FIELD = 16 * 1024 * 1024
+_ROWS_AT_ONCE = 2_000
+
+
+class _LogEntry(msgspec.Struct):
+    path: str
+    action: str = "add"
+
+
+class Archive:
+    """A folder of an archive; `files` are the whole ones, all of one `format`.
+
+    Where Spark has noted which files are whole, those that a killed job has left do not count.
+    Raises UsageError for a folder that is none, or can't be read here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            whole = _whole(folder / _LOG)
+            self.files = [
+                path
+                for path in sorted(folder.rglob("*"))
+                if path.is_file()
+                and not any(part[0] in "_." for part in path.relative_to(folder).parts)
+                and (whole is None or path.name in whole)
+            ]
+        except (OSError, msgspec.DecodeError) as error:
+            raise UsageError(f"can't read the archive {folder}: {error}") from None
+        formats = {path.suffix[1:] for path in self.files}
+        if (not formats and whole is None) or len(formats) > 1 or not formats <= {*_FORMATS}:
+            raise UsageError(
+                f"{folder} is no archive that python -m watcher archive wrote: give a folder of "
+                f"{', '.join(_FORMATS)} files, all of one format"
+            )
+        self.format = formats.pop() if formats else "parquet"
+        if self.files and self.format in ("parquet", "orc") and not _has_pyarrow():
+            raise UsageError(
+                f"a {self.format} archive is read with pyarrow: pip install 'watcher[spark]'"
+            )
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows, file by file; those of text formats have text for times. Raises UsageError."""
+        read = {"json": _json_rows, "csv": _csv_rows}.get(self.format, _arrow_rows)
+        for path in self.files:
+            try:
+                yield from read(path)
+            except (OSError, ValueError, csv.Error, msgspec.DecodeError) as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                raise UsageError(f"can't read {path}: {reason}") from None
+
+
+def _whole(log: Path) -> set[str] | None:
+    """The names of the files that the log of Spark's file sink calls whole; None without one.
+
+    Names are enough (each has a UUID in it), and stay true where the folder has been moved.
+    """
+    if not log.is_dir():
+        return None
+    numbers = {int(path.stem): path for path in log.iterdir() if path.stem.isdigit()}
+    compact = [number for number, path in numbers.items() if path.suffix == ".compact"]
+    first = max(compact, default=0)
+    entries = [
+        msgspec.json.decode(line, type=_LogEntry)
+        for number, path in sorted(numbers.items())
+        if number >= first
+        for line in path.read_bytes().splitlines()[1:]
+    ]
+    return {PurePosixPath(unquote(each.path)).name for each in entries if each.action == "add"}
+
+
+def _has_pyarrow() -> bool:
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def _arrow_rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow.dataset
+
+    data = pyarrow.dataset.dataset(path, format=path.suffix[1:])
+    columns = [name for name in _COLUMNS if name in data.schema.names]
+    # Images may be large: not many at a time, and none in advance.
+    for batch in data.to_batches(
+        columns=columns, batch_size=_ROWS_AT_ONCE, batch_readahead=1, fragment_readahead=1
+    ):
+        yield from batch.to_pylist()
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    with path.open("rb") as file:
+        yield from map(decode, file)
+
+
+def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
+    csv.field_size_limit(_LONGEST_FIELD)
+    with path.open(encoding="utf-8", newline="") as file:
+        # As Spark writes it: quotes escaped by a backslash.
+        yield from csv.DictReader(file, doublequote=False, escapechar="\\")

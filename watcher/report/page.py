@@ -1,0 +1,262 @@
+"""The page: one file that needs nothing beside it, no script and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import resources
+from typing import TypeVar
+from xml.etree.ElementTree import Element
+
+import msgspec
+
+from watcher.report import picture
+from watcher.report.markup import Node, document, element
+from watcher.report.shards import Bar, lanes
+from watcher.report.summary import KINDS, Busiest, Key, Summary, utc
+
+_TOP = 20
+_BUCKETS_SHOWN = 300
+_KEY_SHOWN = 200
+_SHARDS_SHOWN = 500
+_LANES_SHOWN = 40
+_SHARDS_LISTED = 1_000
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+_Name = TypeVar("_Name", Key, str)
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a page is made of: the changes added up, where they are from, and what is to be said."""
+
+    title: str
+    origin: str
+    """Where the changes were read: a stream's ARN, a path."""
+    summary: Summary
+    shards: Sequence[Bar] = ()
+    lineage_note: str = ""
+    """What is not known of the lineage."""
+    notes: Sequence[str] = ()
+    """What was chosen of the changes."""
+    warnings: Sequence[str] = ()
+    """What keeps the numbers from being all of it."""
+
+
+def page(report: Report, made: datetime | None = None) -> str:
+    """The report as HTML, made at that time (default: now)."""
+    summary = report.summary
+    body = element("body", *_head(report))
+    if summary.changes:
+        body.extend([_timeline(summary), _keys(summary), _attributes(summary), _ttl(summary)])
+    else:
+        body.append(element("h2", "There are no changes."))
+    body.append(_shards(report))
+    made = made or datetime.now(UTC)
+    footer = f"Made by watcher on {made:%Y-%m-%d at %H:%M} UTC. All times are UTC."
+    body.append(element("footer", element("p", footer)))
+    style = resources.files("watcher.report").joinpath("page.css").read_text("utf-8")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", report.title),
+    )
+    sheet = Element("style")  # `element` would show its line breaks as escapes
+    sheet.text = style
+    head.append(sheet)
+    return document(element("html", head, body, lang="en"))
+
+
+def _head(report: Report) -> list[Element]:
+    summary = report.summary
+    first, last = summary.timeline.first, summary.timeline.last
+    parts = [
+        element("h1", report.title),
+        element("p", element("code", report.origin), class_="quiet"),
+    ]
+    if first is not None and last is not None:
+        until = f" to {_time(last)} UTC ({_span(last - first)})" if last > first else " UTC"
+        parts.append(element("p", _time(first) + until))
+    parts += [element("p", note, class_="quiet") for note in report.notes]
+    if summary.untimed:
+        parts.append(_quiet(f"{summary.untimed:,} changes carry no time and are in no picture."))
+    parts += [element("p", text, class_="warning") for text in report.warnings]
+    exact = not summary.keys.error
+    keys = f"{len(summary.keys.counts):,}" if exact else f"over {summary.keys.bound:,}"
+    tiles = element("dl", _tile("changes", f"{summary.changes:,}"), class_="tiles")
+    tiles.extend(_tile(kind, f"{summary.kinds[kind]:,}", kind.lower()) for kind in KINDS)
+    tiles.append(_tile("removed by TTL", f"{summary.by_ttl:,}"))
+    tiles.append(_tile("items changed", keys))
+    return [*parts, tiles]
+
+
+def _tile(name: str, value: str, kind: str = "all") -> Element:
+    return element("div", element("dt", name), element("dd", value), class_=kind)
+
+
+def _timeline(summary: Summary) -> Element:
+    width, buckets = summary.timeline.buckets(_BUCKETS_SHOWN)
+    section = element("section", element("h2", f"Changes per {_width(width)}"))
+    if not buckets:
+        section.append(_quiet("The changes carry no times."))
+        return section
+    peak = max(buckets, key=lambda start: buckets[start].total())
+    most = picture.in_words(buckets[peak])
+    text = f"The most: {most}, in the {_width(width)} from {_time(peak)} on."
+    if width > 60:
+        text += f" A bar is {_width(width)}, since the minutes are too many for one picture."
+    legend = element("p", class_="legend quiet")
+    legend.extend(_legend(kind.lower(), kind) for kind in KINDS)
+    chart = element("figure", picture.timeline(width, buckets))
+    section.extend([_quiet(text), legend, chart])
+    return section
+
+
+def _legend(kind: str, text: str) -> Element:
+    return element("span", element("i", class_=kind), text)
+
+
+def _keys(summary: Summary) -> Element:
+    section = element("section", element("h2", "Busiest keys"))
+    rows = [(_key(key), count) for key, count in summary.keys.top(_TOP)]
+    section.extend([*_imprecise(summary.keys), _ranking("key", rows, summary.changes)])
+    return section
+
+
+def _attributes(summary: Summary) -> Element:
+    section = element("section", element("h2", "Attributes that change most"))
+    modified = summary.kinds["MODIFY"]
+    told = modified - summary.without_images
+    if summary.without_images:
+        text = f"{summary.without_images:,} of {modified:,} modifications carry no images to tell."
+        section.append(_quiet(text))
+    if told:
+        section.append(_quiet(f"In {told:,} modifications; the share of those that changed it."))
+        rows = summary.attributes.top(_TOP)
+        section.extend([*_imprecise(summary.attributes), _ranking("attribute", rows, told)])
+    elif not modified:
+        section.append(_quiet("There are no modifications."))
+    return section
+
+
+def _imprecise(busiest: Busiest[_Name]) -> list[Element]:
+    """What a bounded count is worth, where it is not exact."""
+    if not busiest.error:
+        return []
+    return [
+        _quiet(
+            f"There are over {busiest.bound:,} of them, more than were counted one by one: a count "
+            f"may be too low by {busiest.error:,} at the most."
+        )
+    ]
+
+
+def _ranking(name: str, rows: Sequence[tuple[str, int]], whole: int) -> Element:
+    table = element("table", _row("th", name, "changes", "share", ""))
+    most = max((count for _, count in rows), default=1)
+    for text, count in rows:
+        bar = element("i", style=f"width:{100 * count / most:.1f}%")
+        table.append(_row("td", element("code", text), f"{count:,}", _share(count, whole), bar))
+    return table
+
+
+def _row(cell: str, name: Node, count: str, share: str, bar: Node) -> Element:
+    return element(
+        "tr",
+        element(cell, name, class_="key"),
+        element(cell, count, class_="count"),
+        element(cell, share, class_="count"),
+        element(cell, bar, class_="bar"),
+    )
+
+
+def _ttl(summary: Summary) -> Element:
+    section = element("section", element("h2", "Removed by time-to-live"))
+    if not summary.by_ttl:
+        section.append(_quiet("No item expired."))
+        return section
+    removed = summary.kinds["REMOVE"]
+    section.append(_quiet(f"{summary.by_ttl:,} of {removed:,} removals. The latest:"))
+    table = element("table")
+    for seconds, key in summary.expired:
+        time = f"{utc(seconds):%Y-%m-%d %H:%M:%S}" if seconds else ""
+        cells = element("td", time, class_="time"), element("td", element("code", _key(key)))
+        table.append(element("tr", *cells))
+    section.append(table)
+    return section
+
+
+def _shards(report: Report) -> Element:
+    section = element("section", element("h2", "Shards"))
+    if report.lineage_note:
+        section.append(_quiet(report.lineage_note))
+    if not report.shards:
+        return section
+    drawn = lanes(report.shards[-_SHARDS_SHOWN:])
+    busiest = sorted(drawn, key=lambda lane: -sum(bar.changes for bar in lane))[:_LANES_SHOWN]
+    shown = [lane for lane in drawn if lane in busiest][:_LANES_SHOWN]
+    count = sum(map(len, shown))
+    total = len(report.shards)
+    text = f"{total:,} shard{'s' * (total != 1)}; in each bar its changes and the end of its id."
+    if count < total:
+        text += f" The picture has {count:,} of them: of the latest the busiest rows."
+    section.append(_quiet(text))
+    if any(bar.is_open is not None for bar in report.shards):
+        legend = element("p", _legend("open", "open"), _legend("closed", "closed"))
+        legend.set("class", "legend quiet")
+        section.append(legend)
+    section.append(element("figure", picture.lineage(shown), class_="lineage"))
+    section.append(_shard_table(report.shards))
+    return section
+
+
+def _shard_table(shards: Sequence[Bar]) -> Element:
+    listed = shards[-_SHARDS_LISTED:]
+    table = element("table", class_="mono")
+    table.append(
+        element("tr", *(element("th", name) for name in ("shard", "parent", "from", "to")))
+    )
+    table[0].append(element("th", "changes", class_="count"))
+    for bar in listed:
+        begin = f"{utc(bar.begin):%Y-%m-%d %H:%M:%S}"
+        cells = [bar.id, bar.parent or "", begin, picture.until(bar)]
+        row = element("tr", *(element("td", cell) for cell in cells))
+        row.append(element("td", f"{bar.changes:,}", class_="count"))
+        table.append(row)
+    name = "Every shard" if len(listed) == len(shards) else f"The latest {len(listed):,} shards"
+    return element("details", element("summary", name), element("div", table, class_="scroll"))
+
+
+def _quiet(text: str) -> Element:
+    return element("p", text, class_="quiet")
+
+
+def _key(key: Key) -> str:
+    text = ", ".join(f"{name}={value}" for name, value in key)
+    return text if len(text) <= _KEY_SHOWN else f"{text[:_KEY_SHOWN]}… ({len(text):,} characters)"
+
+
+def _share(count: int, whole: int) -> str:
+    return f"{100 * count / whole:.1f} %"
+
+
+def _time(seconds: float) -> str:
+    return f"{utc(seconds):%Y-%m-%d %H:%M}"
+
+
+def _width(seconds: int) -> str:
+    """`minute`, `10 minutes`, `day`."""
+    for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds % unit == 0:
+            return name if seconds == unit else f"{seconds // unit} {name}s"
+    return f"{seconds} seconds"
+
+
+def _span(seconds: float) -> str:
+    """`1 h 20 min`."""
+    days, rest = divmod(round(seconds), 86400)
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    units = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join([f"{number} {unit}" for number, unit in units if number][:2])

@@ -1,0 +1,181 @@
+"""The two pictures of a report, as SVG that fits any width: changes in time, and the lineage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
+
+from watcher.report.markup import element
+from watcher.report.shards import Bar
+from watcher.report.summary import KINDS, utc
+
+_HEIGHT: Final = 220.0
+_LEAST_BUCKETS: Final = 12
+_LANE, _LANE_GAP = 22.0, 8.0
+_TICKS: Final = 8
+_STEPS: Final = [
+    *(1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
+    *(86400 * days for days in (1, 2, 7, 14, 30, 90, 365, 3650)),
+]
+
+
+class _Axis(NamedTuple):
+    """A span of time across the width of a picture."""
+
+    begin: float
+    end: float
+
+    def part(self, seconds: float) -> float:
+        return 100 * seconds / (self.end - self.begin)
+
+    def place(self, seconds: float) -> float:
+        return self.part(seconds - self.begin)
+
+
+def timeline(width: int, buckets: dict[int, Counter[str]]) -> Element:
+    """A stacked bar for each bucket, by kind; there is at least one bucket."""
+    axis = _with_air(min(buckets), max(buckets) + width, width)
+    step = _count_step(max(counts.total() for counts in buckets.values()))
+    top = step * -(-max(counts.total() for counts in buckets.values()) // step)
+    made = _svg("Changes in time, by kind", _HEIGHT)
+    for value in range(0, top + 1, step):
+        y = _HEIGHT - _HEIGHT * value / top
+        made.append(_line(0, 100, y, y, "grid" if value else "axis"))
+        label = element("text", f"{value:,}", x="-8", y=y + 4, text_anchor="end")
+        made.append(label)
+    for start, counts in buckets.items():
+        made.append(_bucket(axis, start, width, counts, top))
+    _add_ticks(made, axis, _HEIGHT)
+    return made
+
+
+def _with_air(begin: float, end: float, width: int) -> _Axis:
+    """A single minute across a whole page would say nothing of its being one minute."""
+    missing = max(0, _LEAST_BUCKETS - round((end - begin) / width))
+    return _Axis(begin - missing // 2 * width, end + (missing + 1) // 2 * width)
+
+
+def _count_step(highest: int) -> int:
+    """A round number that makes some four lines up to the highest count."""
+    step = 1
+    while highest / step > 5:
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    return step
+
+
+def _bucket(axis: _Axis, start: int, width: int, counts: Counter[str], top: int) -> Element:
+    slot = axis.part(width)
+    gap = slot * 0.06 if slot > 1 else 0.0
+    begin = utc(start)
+    until = f"{utc(start + width):%H:%M}" if width < 86400 else f"{utc(start + width):%Y-%m-%d}"
+    group = element(
+        "g", element("title", f"{begin:%Y-%m-%d %H:%M} to {until} · {in_words(counts)}")
+    )
+    x = axis.place(start)
+    y = _HEIGHT
+    for kind in KINDS:
+        if counts[kind]:
+            # One of very many must be seen, too.
+            height = max(1.5, _HEIGHT * counts[kind] / top)
+            y -= height
+            group.append(_rect(x + gap, y, slot - 2 * gap, height, kind.lower()))
+    group.append(_rect(x, 0, slot, _HEIGHT, "hover"))
+    return group
+
+
+def in_words(counts: Counter[str]) -> str:
+    """`120 changes: 100 INSERT, 20 MODIFY`."""
+    kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind])
+    return f"{counts.total():,} change{'s' * (counts.total() != 1)}: {kinds}"
+
+
+def lineage(lanes: Sequence[Sequence[Bar]]) -> Element:
+    """Shards as bars in time, a row for each lane; there is at least one shard."""
+    shards = [bar for lane in lanes for bar in lane]
+    begin = min(bar.begin for bar in shards)
+    axis = _Axis(begin, max(begin + 1.0, *(bar.end for bar in shards)))
+    row = {bar.id: number for number, lane in enumerate(lanes) for bar in lane}
+    height = len(lanes) * (_LANE + _LANE_GAP)
+    made = _svg("Shards in time, children behind their parents", height)
+    _add_ticks(made, axis, height)
+    for bar in shards:
+        if bar.parent in row and row[bar.parent] != row[bar.id]:
+            made.append(_link(axis.place(bar.begin), row[bar.parent], row[bar.id]))
+    for bar in shards:
+        y = row[bar.id] * (_LANE + _LANE_GAP)
+        made.append(_shard(axis, bar, y))
+        if bar.is_open:  # to be seen, however young the shard
+            made.append(element("circle", cx="100%", cy=y + _LANE / 2, r="5", class_="open"))
+    return made
+
+
+def _link(x: float, parent: int, child: int) -> Element:
+    """From a parent's row down to a child's."""
+    upper, lower = sorted((parent, child))
+    pitch = _LANE + _LANE_GAP
+    return _line(x, x, upper * pitch + _LANE / 2, lower * pitch + _LANE / 2, "link")
+
+
+def _shard(axis: _Axis, bar: Bar, y: float) -> Element:
+    width = max(0.4, axis.part(bar.end - bar.begin))
+    x = min(axis.place(bar.begin), 100 - width)
+    changes = f"{bar.changes:,} change{'s' * (bar.changes != 1)}"
+    about = [bar.id, f"{utc(bar.begin):%Y-%m-%d %H:%M:%S} to {until(bar)}", changes]
+    if bar.parent:
+        about.append(f"child of {bar.parent}")
+    made = element(
+        "svg",
+        element("title", " · ".join(about)),
+        element("rect", width="100%", height=_LANE, class_="open" if bar.is_open else "closed"),
+        x=f"{x:.4g}%",
+        y=y,
+        width=f"{width:.4g}%",
+        height=_LANE,
+        class_="shard",
+    )
+    if width >= 4:
+        name = element("tspan", f" · {short(bar.id)}", class_="id") if width >= 11 else None
+        made.append(element("text", f"{bar.changes:,}", name, x="6", y="15"))
+    return made
+
+
+def until(bar: Bar) -> str:
+    """When a shard ended, as far as that is known."""
+    return "now (open)" if bar.is_open else f"{utc(bar.end):%Y-%m-%d %H:%M:%S}"
+
+
+def short(shard_id: str) -> str:
+    """The part of a shard's id that differs: its last eight characters."""
+    return shard_id[-8:]
+
+
+def _add_ticks(picture: Element, axis: _Axis, height: float) -> None:
+    span = axis.end - axis.begin
+    step = next((each for each in _STEPS if span / each <= _TICKS), _STEPS[-1])
+    date = ""
+    for tick in range(-int(-axis.begin // step) * step, int(axis.end) + 1, step):
+        x = f"{axis.place(tick):.4g}%"
+        picture.append(element("line", x1=x, x2=x, y1="0", y2=height + 5, class_="grid"))
+        time, day = f"{utc(tick):%H:%M:%S}" if step < 60 else f"{utc(tick):%H:%M}", ""
+        if f"{utc(tick):%b %d}" != date:
+            day = date = f"{utc(tick):%b %d}"
+        if step >= 86400:
+            time, day = f"{utc(tick):%b %d}", f"{utc(tick):%Y}" if step > 86400 * 30 else ""
+        for text, y in ((time, height + 20), (day, height + 35)):
+            picture.append(element("text", text, x=x, y=y, text_anchor="middle"))
+
+
+def _svg(label: str, height: float) -> Element:
+    return element("svg", width="100%", height=height, role="img", aria_label=label)
+
+
+def _rect(x: float, y: float, width: float, height: float, kind: str) -> Element:
+    return element("rect", x=f"{x:.4g}%", y=y, width=f"{width:.4g}%", height=height, class_=kind)
+
+
+def _line(x1: float, x2: float, y1: float, y2: float, kind: str) -> Element:
+    return element(
+        "line", x1=f"{x1:.4g}%", x2=f"{x2:.4g}%", y1=float(y1), y2=float(y2), class_=kind
+    )
