@@ -184,10 +184,11 @@ def _opened(name: str) -> IO[bytes]:
     if name == "-":
         return sys.stdin.buffer
     try:
-        file = open(name, "rb")
+        if name.endswith(".gz"):
+            return gzip.open(name)  # type: ignore[return-value]
+        return open(name, "rb")
     except OSError as error:
         raise UsageError(f"can't read {name}: {error.strerror}") from None
-    return gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file  # type: ignore[return-value]
 
 
 def _read(lines: RecordLines, name: str) -> Iterator[Record]:
@@ -208,7 +209,9 @@ def _choice(parsed: argparse.Namespace, filtered: int) -> list[str]:
         for value in ([parsed.only] if name == "only" else getattr(parsed, name) or [])
         if value
     ]
-    return [f"Chosen by {' '.join(given)}; {filtered:,} other changes are left out."] if given else []
+    return (
+        [f"Chosen by {' '.join(given)}; {filtered:,} other changes are left out."] if given else []
+    )
 
 
 def _unreadable(count: int) -> list[str]:

@@ -1,0 +1,156 @@
+"""The report in a real browser: light, dark, narrow; hostile data; streams with rotations."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("PIL")
+
+from tests import browser
+from tests.dynamodb_local import DynamoDBLocal, MissingPart
+from tests.program import run
+from tests.simulator import Simulator
+
+LIGHT = {"INSERT": "#0072b2", "MODIFY": "#e69f00", "REMOVE": "#cc79a7", "open": "#009e73"}
+DARK = {"INSERT": "#56b4e9", "MODIFY": "#e69f00", "REMOVE": "#cc79a7", "open": "#1fae86"}
+HOSTILE = "<script>document.title='gone'</script><img src=http://127.0.0.1:1/x>\x1b[31m&amp;\u202e"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def chromium() -> None:
+    try:
+        browser.find()
+    except MissingPart as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of a stream with four generations of shards, and a hostile key and attribute."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    with Simulator(table="orders", shards=4) as sim:
+        for generation in range(4):
+            sim.bulk(300, keys=10, remove_every=7)
+            sim.put({"pk": {"S": HOSTILE}, "<b>n</b>": {"N": str(generation)}})
+            sim.put({"pk": {"S": f"old-{generation}"}})
+            sim.remove(f"old-{generation}", ttl=True)
+            sim.advance(4000)
+            for shard_id in sim.open_shards:
+                sim.split(shard_id) if generation == 1 else sim.rotate(shard_id)
+        sim.put({"pk": {"S": "long" * 500}})
+        sim.advance(1200)
+        program = run("report", sim.stream_arn, "-o", str(path), env=sim.environment)
+    assert program.process.returncode == 0, program.err
+    assert program.err[-1] == f"Wrote {path}: 1,213 changes, 32 shards"
+    return path
+
+
+@pytest.fixture(scope="module")
+def light(page: Path) -> browser.Look:
+    return browser.look(page, height=2400)
+
+
+@pytest.mark.parametrize(("dark", "colours"), [(False, LIGHT), (True, DARK)])
+def test_the_pictures_are_there_in_the_light_and_in_the_dark(
+    page: Path, light: browser.Look, dark: bool, colours: dict[str, str]
+) -> None:
+    seen = browser.look(page, dark=True, height=2400) if dark else light
+    # More than the legend's squares of 12 by 12 and the tiles' borders of 4 pixels.
+    for kind, colour in colours.items():
+        assert seen.pixels(colour) > (300 if kind != "MODIFY" else 2000), kind
+    paper = "#14181d" if dark else "#ffffff"
+    assert seen.picture.getpixel((5, 5)) == tuple(bytes.fromhex(paper[1:]))
+    assert 0.5 < seen.pixels(paper) / (seen.picture.width * seen.picture.height) < 0.98
+
+
+def test_it_asks_for_nothing_and_complains_of_nothing(
+    page: Path, light: browser.Look, tmp_path: Path
+) -> None:
+    # Without its own policy, which would keep it from asking.
+    bare = tmp_path / "bare.html"
+    text = page.read_text("utf-8")
+    assert "default-src 'none'" in text
+    bare.write_text(text.replace('http-equiv="Content-Security-Policy"', ""), "utf-8")
+    for seen in (light, browser.look(bare)):
+        assert (seen.console, seen.requests) == ([], [])
+
+
+def test_the_browser_would_tell_of_requests_and_complaints(tmp_path: Path) -> None:
+    asking = tmp_path / "asking.html"
+    asking.write_text("<img src='https://example.invalid/x.png'><script>console.log(1)</script>")
+    seen = browser.look(asking)
+    assert seen.requests == ["https://example.invalid/x.png"]
+    assert seen.console
+
+
+def test_hostile_keys_and_attributes_are_shown_as_text(light: browser.Look) -> None:
+    dom = light.dom
+    assert "<script" not in dom and "<img" not in dom and "<b>" not in dom
+    assert "pk=&lt;script&gt;document.title='gone'&lt;/script&gt;&lt;img" in dom
+    assert "\\x1b[31m&amp;amp;\\u202e" in dom
+    assert "&lt;b&gt;n&lt;/b&gt;" in dom
+    assert "\x1b" not in dom
+    assert "<title>Changes of orders</title>" in dom
+
+
+def test_a_narrow_window_cuts_nothing_off(page: Path) -> None:
+    # Chromium's headless windows are 500 pixels wide at least.
+    narrow = browser.look(page, width=500, height=3000)
+    margin = narrow.picture.crop((494, 0, 500, 3000)).getcolors()
+    assert margin is not None and [colour for _, colour in margin] == [(255, 255, 255)]
+    assert narrow.pixels(LIGHT["MODIFY"]) > 1000
+    assert narrow.pixels(LIGHT["open"]) > 100
+
+
+def test_an_empty_stream_is_a_page_that_says_so(tmp_path: Path, simulator: Simulator) -> None:
+    path = tmp_path / "empty.html"
+    program = run("report", "orders", "-o", str(path), env=simulator.environment)
+    assert program.err[-1] == f"Wrote {path}: 0 changes, 1 shard"
+    seen = browser.look(path)
+    assert "There are no changes." in seen.dom
+    assert seen.pixels(LIGHT["open"]) > 300
+
+
+def test_hundreds_of_shards_stay_readable(tmp_path: Path) -> None:
+    path = tmp_path / "many.html"
+    letters = tmp_path / "letters.jsonl"
+    with letters.open("w") as file:
+        for number in range(700):
+            change: dict[str, Any] = {
+                "Keys": {"pk": {"S": "a"}},
+                "SequenceNumber": str(10**21 + number),
+                "ApproximateCreationDateTime": 1_790_000_000 + number,
+            }
+            record = {"eventName": "REMOVE", "dynamodb": change}
+            shard = f"shardId-{1_790_000_000_000:020}-{number:08x}"
+            file.write(json.dumps({"record": record, "shard_id": shard}) + "\n")
+    program = run("report", str(letters), "-o", str(path), env={})
+    assert program.err[-1] == f"Wrote {path}: 700 changes, 700 shards"
+    seen = browser.look(path, height=3000)
+    assert "The picture has 40 of them: of the latest the busiest rows." in seen.dom
+    assert seen.pixels("#b8c4d0") > 5000  # closed
+    assert seen.dom.count("<tr>") > 700
+
+
+def test_rotations_of_a_real_dynamodb_are_a_lineage(
+    fresh_dynamodb_local: DynamoDBLocal, tmp_path: Path
+) -> None:
+    server = fresh_dynamodb_local
+    server.create_table("orders", sort_key=False)
+    for generation in range(3):
+        item = {"PK": {"S": f"key-{generation}"}, "status": {"S": "new"}}
+        server.client().put_item(TableName="orders", Item=item)
+        server.client().put_item(TableName="orders", Item={**item, "status": {"S": "old"}})
+        server.rollover()
+    path = tmp_path / "orders.html"
+    program = run("report", "orders", "-o", str(path), env=server.environment)
+    assert program.process.returncode == 0, program.err
+    dom = browser.look(path).dom
+    assert dom.count("child of shardId-") == 3
+    assert dom.count("now (open)") == 2  # in the picture and in the table
+    assert "In 3 modifications" in dom
