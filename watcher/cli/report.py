@@ -76,9 +76,7 @@ def _is_path(source: str) -> bool:
     if "/" in source or source == "-":
         return True
     if Path(source).exists():
-        logger.info(
-            f"{source} is here: reading it, and no table of that name (give that one's ARN)"
-        )
+        logger.info(f"{source} is a path here, and read as such; give a table of that name's ARN")
         return True
     return False
 
@@ -209,9 +207,9 @@ def _choice(parsed: argparse.Namespace, filtered: int) -> list[str]:
         for value in ([parsed.only] if name == "only" else getattr(parsed, name) or [])
         if value
     ]
-    return (
-        [f"Chosen by {' '.join(given)}; {filtered:,} other changes are left out."] if given else []
-    )
+    if not given:
+        return []
+    return [f"Chosen by {' '.join(given)}; {filtered:,} other changes are left out."]
 
 
 def _unreadable(count: int) -> list[str]:
