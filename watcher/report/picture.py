@@ -45,9 +45,9 @@ def timeline(width: int, buckets: dict[int, Counter[str]]) -> Element:
         made.append(_line(0, 100, y, y, "grid" if value else "axis"))
         label = element("text", f"{value:,}", x="-8", y=y + 4, text_anchor="end")
         made.append(label)
+    _add_ticks(made, axis, _HEIGHT)
     for start, counts in buckets.items():
         made.append(_bucket(axis, start, width, counts, top))
-    _add_ticks(made, axis, _HEIGHT)
     return made
 
 
