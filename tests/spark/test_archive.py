@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset
 
 from tests.simulator import RemoteSimulator
+from watcher.cli import main
 from watcher.errors import UsageError
 from watcher.streams import Connection
 
@@ -64,8 +65,8 @@ def grow(sim: RemoteSimulator) -> None:
     sim.advance(2)
 
 
-def test_every_change_is_archived_by_date_over_two_runs(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
+def test_every_change_is_archived_by_date_over_two_runs_and_is_in_a_report(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grow(sim)
     assert archived(spark, sim, tmp_path / "lake") == 7000
@@ -76,6 +77,10 @@ def test_every_change_is_archived_by_date_over_two_runs(
 
     check(tmp_path / "lake", sim)
     assert list((tmp_path / "lake").glob("date=20*-*-*"))
+
+    page = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "lake"), "-o", str(page)]) == 0
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"Wrote {page}: 7,100 changes, ")
 
 
 @pytest.mark.timeout(180)

@@ -200,13 +200,9 @@ def _read(lines: RecordLines, name: str) -> Iterator[Record]:
 
 def _choice(parsed: argparse.Namespace, filtered: int) -> list[str]:
     """What was left out, in the words that it was asked for."""
-    flags = {"only": "--only", "key": "--key", "filters": "--filter"}
-    given = [
-        f"{flag} {value}"
-        for name, flag in flags.items()
-        for value in ([parsed.only] if name == "only" else getattr(parsed, name) or [])
-        if value
-    ]
+    given = [f"--only {parsed.only}"] if parsed.only else []
+    given += [f"--key {each}" for each in parsed.key or ()]
+    given += [f"--filter {each}" for each in parsed.filters or ()]
     if not given:
         return []
     return [f"Chosen by {' '.join(given)}; {filtered:,} other changes are left out."]

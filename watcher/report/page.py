@@ -76,8 +76,9 @@ def _head(report: Report) -> list[Element]:
         element("p", element("code", report.origin), class_="quiet"),
     ]
     if first is not None and last is not None:
-        until = f" to {_time(last)} UTC ({_span(last - first)})" if last > first else " UTC"
-        parts.append(element("p", _time(first) + until))
+        until = f" to {_time(last)}" if _time(first) != _time(last) else ""
+        span = f" ({_span(last - first)})" if last > first else ""
+        parts.append(element("p", f"{_time(first)}{until} UTC{span}"))
     parts += [element("p", note, class_="quiet") for note in report.notes]
     if summary.untimed:
         parts.append(_quiet(f"{summary.untimed:,} changes carry no time and are in no picture."))
