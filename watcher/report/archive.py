@@ -17,7 +17,6 @@ _COLUMNS: Final = [
     *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
     *("user_identity", "shard_id"),
 ]
-_FORMATS: Final = ("parquet", "json", "csv", "orc")
 _LOG: Final = "_spark_metadata"
 # Two images of 400 KB in a row, and what escapes add.
 _LONGEST_FIELD = 16 * 1024 * 1024
@@ -50,10 +49,10 @@ class Archive:
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
         formats = {path.suffix[1:] for path in self.files}
-        if (not formats and whole is None) or len(formats) > 1 or not formats <= {*_FORMATS}:
+        if (not formats and whole is None) or len(formats) > 1 or not formats <= {*_READERS}:
             raise UsageError(
                 f"{folder} is no archive that python -m watcher archive wrote: give a folder of "
-                f"{', '.join(_FORMATS)} files, all of one format"
+                f"{', '.join(_READERS)} files, all of one format"
             )
         self.format = formats.pop() if formats else "parquet"
         if self.files and self.format in ("parquet", "orc") and not _has_pyarrow():
@@ -63,7 +62,7 @@ class Archive:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows, file by file; those of text formats have text for times. Raises UsageError."""
-        read = {"json": _json_rows, "csv": _csv_rows}.get(self.format, _arrow_rows)
+        read = _READERS[self.format]
         for path in self.files:
             try:
                 yield from read(path)
@@ -95,16 +94,23 @@ def _has_pyarrow() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def _arrow_rows(path: Path) -> Iterator[dict[str, Any]]:
-    import pyarrow.dataset
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet
 
-    data = pyarrow.dataset.dataset(path, format=path.suffix[1:])
-    columns = [name for name in _COLUMNS if name in data.schema.names]
-    # Images may be large: not many at a time, and none in advance.
-    for batch in data.to_batches(
-        columns=columns, batch_size=_ROWS_AT_ONCE, batch_readahead=1, fragment_readahead=1
-    ):
-        yield from batch.to_pylist()
+    # Not pyarrow.dataset, which holds whole row groups: images may be large.
+    with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+        columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            yield from batch.to_pylist()
+
+
+def _orc_rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow.orc
+
+    file = pyarrow.orc.ORCFile(path)
+    columns = [name for name in _COLUMNS if name in file.schema.names]
+    for number in range(file.nstripes):
+        yield from file.read_stripe(number, columns).to_pylist()
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -118,3 +124,11 @@ def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
         # As Spark writes it: quotes escaped by a backslash.
         yield from csv.DictReader(file, doublequote=False, escapechar="\\")
+
+
+_READERS: Final = {
+    "parquet": _parquet_rows,
+    "json": _json_rows,
+    "csv": _csv_rows,
+    "orc": _orc_rows,
+}
