@@ -18,6 +18,7 @@ from watcher.messages import Failed, Finished, Message, Page, Started, Trouble
 from watcher.position import Position, TrimHorizon
 from watcher.queue import Queue
 from watcher.streams import Connection, for_worker
+from watcher.tally import Tally
 from watcher.worker import Work, run
 
 fork = multiprocessing.get_context("fork")
@@ -30,12 +31,16 @@ def queue() -> Iterator[Queue]:
     made.close()
 
 
-def started(sim: Simulator, queue: Queue, position: Position | None = None) -> BaseProcess:
+def started(
+    sim: Simulator, queue: Queue, position: Position | None = None, tally: Tally | None = None
+) -> BaseProcess:
     connection = Connection("us-east-1", None, sim.endpoint)
     shard = sim.shards[0].id
     work = Work(connection, sim.stream_arn, shard, position or TrimHorizon(), None, 0.05)
     writer = queue.writer(shard)
-    process = fork.Process(target=run, args=(work, writer, for_worker(connection, work.arn)))
+    process = fork.Process(
+        target=run, args=(work, writer, tally or Tally(), for_worker(connection, work.arn))
+    )
     process.start()
     writer.close()
     return process
