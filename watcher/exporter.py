@@ -67,9 +67,11 @@ def _listening(address: str) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        # socket.create_server adds words of its own; a name that is not found has no number.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise UsageError(
-            f"--metrics-port {address}: can't listen there ({reason}); choose another"
+            f"--metrics-port {address}: can't listen there ({reason.lower()}); choose another"
         ) from None
 
 

@@ -17,6 +17,8 @@ from watcher.flag import Flag
 
 _ERASE = b"\r\x1b[2K"
 _COLUMNS = 80
+# For the `^C^C` that a terminal shows of Ctrl-C, and as some wrap once the last column is taken.
+_FREE_COLUMNS = 5
 
 
 class Line:
@@ -45,8 +47,8 @@ class Line:
     def erase(self) -> None:
         """Make room."""
         if self._drawn:
-            self._drawn = False
             self._write(_ERASE)
+            self._drawn = False  # not before: a signal may end us in between
 
     def come_back(self, written: bytes) -> None:
         """Stand below what was written; not where its last line has no end yet."""
@@ -60,8 +62,7 @@ class Line:
 
     def _draw(self) -> None:
         if self._open and self._text and self._at_line_start and self._in_foreground():
-            # The last column stays free: some terminals go to the next line once it is taken.
-            text = self._text[: self._columns() - 1]
+            text = self._text[: max(0, self._columns() - _FREE_COLUMNS)]
             self._drawn = True
             self._write(_ERASE + text.encode(sys.stderr.encoding, "replace"))
 
