@@ -135,3 +135,22 @@ def test_a_worker_whose_manager_stopped_listening_ends(simulator: Simulator, que
     simulator.write("a", 1)
     process.join(5)
     assert process.exitcode == 0
+
+
+def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
+    simulator: Simulator, queue: Queue
+) -> None:
+    simulator.fail_next("GetRecords", "ThrottlingException", times=2)
+    simulator.write("a", 30)
+    tally = Tally(shared=True)
+    process = started(simulator, queue, tally=tally)
+    said(queue, Page)
+    end = time.monotonic() + 20
+    while tally.tip is None and time.monotonic() < end:
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    assert tally.tip is not None and tally.tip[1] == tally.records_read == 30
+    assert tally.throttles == 2
+    made = {name: count for name, count in tally.calls.items() if count}
+    assert made == dict(simulator.calls)

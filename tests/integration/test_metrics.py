@@ -213,27 +213,13 @@ def test_the_manager_goes_on_without_the_exporter(sim: RemoteSimulator) -> None:
         assert program.end() == 0
 
 
-@pytest.mark.parametrize(
-    ("address", "told"),
-    [
-        ("{port}", "can't listen there (address already in use); choose another"),
-        ("localhost:{port}", "address already in use"),
-        ("192.0.2.1:9464", "can't listen there"),
-        ("no.such.host.invalid:9464", "can't listen there"),
-        ("70000", "give PORT, or HOST:PORT, such as 9464"),
-        ("metrics", "give PORT, or HOST:PORT"),
-        (":9464", "give PORT, or HOST:PORT"),
-    ],
-)
-def test_where_it_cant_listen_one_line_says_so_and_nothing_starts(
-    sim: RemoteSimulator, address: str, told: str
-) -> None:
+def test_a_port_in_use_is_one_line_and_nothing_starts(sim: RemoteSimulator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = address.format(port=taken.getsockname()[1])
+        port = str(taken.getsockname()[1])
         with watching(sim, port=port) as program:
             assert program.wait() == 2
-    (line,) = program.err
-    assert line.startswith(f"error: --metrics-port {port}: ") and told in line
+    reason = "can't listen there (address already in use); choose another"
+    assert program.err == [f"error: --metrics-port {port}: {reason}"]
     assert not sim.calls
 
 
