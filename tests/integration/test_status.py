@@ -49,7 +49,7 @@ def is_log(line: str) -> bool:
 def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: RemoteSimulator) -> None:
     with watching(sim) as terminal:
         terminal.wait_for(lambda: has_status(terminal))
-        for number in range(6):
+        for number in range(4):
             sim.bulk(200, keys=7)
             sim.rotate()
             count = 200 * (number + 1)
@@ -59,8 +59,8 @@ def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: RemoteSim
         assert terminal.end() == 0
         shown = terminal.shown
         assert [line for line in shown if not DATA.fullmatch(line) and not is_log(line)] == []
-        assert len(data(terminal)) == 1200
-        assert shown[-1].startswith("Done: 1200 records")
+        assert len(data(terminal)) == 800
+        assert shown[-1].startswith("Done: 800 records")
         assert terminal.screen.cursor.x == 0 and not terminal.screen.cursor.hidden
 
 
@@ -87,17 +87,15 @@ def test_it_is_cut_where_the_terminal_is_narrow(sim: RemoteSimulator) -> None:
 
 
 def test_up_to_now_there_is_a_progress_bar(sim: RemoteSimulator, tmp_path: Path) -> None:
-    sim.bulk(3000, keys=20)
-    sim.rotate("all")
-    sim.bulk(100, keys=20)
+    sim.bulk(2000, keys=20)
     options = ("--from", "trim-horizon", "--no-follow")
     with watching(sim, *options) as terminal:
         assert terminal.end() == 0
-        assert len(data(terminal)) == 3100
-        assert terminal.shown[-1].startswith("Done: 3100 records")
+        assert len(data(terminal)) == 2000
+        assert terminal.shown[-1].startswith("Done: 2000 records")
     shares = [int(text) for text in re.findall(rb"(\d+) % \|", terminal.written)]
-    assert shares == sorted(shares) and shares[-1] > 0
-    assert b"4/4 shards" in terminal.written
+    assert shares == sorted(shares) and shares[-1] == 100
+    assert b"2/2 shards" in terminal.written
 
 
 def test_a_replay_shows_how_much_of_the_file_is_done(tmp_path: Path) -> None:
@@ -144,6 +142,30 @@ def test_there_is_none_in_a_pipe(sim: RemoteSimulator) -> None:
         program.wait_for_lines(1)
         assert program.end() == 0
     assert all(is_log(line) for line in program.err)
+
+
+def test_there_is_none_where_another_program_prints_the_data(sim: RemoteSimulator) -> None:
+    command = shlex.join([*WATCHER, "orders", "--print-summary", "--max-records", "3"])
+    with Terminal("bash", "-c", f"{command} | cat", env=sim.environment) as terminal:
+        terminal.wait_for(lambda: any(line.startswith("Watching") for line in terminal.shown))
+        for _ in range(3):
+            sim.write("a")
+        assert terminal.end() == 0
+        assert len(data(terminal)) == 3
+    assert b"shards open" not in terminal.written
+
+
+def test_it_is_there_where_the_data_goes_to_a_file(sim: RemoteSimulator, tmp_path: Path) -> None:
+    command = shlex.join([*WATCHER, "orders", "--print-summary"])
+    file = tmp_path / "data"
+    with Terminal("bash", "-c", f"exec {command} > {file}", env=sim.environment) as terminal:
+        terminal.wait_for(lambda: has_status(terminal))
+        sim.write("a")
+        terminal.wait_for(lambda: has_status(terminal) and "| 1 record |" in terminal.shown[-1])
+        terminal.press(b"\x03")
+        assert terminal.end() == 0
+        assert terminal.shown[-1].startswith("Done: 1 record")
+    assert DATA.fullmatch(file.read_text().rstrip())
 
 
 def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -110,14 +111,15 @@ def status_line(
         bool,
         Flag(
             None,
-            "no status line (there is none anyway where stderr is not a terminal)",
+            "no status line; there is none where stderr is not a terminal, or stdout is a pipe",
             "--no-status",
         ),
     ] = True,
 ) -> Iterator[Line | None]:
     """A line at the bottom of the terminal; None where there is no place for one."""
     dumb = os.environ.get("TERM") in (None, "", "dumb", "unknown")
-    if not status or dumb or logs.is_json() or not isinstance(_raw(sys.stderr), Output):
+    unwanted = not status or dumb or logs.is_json() or _is_piped()
+    if unwanted or not isinstance(_raw(sys.stderr), Output):
         yield None
         return
     line = Output.line = Line(sys.stderr.fileno())
@@ -137,6 +139,15 @@ def status_line(
         line.close()
         Output.line = None
         signal.signal(signal.SIGTSTP, before)
+
+
+def _is_piped() -> bool:
+    """Whether the data goes to another program, which may show it on the same terminal."""
+    try:
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+    except (OSError, ValueError):  # there is no such stream
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _raw(stream: object) -> object:
