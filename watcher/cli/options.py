@@ -32,6 +32,8 @@ _HABITS = {
     **dict.fromkeys(("--filter-pattern", "--grep", "--selector", "-l"), "--filter"),
     **dict.fromkeys(("-o", "--output", "--json"), "--print-json"),
     **dict.fromkeys(("--event-name", "--type", "--kind"), "--only"),
+    **dict.fromkeys(("-q", "--quiet", "--progress", "--no-progress"), "--no-status"),
+    **dict.fromkeys(("--log-json", "--json-logs"), "--log-format json"),
     "--endpoint": "--endpoint-url",
     "--no-color": "--color never",
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from datetime import UTC, datetime
 
 from watcher import output
 from watcher.cli.terminal import Line
+from watcher.record import creation_time
 from watcher.snapshot import Display, Snapshot
 from watcher.text import counted
 
@@ -67,7 +67,7 @@ def _parts(now: Snapshot, rate: float) -> list[str]:
         total = shards.open + shards.finished + shards.waiting
         parts = [bar(now.done), records, f"{rate:,.0f}/s", f"{shards.finished}/{total} shards"]
         if now.reached is not None and shards.open:
-            parts.append(f"up to {output.time_text(datetime.fromtimestamp(now.reached, UTC))}")
+            parts.append(f"up to {output.time_text(creation_time(now.reached))}")
     if now.filtered:
         parts.insert(2, f"{now.filtered:,} filtered out")
     if now.throttles:
