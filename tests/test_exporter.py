@@ -38,7 +38,7 @@ class Place(NamedTuple):
         end = time.monotonic() + 20
         while line not in self.text().splitlines():
             assert time.monotonic() < end
-            self.show(self.exporter._latest or Snapshot(filtered=-1))
+            self.exporter._send()  # what a full pipe has left
             time.sleep(0.02)
 
 
