@@ -1,5 +1,6 @@
 """What all tests share: a deterministic hypothesis, no real account, streams on the simulator."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,16 @@ def no_colours_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether there are colours is for each test to say."""
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def the_log_as_it_was() -> Iterator[None]:
+    """A command that is run in this process sets the log up for itself."""
+    logger = logging.getLogger("watcher")
+    before = logger.level, logger.handlers[:], logger.propagate
+    yield
+    level, logger.handlers[:], logger.propagate = before
+    logger.setLevel(level)
 
 
 @pytest.fixture

@@ -11,14 +11,15 @@ PACKAGE = Path(watcher.__file__).parent
 
 LAYERS = [
     {"errors", "flag", "forks"},
-    {"http", "output", "position", "record", "text"},
+    {"http", "output", "position", "record", "tally", "text"},
     {"batches", "document", "filters", "page"},
     {"streams"},
     {"lineage", "messages", "report"},
     {"checkpoint", "reader", "unlisted"},
     {"queue", "dispatcher"},
-    {"handlers", "worker"},
-    {"lambdas"},
+    {"handlers", "snapshot", "worker"},
+    {"lambdas", "prometheus"},
+    {"exporter"},
     {"manager", "spark"},
     {"watching"},
     {"stream"},

@@ -130,6 +130,21 @@ def test_powertools_batch_processor_reports_what_is_retried() -> None:
     assert dispatcher.failures == 0
 
 
+def test_a_record_that_waits_for_its_batch_or_whose_batch_failed_is_not_processed() -> None:
+    def handler(event: dict[str, Any], context: object) -> None:
+        assert event["Records"][0]["dynamodb"]["SequenceNumber"] != "3"
+
+    observer = lambda_function(handler, batch_size=2, batch_window=60, retries=0)
+    dispatcher = Dispatcher([observer], OnError())
+    dispatcher.begin(ARN)
+    counts = []
+    for number in (1, 2, 3, 4):
+        dispatcher.deliver(record(number))
+        counts.append(dispatcher.processed(number)[observer.name])
+    assert counts == [0, 2, 2, 2]
+    assert dispatcher.failed[observer.name] == 2
+
+
 def test_a_context_has_what_functions_look_at() -> None:
     seen: list[Context] = []
     observer = lambda_function(lambda event, context: seen.append(context))

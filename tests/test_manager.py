@@ -34,6 +34,7 @@ from watcher.messages import Failed, Finished, Loss, Message, Page, Started, Tro
 from watcher.position import AfterSequence, AtTime, Latest, Position, TrimHorizon
 from watcher.record import Record
 from watcher.streams import Connection, Listing, Shard
+from watcher.tally import Tally
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
 NEW_ARN = ARN[:-1] + "2"
@@ -49,6 +50,7 @@ class Service:
         self.newest = ARN
         self.errors: list[Exception] = []
         self.now = NOON
+        self.tally = Tally()
 
     def add(self, name: str, parent: str | None = None, *, hidden: bool = False) -> None:
         self.shards[name] = Shard(name, parent, "1")

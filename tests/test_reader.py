@@ -106,6 +106,26 @@ def test_the_end_of_a_closed_shard_may_come_with_an_empty_page(
     assert messages[-1] == Finished(closed=True)
 
 
+def test_a_reader_is_caught_up_after_several_empty_pages_and_from_then_on_after_each(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.fail_next("GetRecords", "empty", times=2)
+    made = reader(simulator)
+    seen = []
+    for _ in range(9):
+        made.read()
+        seen.append(made.caught_up)
+    assert seen == [False] * 7 + [True] * 2, "two pages were empty though records followed"
+    simulator.write("a")
+    made.read()
+    assert not made.caught_up
+    made.read()
+    assert made.caught_up
+    simulator.fail_next("GetRecords", "InternalServerError", times=1)
+    made.read()
+    assert not made.caught_up, "nobody knows"
+
+
 def test_empty_pages_hide_nothing(simulator: Simulator, written: list[str]) -> None:
     simulator.fail_next("GetRecords", "empty", times=7)
     assert numbers(read(reader(simulator), 8)) == written

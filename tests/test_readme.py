@@ -125,6 +125,8 @@ def run_until_it_prints(command: str, place: Path) -> tuple[int, str, str]:
     follows = "--no-follow" not in command and re.search(r"watcher (orders|demo)", command)
     if follows:
         BUSY.set()
+    # A test's neighbours may have the port.
+    command = command.replace("--metrics-port 9464", "--metrics-port 0")
     with subprocess.Popen(
         ["bash", "-c", f"exec {command}" if "|" not in command else command],
         cwd=place,

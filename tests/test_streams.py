@@ -202,3 +202,22 @@ def test_streams_are_listed_over_all_pages(simulator: Simulator) -> None:
     assert {stream.table for stream in listed} == {"orders", *(f"table-{n}" for n in range(5))}
     (only,) = client(simulator).list_streams("table-3")
     assert only.table == "table-3"
+
+
+def test_every_call_is_counted_those_that_botocore_repeats_and_those_throttled_too(
+    simulator: Simulator,
+) -> None:
+    streams = client(simulator)
+    shard = simulator.shards[0].id
+    simulator.fail_next("DescribeStream", "ThrottlingException", times=2)
+    streams.listing(simulator.stream_arn)
+    assert streams.tally.throttles == 0, "botocore has seen to it"
+    simulator.fail_next("GetShardIterator", "ThrottlingException", times=3)
+    with pytest.raises(TransientError):
+        streams.iterator(simulator.stream_arn, shard, Latest())
+    assert streams.tally.throttles == 1
+    iterator, _ = streams.iterator(simulator.stream_arn, shard, TrimHorizon())
+    streams.records(iterator)
+    streams.latest_stream("orders")
+    list(streams.list_streams())
+    assert streams.tally.calls == dict(simulator.calls)

@@ -14,7 +14,7 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator, judge
 from watcher import ObserverError, Record, StreamError, UsageError, watch
 from watcher.cli import options
-from watcher.manager import Totals
+from watcher.snapshot import Totals
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_bad_setting_is_refused_by_its_flags_name(
 def test_every_parameter_of_watch_is_a_flag_of_the_command_line() -> None:
     import inspect
 
-    parameters = set(inspect.signature(watch).parameters) - {"stream", "observers"}
+    parameters = set(inspect.signature(watch).parameters) - {"stream", "observers", "display"}
     assert set(options.flagged()) == parameters
 
 

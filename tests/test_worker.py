@@ -18,6 +18,7 @@ from watcher.messages import Failed, Finished, Message, Page, Started, Trouble
 from watcher.position import Position, TrimHorizon
 from watcher.queue import Queue
 from watcher.streams import Connection, for_worker
+from watcher.tally import Tally
 from watcher.worker import Work, run
 
 fork = multiprocessing.get_context("fork")
@@ -30,12 +31,16 @@ def queue() -> Iterator[Queue]:
     made.close()
 
 
-def started(sim: Simulator, queue: Queue, position: Position | None = None) -> BaseProcess:
+def started(
+    sim: Simulator, queue: Queue, position: Position | None = None, tally: Tally | None = None
+) -> BaseProcess:
     connection = Connection("us-east-1", None, sim.endpoint)
     shard = sim.shards[0].id
     work = Work(connection, sim.stream_arn, shard, position or TrimHorizon(), None, 0.05)
     writer = queue.writer(shard)
-    process = fork.Process(target=run, args=(work, writer, for_worker(connection, work.arn)))
+    process = fork.Process(
+        target=run, args=(work, writer, tally or Tally(), for_worker(connection, work.arn))
+    )
     process.start()
     writer.close()
     return process
@@ -130,3 +135,22 @@ def test_a_worker_whose_manager_stopped_listening_ends(simulator: Simulator, que
     simulator.write("a", 1)
     process.join(5)
     assert process.exitcode == 0
+
+
+def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
+    simulator: Simulator, queue: Queue
+) -> None:
+    simulator.fail_next("GetRecords", "ThrottlingException", times=2)
+    simulator.write("a", 30)
+    tally = Tally(shared=True)
+    process = started(simulator, queue, tally=tally)
+    said(queue, Page)
+    end = time.monotonic() + 20
+    while tally.tip is None and time.monotonic() < end:
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    assert tally.tip is not None and tally.tip[1] == tally.records_read == 30
+    assert tally.throttles == 2
+    made = {name: count for name, count in tally.calls.items() if count}
+    assert made == dict(simulator.calls)

@@ -2,8 +2,8 @@
 
 from watcher.errors import DataLossError, ObserverError, StreamError, UsageError, WatcherError
 from watcher.lambdas import lambda_function
-from watcher.manager import Totals
 from watcher.record import ABSENT, Record
+from watcher.snapshot import Totals
 from watcher.stream import Stream
 from watcher.watching import watch
 

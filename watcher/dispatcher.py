@@ -10,6 +10,7 @@ import os
 import select
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import IO, Any
@@ -88,8 +89,22 @@ class Dispatcher:
                 raise UsageError(f"can't write {on_error.file}: {error.strerror}") from None
         # A child that an observer forks, and that comes back here, must not deliver as well.
         forks.in_child(self._leave)
-        self.failures = 0
-        """How many times an observer has failed on a record, retries not counted."""
+        self.failed: Counter[str] = Counter({observer.name: 0 for observer in observers})
+        """How many records each observer has failed on, retries not counted."""
+        self._failed_to_close = 0
+
+    @property
+    def failures(self) -> int:
+        """How many times an observer has failed, on a record or as it was closed."""
+        return self.failed.total() + self._failed_to_close
+
+    def processed(self, delivered: int) -> dict[str, int]:
+        """How many of so many records each observer has neither failed on nor still to batch."""
+        counts: Counter[str] = Counter()
+        for observer in self._observers:
+            waiting = observer.batches.left().values() if observer.batches else ()
+            counts[observer.name] += delivered - sum(waiting)
+        return {name: max(0, count - self.failed[name]) for name, count in counts.items()}
 
     def deliver(self, record: Record) -> None:
         """Call every observer. Raises ObserverError under `stop`, OutputClosed."""
@@ -123,7 +138,7 @@ class Dispatcher:
     def _failed_for_good(
         self, observer: Observer, records: Sequence[Record], error: BaseException
     ) -> ObserverError | None:
-        self.failures += len(records)
+        self.failed[observer.name] += len(records)
         first, last = records[0].sequence_number, records[-1].sequence_number
         several = f"{len(records)} records from {first} to {last}"
         which = f"record {first}" if len(records) == 1 else several
@@ -146,7 +161,11 @@ class Dispatcher:
                     f"{text}; {self._on_error.file} can't be written: {trouble.strerror}; "
                     "stopped before it"
                 )
-        logger.error(text, exc_info=error if logger.isEnabledFor(logging.DEBUG) else None)
+        logger.error(
+            text,
+            exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
+            extra={"stream": self._arn, "shard": records[0].shard_id, "observer": observer.name},
+        )
         return None
 
     def _dead_letter(self, observer: Observer, record: Record, error: BaseException) -> bytes:
@@ -241,10 +260,10 @@ class Dispatcher:
                 except (Exception, SystemExit) as error:
                     if isinstance(error, BrokenPipeError) and _stdout_is_closed():
                         continue
-                    self.failures += 1
+                    self._failed_to_close += 1
                     what = f"{type(error).__name__}: {error}"
                     failed = f"observer {observer.name} failed to close: {what}"
-                    logger.error(failed)
+                    logger.error(failed, extra={"observer": observer.name})
         if self._dead_letters is not None:
             with contextlib.suppress(OSError):  # said when it was written
                 self._dead_letters.close()

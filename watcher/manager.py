@@ -6,19 +6,16 @@ import contextlib
 import gc
 import logging
 import math
-import multiprocessing
-import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
 import msgspec
 
 from watcher import checkpoint as checkpoints
+from watcher import forks
 from watcher import page as pages
 from watcher.checkpoint import CheckpointFile, Token
 from watcher.dispatcher import Dispatcher, OutputClosed
@@ -38,6 +35,7 @@ from watcher.position import AfterSequence, AtSequence, AtTime, Latest, Position
 from watcher.queue import Queue
 from watcher.reader import CLOCKS_APART
 from watcher.record import Record
+from watcher.snapshot import Display, Figures, Totals
 from watcher.streams import (
     Connection,
     Listing,
@@ -88,21 +86,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a record goes to the observers at all; None: every one."""
 
 
-class Totals(msgspec.Struct):
-    """What a watch has done."""
-
-    records: int = 0
-    filtered: int = 0
-    """Read, and kept from the observers by a filter."""
-    kinds: Counter[str] = msgspec.field(default_factory=Counter)
-    shards: int = 0
-    restarts: int = 0
-    losses: int = 0
-    failures: int = 0
-    stopped: bool = False
-    """Whether it was told to end, and may have left something unread."""
-
-
 class _Worker(msgspec.Struct):
     process: BaseProcess
     since: float
@@ -125,6 +108,7 @@ class Manager:
         settings: Settings,
         checkpoint: CheckpointFile | None = None,
         of_table: bool = False,
+        displays: Sequence[Display] = (),
     ) -> None:
         self.totals = Totals()
         self._streams = streams
@@ -134,7 +118,11 @@ class Manager:
         self._settings = settings
         self._checkpoint = checkpoint
         self._of_table = of_table
-        self._processes = _processes()
+        self._displays = displays
+        self._display_due = 0.0
+        self._tally = streams.tally
+        self._figures = Figures(self._tally, settings.idle_pause)
+        self._processes = forks.processes()
         # Never used in this process: a socket that is open can't be shared with a fork.
         self._workers_streams: Streams | None = None
         self._queue = Queue()
@@ -209,11 +197,11 @@ class Manager:
         if token:
             self._check_age(token.saved_at)
         if not self._settings.follow:
-            self._until = self._listing.time + CLOCKS_APART
+            self._until = self._figures.until = self._listing.time + CLOCKS_APART
         if not self._listing.shards:
-            logger.info("The stream has no shards yet")
+            logger.info("The stream has no shards yet", extra=self._about())
         # From here on a listing must not keep the delivery waiting: it will be asked for again.
-        self._streams = for_loop(self._connection, self._arn)
+        self._streams = for_loop(self._connection, self._arn, self._tally)
         if self._processes.get_start_method() == "fork":
             self._workers_streams = for_worker(self._connection, self._arn)
         if self._checkpoint:
@@ -232,7 +220,7 @@ class Manager:
             self._arn = token.stream_arn
         self._lineage = Lineage(self._settings.start, checkpoints.resume(token))
         self._resumed = True
-        logger.info(f"Resuming from {self._checkpoint.path}")
+        logger.info(f"Resuming from {self._checkpoint.path}", extra=self._about())
 
     def _check_age(self, saved_at: datetime | None) -> None:
         """A checkpoint older than retention has lost what it stood for, said or not by a shard."""
@@ -260,7 +248,8 @@ class Manager:
         if self._stream_ended_at is None:
             self._stream_ended_at = time.monotonic()
             if self._of_table and self._settings.follow:
-                logger.info(f"The stream is {self._end_word}; looking for a new one of its table")
+                text = f"The stream is {self._end_word}; looking for a new one of its table"
+                logger.info(text, extra=self._about())
         elif time.monotonic() < self._new_stream_due:
             return False
         self._new_stream_due = time.monotonic() + _LISTING_SECONDS
@@ -271,7 +260,7 @@ class Manager:
         waiting = time.monotonic() - self._stream_ended_at < _NEW_STREAM_SECONDS
         if self._of_table and self._settings.follow and waiting:
             return False
-        logger.info(f"The stream is {self._end_word}: nothing more will come")
+        logger.info(f"The stream is {self._end_word}: nothing more will come", extra=self._about())
         if new:
             logger.info(f"Its table has a new one: python -m watcher {new} --from trim-horizon")
         return True
@@ -330,6 +319,8 @@ class Manager:
             self._dispatcher.close()
         finally:
             self.totals.failures = self._dispatcher.failures
+            if self._displays and self._listing is not None:
+                self._display()
             if self._unsaved:
                 self._save()
 
@@ -344,6 +335,18 @@ class Manager:
             self._start_ready()
         if self._unsaved and now >= self._save_due:
             self._save()
+        if self._displays and now >= self._display_due:
+            self._display()
+
+    def _display(self) -> None:
+        self._display_due = time.monotonic() + _TICK_SECONDS
+        assert self._listing is not None
+        service_time = self._listing.time.timestamp() + time.monotonic() - self._listed_at
+        snapshot = self._figures.snapshot(
+            self.totals, self._lineage, self._dispatcher, service_time
+        )
+        for display in self._displays:
+            display.show(snapshot)
 
     def _list(self) -> None:
         began = time.monotonic()
@@ -376,14 +379,14 @@ class Manager:
         except CredentialsError as error:
             self._listing_trouble(error)
             with contextlib.suppress(CredentialsError):  # new ones may have come
-                self._streams = for_loop(self._connection, self._arn)
+                self._streams = for_loop(self._connection, self._arn, self._tally)
 
     def _listing_trouble(self, error: WatcherError) -> None:
         self._listing_failures += 1
         pause = min(_LISTING_TROUBLE_SECONDS * self._listing_failures, _LISTING_SECONDS)
         self._listing_due = time.monotonic() + pause
         if self._listing_failures > 1 and self._listing_failures.bit_count() == 1:
-            logger.warning(f"Can't list shards, trying again: {error}")
+            logger.warning(f"Can't list shards, trying again: {error}", extra=self._about())
 
     def _look_for_children(self, shard_id: str) -> None:
         """A finished shard's children need no waiting for the next listing."""
@@ -419,7 +422,8 @@ class Manager:
             self._unlisted.due = math.inf
             for shard in self._lineage.ready():
                 if self._unlisted.may_begin(self._streams, self._arn, shard):
-                    logger.info(f"Starting watcher for shard: {shard.id}")
+                    text = f"Starting watcher for shard: {shard.id}"
+                    logger.info(text, extra=self._about(shard))
                     self.totals.shards += 1
                     self._start(shard)
                 elif shard.status is Status.FINISHED:
@@ -436,7 +440,8 @@ class Manager:
         try:
             self._workers[shard.id] = _Worker(self._new_process(shard), time.monotonic())
         except OSError as error:  # too many processes, or open files
-            logger.warning(f"Can't start a process for shard {shard.id}: {error.strerror}")
+            text = f"Can't start a process for shard {shard.id}: {error.strerror}"
+            logger.warning(text, extra=self._about(shard))
             self._start_later(shard.id)
 
     def _new_process(self, shard: Tracked) -> BaseProcess:
@@ -452,7 +457,7 @@ class Manager:
         try:
             process: BaseProcess = self._processes.Process(  # type: ignore[attr-defined]
                 target=run,
-                args=(work, writer, self._workers_streams),
+                args=(work, writer, self._figures.tally(shard.id), self._workers_streams),
                 name=f"watcher {shard.id}",
                 daemon=True,
             )
@@ -498,19 +503,21 @@ class Manager:
                 counts = self._counts_as_loss(shard) and shard.id not in self._loss_said
                 self._loss_said.add(shard.id)
                 if counts:  # first: where it ends the watch, the next one has to find it again
-                    self._lost(f"shard {shard.id} from {since}", reason)
+                    self._lost(f"shard {shard.id} from {since}", reason, shard)
                 if isinstance(shard.position, AtSequence | AfterSequence):
                     # What there still is comes later: once said is enough.
                     shard.position = TrimHorizon()
                     self._unsaved = True
             case Trouble(text, failures):
                 if failures >= _TROUBLES_BEFORE_WARNING and failures.bit_count() == 1:
-                    logger.warning(f"Shard {shard.id}: {failures} failures in a row: {text}")
+                    text = f"Shard {shard.id}: {failures} failures in a row: {text}"
+                    logger.warning(text, extra=self._about(shard))
             case Failed(text, fatal):
                 if fatal:
                     raise StreamError(text)
-                logger.debug(text)
-                logger.warning(f"Shard {shard.id}: {text.strip().splitlines()[-1]}")
+                logger.debug(text, extra=self._about(shard))
+                last_line = text.strip().splitlines()[-1]
+                logger.warning(f"Shard {shard.id}: {last_line}", extra=self._about(shard))
             case None:
                 self._worker_ended(shard)
 
@@ -546,13 +553,15 @@ class Manager:
         """Delivered is what has left us: not what still waits to be printed."""
         self._dispatcher.flush()
         shard.position = AfterSequence(record.sequence_number)
+        self._figures.moved(record, self.totals)
         self._unsaved = True
 
     def _started(self, shard: Tracked, moment: datetime) -> None:
         if shard.has_outwaited(moment):
             since = shard.since
             shard.since = moment  # said once is enough, unless it waits as long again
-            self._lost(f"shard {shard.id}, unread since {since}", "longer than the retention")
+            what = f"shard {shard.id}, unread since {since}"
+            self._lost(what, "longer than the retention", shard)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(moment)
@@ -564,7 +573,8 @@ class Manager:
             assert self._listing is not None
             count = len(self._workers)
             logger.info(
-                f"Watching {count} shard{'s' * (count != 1)} of {self._listing.table or self._arn}"
+                f"Watching {count} shard{'s' * (count != 1)} of {self._listing.table or self._arn}",
+                extra=self._about(),
             )
 
     def _finished(self, shard: Tracked, message: Finished) -> None:
@@ -582,7 +592,7 @@ class Manager:
             return
         shard.status = Status.FINISHED
         self._loss_said.discard(shard.id)
-        logger.info(f"Finished shard: {shard.id}")
+        logger.info(f"Finished shard: {shard.id}", extra=self._about(shard))
         self._news = True
         if not self._stopping:
             self._look_for_children(shard.id)
@@ -604,17 +614,19 @@ class Manager:
         old_already = young and shard.position == self._settings.start and not self._resumed
         return shard.expected and not old_already
 
-    def _lost(self, what: str, reason: str) -> None:
+    def _lost(self, what: str, reason: str, shard: Tracked | None = None) -> None:
         self.totals.losses += 1
         text = f"DATA LOSS: {what}: records may be gone before they were read ({reason})"
         if self._settings.fail_on_data_loss:
             raise DataLossError(text)
-        logger.warning(text)
+        logger.warning(text, extra=self._about(shard))
 
     def _worker_ended(self, shard: Tracked) -> None:
         worker = self._workers.pop(shard.id)
         worker.process.join()
-        if shard.status is Status.FINISHED or shard.id in self._caught_up or self._stopping:
+        for_good = shard.status is Status.FINISHED or shard.id in self._caught_up
+        self._figures.process_ended(shard.id, for_good=for_good)
+        if for_good or self._stopping:
             return
         if isinstance(shard.position, Latest):
             # It has promised nothing yet, but "latest" is the moment when the watch began.
@@ -631,8 +643,14 @@ class Manager:
             )
         logger.warning(
             f"The process of shard {shard.id} ended ({_exit(worker.process)}); "
-            "starting it again where delivery stands"
+            "starting it again where delivery stands",
+            extra=self._about(shard),
         )
+
+    def _about(self, shard: Tracked | None = None) -> dict[str, str]:
+        """What a log line is about, for programs that read it."""
+        about = {"stream": self._arn}
+        return about if shard is None else {**about, "shard": shard.id}
 
     # The checkpoint
 
@@ -664,19 +682,6 @@ class Manager:
             if self._save_error is None:
                 logger.error(f"{error}; the watch goes on, its positions are not saved")
             self._save_error = error
-
-
-def _processes() -> BaseContext:
-    """fork on Linux: 4 MB and 5 ms a shard; a process that starts anew takes 30 MB and 300 ms.
-
-    Not where other threads run, whose locks a fork copies as they stand; nor elsewhere, as macOS's
-    libraries do not survive a fork.
-    """
-    if sys.platform == "linux" and threading.active_count() == 1:
-        return multiprocessing.get_context("fork")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["watcher.worker"])  # 130 ms are left
-    return context
 
 
 def _exit(process: BaseProcess) -> str:

@@ -71,6 +71,7 @@ class ShardReader:
         self._refused_timestamp = False
         self._idle_pause = idle_pause
         self._empty_pages = 0
+        self._was_at_tip = False
         self._failures = 0
         self._trimmed_in_a_row = 0
 
@@ -78,6 +79,15 @@ class ShardReader:
     def at_tip(self) -> bool:
         """Whether the last reads say that there is nothing more now, or can't be told now."""
         return self.finished or self._failures > 0 or self._empty_pages >= _EMPTY_PAGES_TO_TELL
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the last read found nothing more.
+
+        The first time it takes several empty pages to believe it; a reader that has been at the tip
+        once stays near it.
+        """
+        return self._was_at_tip and self._empty_pages > 0 and not self._failures
 
     def read(self) -> list[Message]:
         """One attempt. Raises StreamError where only the user can help."""
@@ -197,6 +207,7 @@ class ShardReader:
             self.pause = 0.0 if full else _PAUSE_AFTER_SOME
         else:
             self._empty_pages += 1
+            self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
             self.pause = min(_PAUSE_AFTER_SOME * self._empty_pages, self._idle_pause)
         if self._until is not None:
             self.pause = min(self.pause, _PAUSE_TO_TIP)

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
@@ -39,6 +39,7 @@ from watcher.errors import (
 )
 from watcher.http import PlainHTTP
 from watcher.position import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
+from watcher.tally import Tally
 
 _ARN = re.compile(
     r"arn:(?P<partition>[\w-]+):dynamodb:(?P<region>[\w-]*):(?P<account>\d*):table/"
@@ -175,6 +176,8 @@ class Streams:
         attempts: int = 3,
         read_seconds: float | None = None,
     ) -> None:
+        self.tally = Tally()
+        """Where the calls are counted; the caller may set another."""
         try:
             session = botocore.session.Session(profile=connection.profile)
             session.register_component("response_parser_factory", _RawPages())
@@ -331,13 +334,21 @@ class Streams:
         botocore takes a 200 answer whose body is cut off for an empty one: it would say that a
         shard has ended, or that a stream has none.
         """
+        name = operation.__name__.title().replace("_", "")
+        self.tally.call(name)
         try:
             answer = operation(**query)
+            self.tally.call(name, _retries(answer))
             if member in answer:
                 return answer
             raise TransientError(f"an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
-            raise _translated(error) from error
+            translated = _translated(error)
+            if isinstance(error, boto.ClientError):
+                self.tally.call(name, _retries(error.response))
+            if isinstance(translated, TransientError) and translated.throttled:
+                self.tally.throttle()
+            raise translated from error
 
 
 class _Shortcut:
@@ -464,9 +475,12 @@ def for_worker(connection: Connection, arn: str) -> Streams:
     return streams
 
 
-def for_loop(connection: Connection, arn: str) -> Streams:
+def for_loop(connection: Connection, arn: str, tally: Tally) -> Streams:
     """A client for a loop with more to do: one attempt, and no long waiting for it."""
-    return Streams(connection, arn.split(":")[3], attempts=1, read_seconds=_READ_SECONDS_LOOP)
+    region = arn.split(":")[3]
+    streams = Streams(connection, region, attempts=1, read_seconds=_READ_SECONDS_LOOP)
+    streams.tally = tally
+    return streams
 
 
 def table_of(arn: str) -> str:
@@ -537,6 +551,11 @@ def _shard(row: dict[str, Any]) -> Shard:
         start=numbers.get("StartingSequenceNumber"),
         end=numbers.get("EndingSequenceNumber"),
     )
+
+
+def _retries(answer: Mapping[str, Any]) -> int:
+    """How often botocore has repeated the call by itself."""
+    return int(answer["ResponseMetadata"].get("RetryAttempts", 0))
 
 
 def _service_time(answer: dict[str, Any]) -> datetime:

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -18,11 +18,13 @@ from watcher import handlers
 from watcher.checkpoint import CheckpointFile
 from watcher.dispatcher import Dispatcher, Observer, OnError
 from watcher.errors import UsageError
+from watcher.exporter import exporting
 from watcher.filters import wanted
 from watcher.flag import Flag
-from watcher.manager import Manager, Settings, Totals
+from watcher.manager import Manager, Settings
 from watcher.position import Position, at_time, parse_start
 from watcher.record import Record
+from watcher.snapshot import Display, Totals
 from watcher.streams import Connection, connect
 
 
@@ -88,13 +90,19 @@ def watch(
     endpoint_url: Annotated[
         str | None, Flag("URL", "another endpoint, such as DynamoDB Local's")
     ] = None,
+    metrics_port: Annotated[
+        str | int | None,
+        Flag("[HOST:]PORT", "serve metrics for Prometheus there; default host 127.0.0.1"),
+    ] = None,
+    display: Display | None = None,
 ) -> Totals:
     """Call each observer with every change of a table, in order, until stopped.
 
     `stream` is a stream ARN, a table ARN or a table name; an observer is a callable that takes a
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
     parameters are the command line's options of the same names. In the main thread, SIGINT and
-    SIGTERM end the watch: what was read is delivered and the checkpoint saved.
+    SIGTERM end the watch: what was read is delivered and the checkpoint saved. `display` is shown
+    the figures of the watch a few times a second, as the command line's status line is.
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
     checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError.
@@ -114,17 +122,19 @@ def watch(
         raise UsageError(f"--max-records {max_records}: give 1 or more")
     if not poll > 0:
         raise UsageError(f"--poll {poll}: give more than 0 seconds")
-    dispatcher = Dispatcher([_observer(each) for each in observers], OnError.parse(on_error))
-    file = CheckpointFile(Path(checkpoint)) if checkpoint is not None else None
-    try:
+    with ExitStack() as stack:
+        displays = [] if display is None else [display]
+        if metrics_port is not None:
+            displays.append(stack.enter_context(exporting(metrics_port)))
+        dispatcher = Dispatcher([_observer(each) for each in observers], OnError.parse(on_error))
+        file = None
+        if checkpoint is not None:
+            file = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
         streams, arn = connect(stream, connection)
         of_table = "/stream/" not in stream
-        manager = Manager(streams, connection, arn, dispatcher, settings, file, of_table)
-        with _ended_by_signals(manager):
+        manager = Manager(streams, connection, arn, dispatcher, settings, file, of_table, displays)
+        with _ended_by_signals(manager, displays):
             return manager.run()
-    finally:
-        if file is not None:
-            file.close()
 
 
 def position(start: str | datetime) -> Position:
@@ -153,7 +163,7 @@ def _observer(each: object) -> Observer:
 
 
 @contextmanager
-def _ended_by_signals(manager: Manager) -> Iterator[None]:
+def _ended_by_signals(manager: Manager, displays: Iterable[Display]) -> Iterator[None]:
     """The first SIGINT or SIGTERM ends the watch in order, the second at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -163,6 +173,8 @@ def _ended_by_signals(manager: Manager) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal ending
         if ending:
+            for display in displays:
+                display.close()
             os._exit(128 + number)
         ending = True
         manager.stop()

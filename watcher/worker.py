@@ -15,11 +15,12 @@ from datetime import datetime
 import msgspec
 
 from watcher.errors import CredentialsError, StreamError
-from watcher.messages import Failed, Trouble
+from watcher.messages import Failed, Page, Trouble
 from watcher.position import Position
 from watcher.queue import Writer
 from watcher.reader import ShardReader
 from watcher.streams import Connection, Streams, for_worker
+from watcher.tally import Tally
 
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
@@ -38,8 +39,8 @@ class Work(msgspec.Struct, frozen=True):
     idle_pause: float
 
 
-def run(work: Work, writer: Writer, streams: Streams | None) -> None:
-    """The worker's whole life.
+def run(work: Work, writer: Writer, tally: Tally, streams: Streams | None) -> None:
+    """The worker's whole life; what it does is counted in `tally`, for the manager to read.
 
     `streams` is a client made before the fork and never used there (sockets can't be shared), or
     None where the start method pickles its arguments.
@@ -55,7 +56,8 @@ def run(work: Work, writer: Writer, streams: Streams | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with contextlib.suppress(BrokenPipeError):  # the manager is gone, and so is the reason to read
         try:
-            _read(work, writer, streams or for_worker(work.connection, work.arn), parent)
+            client = streams or for_worker(work.connection, work.arn)
+            _read(work, writer, tally, client, parent)
         except BrokenPipeError:
             raise
         except StreamError as error:
@@ -64,7 +66,8 @@ def run(work: Work, writer: Writer, streams: Streams | None) -> None:
             writer.send(Failed(traceback.format_exc(), fatal=False))
 
 
-def _read(work: Work, writer: Writer, streams: Streams, parent: int | None) -> None:
+def _read(work: Work, writer: Writer, tally: Tally, streams: Streams, parent: int | None) -> None:
+    streams.tally = tally
     reader = ShardReader(
         streams,
         work.arn,
@@ -84,10 +87,15 @@ def _read(work: Work, writer: Writer, streams: Streams, parent: int | None) -> N
             time.sleep(min(_PAUSE_REFUSED * refusals, _PAUSE_REFUSED_MAX))
             with contextlib.suppress(CredentialsError):
                 reader.streams = for_worker(work.connection, work.arn)
+                reader.streams.tally = tally
             continue
         refusals = 0
         for message in messages:
+            if isinstance(message, Page):
+                tally.read(message.last - message.first)
             writer.send(message)
+        if reader.caught_up:
+            tally.reach_tip(time.monotonic())
         time.sleep(reader.pause)
 
 

@@ -8,9 +8,11 @@ import io
 import logging
 import os
 import sys
+from typing import Any
 
+from watcher.cli import logs
+from watcher.cli.terminal import Output
 from watcher.errors import WatcherError
-from watcher.text import printable
 
 logger = logging.getLogger("watcher")
 
@@ -32,26 +34,23 @@ COMMANDS = {
 _BUFFER_BYTES = 1024 * 1024
 
 
-class _Lines(logging.Formatter):
-    """Status lines as people read them: the bare text, with a word before what is wrong."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """A line each: an error's text may quote an item's data."""
-        text = printable(record.message)
-        return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run a command; the exit status is 0, or that of the error (see errors.py)."""
     arguments = sys.argv[1:] if argv is None else argv
     name = arguments[0] if arguments and arguments[0] in COMMANDS else None
     _set_up_output()
+    logs.set_up(logs.chosen_format(arguments))
+    set_verbose(False)
     command = importlib.import_module(f"watcher.cli.{(name or 'watch').replace('-', '_')}")
     try:
         status: int = command.main(arguments[1:] if name else arguments)
         return status if _flush_stdout() else 1
     except WatcherError as error:
-        logger.error(str(error), exc_info=logger.isEnabledFor(logging.DEBUG))
+        logger.error(
+            str(error),
+            exc_info=logger.isEnabledFor(logging.DEBUG),
+            extra={"exit_status": error.exit_status},
+        )
         return error.exit_status
     except BrokenPipeError:
         return 0
@@ -67,22 +66,33 @@ def set_verbose(verbose: bool) -> None:
 
 
 def _set_up_output() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
-    logger.handlers[:] = [handler]
-    logger.propagate = False
-    set_verbose(False)
     if sys.stdout is None:  # started with `>&-`
         sys.stdout = open(os.devnull, "w")
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper):
-        if out is sys.__stdout__ and (raw := getattr(out.buffer, "raw", None)):
-            out = io.TextIOWrapper(io.BufferedWriter(raw, _BUFFER_BYTES), out.encoding)
+        if out is sys.__stdout__:
+            out = _larger(out)
         # The wire's JSON is UTF-8 whatever the locale says. Written through to the bytes' buffer,
         # so that text and bytes can be written in turn; that one is flushed once per page.
         encoding = None if out.isatty() else "utf-8"
         out.reconfigure(encoding=encoding, errors="backslashreplace", write_through=True)
         sys.stdout = out
+    err = sys.stderr
+    if isinstance(err, io.TextIOWrapper) and err is sys.__stderr__ and err.isatty():
+        raw = Output(err.fileno(), "w", closefd=False)
+        sys.stderr = io.TextIOWrapper(
+            io.BufferedWriter(raw), err.encoding, err.errors, line_buffering=True
+        )
+
+
+def _larger(out: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Standard output with a buffer for a page, unless Python was told to have none."""
+    raw: io.FileIO | None = getattr(out.buffer, "raw", None)
+    file = Output(out.fileno(), "w", closefd=False) if out.isatty() else raw
+    if file is None:
+        return out
+    buffer: Any = file if raw is None else io.BufferedWriter(file, _BUFFER_BYTES)
+    return io.TextIOWrapper(buffer, out.encoding)
 
 
 def _flush_stdout() -> bool:

@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 from watcher import cli, output
-from watcher.cli import choosing, options
+from watcher.cli import choosing, options, terminal
+from watcher.cli.status import Status
 from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
 from watcher.handlers import find, load
@@ -29,7 +30,9 @@ def main(arguments: list[str]) -> int:
     group = parser.add_argument_group("handlers", "default: --print-summary")
     choosing.add_folders(group)
     choosing.add_flags(group, handlers.values())
-    options.add(parser.add_argument_group("output"), function=output.set_up)
+    printing = parser.add_argument_group("output")
+    options.add(printing, function=output.set_up)
+    options.add(printing, function=terminal.status_line)
     parsed = parser.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))
@@ -54,14 +57,16 @@ def main(arguments: list[str]) -> int:
             place = json.loads(opening)
             flags = " ".join(handlers[each].flag for each in parsed.chosen or ["print_summary"])
             logger.info(f"$ python -m watcher {place['stream']} {flags}")
-            totals = watch(
-                place["stream"],
-                observers,
-                start="trim_horizon",
-                max_records=CHANGES,
-                region="us-east-1",
-                endpoint_url=place["endpoint"],
-            )
+            with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
+                totals = watch(
+                    place["stream"],
+                    observers,
+                    start="trim_horizon",
+                    max_records=CHANGES,
+                    region="us-east-1",
+                    endpoint_url=place["endpoint"],
+                    display=None if line is None else Status(line),
+                )
         finally:
             shop.terminate()
     logger.info(closing_line(totals))

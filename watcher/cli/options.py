@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
+import logging
 import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from types import NoneType, UnionType
-from typing import Any
+from typing import Any, NoReturn
 
+from watcher.cli import logs
 from watcher.flag import Flag
 from watcher.streams import Connection
 from watcher.watching import watch
+
+logger = logging.getLogger("watcher")
 
 AWS = ("region", "profile", "endpoint_url")
 
@@ -29,6 +33,8 @@ _HABITS = {
     **dict.fromkeys(("--filter-pattern", "--grep", "--selector", "-l"), "--filter"),
     **dict.fromkeys(("-o", "--output", "--json"), "--print-json"),
     **dict.fromkeys(("--event-name", "--type", "--kind"), "--only"),
+    **dict.fromkeys(("-q", "--quiet", "--progress", "--no-progress"), "--no-status"),
+    **dict.fromkeys(("--log-json", "--json-logs"), "--log-format json"),
     "--endpoint": "--endpoint-url",
     "--no-color": "--color never",
 }
@@ -54,6 +60,13 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unknown {unknown[0]}" + self._advice(unknown[0].partition("=")[0]))
         return parsed
 
+    def error(self, message: str) -> NoReturn:
+        """Usage and message as ever; among JSON lines, a line of JSON."""
+        if logs.is_json():
+            logger.error(message, extra={"exit_status": 2})
+            raise SystemExit(2)
+        super().error(message)
+
     def _advice(self, word: str) -> str:
         habit = _HABITS.get(word)
         if habit and (habit.split()[0] in self._option_string_actions or ":" in habit):
@@ -71,6 +84,7 @@ def parser(command: str, description: str) -> Parser:
         allow_abbrev=False,
     )
     made.add_argument("-v", "--verbose", action="store_true", help="more status, and tracebacks")
+    logs.add_format(made)
     return made
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -11,7 +14,9 @@ from typing import IO
 import msgspec
 
 from watcher import cli, output
-from watcher.cli import choosing, options
+from watcher.cli import choosing, options, terminal
+from watcher.cli.status import Rate, bar
+from watcher.cli.terminal import Line
 from watcher.dispatcher import Dispatcher, OnError, OutputClosed
 from watcher.errors import UsageError
 from watcher.handlers import find
@@ -21,6 +26,7 @@ logger = logging.getLogger("watcher")
 
 _WRONG_FILE = 10
 """After so many lines and no record it is another file."""
+_DRAW_SECONDS = 0.2
 
 
 class Letter(msgspec.Struct):
@@ -41,7 +47,9 @@ def main(arguments: list[str]) -> int:
     chosen = parser.add_argument_group("handlers")
     group = parser.add_argument_group("replaying")
     options.add(group, ["on_error"])
-    options.add(parser.add_argument_group("output"), function=output.set_up)
+    printing = parser.add_argument_group("output")
+    options.add(printing, function=output.set_up)
+    options.add(printing, function=terminal.status_line)
     choosing.add_folders(group)
     choosing.add_flags(chosen, handlers.values())
     choosing.add_calls(chosen, parser.add_argument_group("Lambda", choosing.LAMBDAS))
@@ -55,19 +63,27 @@ def main(arguments: list[str]) -> int:
             raise UsageError("choose the handlers to replay to, such as --print-record")
         replay = RecordLines(file)
         dispatcher = Dispatcher(observers, on_error)
-        try:
-            for record in replay:
-                dispatcher.begin(replay.stream)
-                dispatcher.deliver(record)
-            dispatcher.settle()
-            dispatcher.flush()
-        except OutputClosed:
-            pass
-        finally:
-            dispatcher.close()
+        with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
+            _deliver(replay, dispatcher, None if line is None else _Progress(line, file))
     failures = dispatcher.failures
     logger.info(f"Done: {replay.records} replayed, {failures} failed, {replay.unread} unreadable")
     return 1 if failures or replay.unread else 0
+
+
+def _deliver(replay: RecordLines, dispatcher: Dispatcher, progress: _Progress | None) -> None:
+    try:
+        for record in replay:
+            dispatcher.begin(replay.stream)
+            dispatcher.deliver(record)
+            if progress is not None and progress.is_due():
+                dispatcher.flush()
+                progress.draw(replay, dispatcher.failures)
+        dispatcher.settle()
+        dispatcher.flush()
+    except OutputClosed:
+        pass
+    finally:
+        dispatcher.close()
 
 
 def _opened(name: str, on_error: OnError) -> IO[bytes]:
@@ -91,12 +107,14 @@ class RecordLines:
         self._file = file
         self.records = 0
         self.unread = 0
+        self.bytes = 0
         self.stream = ""
         """The ARN of the stream that the last record came from, where it is known."""
 
     def __iter__(self) -> Iterator[Record]:
         before = b""
         for number, line in enumerate(self._file, 1):
+            self.bytes += len(line)
             if not line.strip():
                 continue
             try:
@@ -116,3 +134,27 @@ class RecordLines:
                 self.stream = letter.stream
                 yield record
             before = raw
+
+
+class _Progress:
+    """How much of the file is replayed, in the status line."""
+
+    def __init__(self, line: Line, file: IO[bytes]) -> None:
+        status = os.fstat(file.fileno())
+        self._size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        self._line = line
+        self._rate = Rate()
+        self._due = 0.0
+
+    def is_due(self) -> bool:
+        """Whether what is shown is old."""
+        return time.monotonic() >= self._due
+
+    def draw(self, replay: RecordLines, failures: int) -> None:
+        """Show how far it has come; the bytes, as the number of records is not known."""
+        self._due = time.monotonic() + _DRAW_SECONDS
+        parts = [bar(min(1.0, replay.bytes / self._size))] if self._size else []
+        parts += [f"{replay.records:,} replayed", f"{self._rate.at(replay.records):,.0f}/s"]
+        parts += [f"{failures:,} failed"] if failures else []
+        parts += [f"{replay.unread:,} unreadable"] if replay.unread else []
+        self._line.set(" | ".join(parts))

@@ -6,9 +6,11 @@ import argparse
 import logging
 
 from watcher import cli, output
-from watcher.cli import choosing, options
+from watcher.cli import choosing, options, terminal
+from watcher.cli.status import Status
 from watcher.handlers import Handler, find, load
-from watcher.manager import Totals
+from watcher.snapshot import Totals
+from watcher.text import counted
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -29,7 +31,9 @@ def main(arguments: list[str]) -> int:
     output.set_up(**options.chosen(parsed, output.set_up))
     choosing.set_region(parsed)
     observers = choosing.load(parsed, handlers) or [load(handlers[DEFAULT_HANDLER])]
-    totals = watch(parsed.stream, observers, **options.chosen(parsed))
+    with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
+        display = None if line is None else Status(line)
+        totals = watch(parsed.stream, observers, **options.chosen(parsed), display=display)
     logger.info(closing_line(totals))
     return 0
 
@@ -37,8 +41,8 @@ def main(arguments: list[str]) -> int:
 def closing_line(totals: Totals) -> str:
     """What the watch has done, in one line."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(totals.kinds.items()))
-    parts = [_count(totals.records, "record") + (f" ({kinds})" if kinds else "")]
-    parts.append(_count(totals.shards, "shard"))
+    parts = [counted(totals.records, "record") + (f" ({kinds})" if kinds else "")]
+    parts.append(counted(totals.shards, "shard"))
     if totals.filtered:
         parts.insert(1, f"{totals.filtered} filtered out")
     for count, what in (
@@ -47,12 +51,8 @@ def closing_line(totals: Totals) -> str:
         (totals.losses, "DATA LOSS"),
     ):
         if count:
-            parts.append(_count(count, what))
+            parts.append(counted(count, what))
     return "Done: " + ", ".join(parts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("S") else "s")
 
 
 def _add_engine(group: argparse._ActionsContainer) -> None:
@@ -87,7 +87,9 @@ def watch_parser(handlers: dict[str, Handler]) -> options.Parser:
     )
     lambdas = parser.add_argument_group("Lambda", choosing.LAMBDAS)
     watching = parser.add_argument_group("watching")
-    options.add(parser.add_argument_group("output"), function=output.set_up)
+    printing = parser.add_argument_group("output")
+    options.add(printing, function=output.set_up)
+    options.add(printing, function=terminal.status_line)
     _add_engine(watching)
     aws = parser.add_argument_group("AWS")
     options.add(watching, [name for name in options.flagged() if name not in options.AWS])

@@ -24,6 +24,7 @@ logger = logging.getLogger("watcher")
 _NOT_HERE = {
     "max_records": "use --no-follow",
     "poll": "Spark reads as it can",
+    "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 
 

@@ -1,0 +1,130 @@
+"""`--log-format json`: whatever is said on stderr, each line is one JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import Program, run
+from tests.simulator import RemoteSimulator, Simulator
+
+NOWHERE = ("--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1")
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=1, seed=5) as simulator:
+        yield simulator
+
+
+def parsed(program: Program) -> list[dict[str, Any]]:
+    """The lines; each has the three fields that all have."""
+    lines = [json.loads(line) for line in program.err]
+    for line in lines:
+        assert set(line) >= {"time", "level", "message"}
+        assert line["time"].endswith("Z")
+        age = datetime.now(UTC) - datetime.fromisoformat(line["time"])
+        assert timedelta(0) <= age < timedelta(minutes=5)
+    return lines
+
+
+def saying(lines: list[dict[str, Any]], text: str) -> dict[str, Any]:
+    (line,) = [line for line in lines if text in line["message"]]
+    return line
+
+
+def test_a_watchs_lines_name_stream_shard_and_observer(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text(
+        '"""Broken."""\nimport logging, warnings\n'
+        "def handle(record):\n"
+        '    logging.getLogger("mine").warning("of my own\\nin two lines")\n'
+        '    warnings.warn("beware")\n'
+        '    raise ValueError("evil \\x1b[2J \\u2028 data")\n'
+    )
+    options = ("--log-format", "json", "--handlers", str(tmp_path), "--broken", "-v")
+    with Program("orders", *options, "--print-summary", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        sim.write("a")
+        program.wait_for_lines(1)
+        pid = program.process.pid
+        child = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
+        os.kill(int(child), signal.SIGKILL)
+        program.wait_for_status("starting it again")
+        assert program.end() == 0
+    lines, shard = parsed(program), sim.open_shards[0]
+    assert not any(character in line for line in program.err for character in "\x1b\u2028")
+    assert saying(lines, "Starting watcher") == {
+        "time": saying(lines, "Starting watcher")["time"],
+        "level": "info",
+        "message": f"Starting watcher for shard: {shard}",
+        "stream": sim.stream_arn,
+        "shard": shard,
+    }
+    failed = saying(lines, "evil")
+    assert (failed["level"], failed["shard"], failed["observer"]) == ("error", shard, "broken")
+    assert "ValueError" in failed["traceback"]
+    assert saying(lines, "signal 9")["shard"] == shard
+    assert saying(lines, "of my own")["logger"] == "mine"
+    assert "beware" in saying(lines, "beware")["message"]
+    assert "stream" not in saying(lines, "Done: 1 record")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("orders", "--bogus"), 2, "unknown --bogus"),
+        (("orders", "--max-records", "many"), 2, "invalid int value"),
+        ((), 2, "required: STREAM"),
+        (("orders", "--from", "tomorrow"), 2, "tomorrow"),
+        (("orders", "--handlers", "/nowhere"), 2, "/nowhere"),
+        (("orders", *NOWHERE), 3, "can't reach"),
+        (("streams", *NOWHERE), 3, ""),
+        (("shards", "orders", *NOWHERE), 3, ""),
+        (("replay", "/nowhere", "--print-json"), 2, "can't read /nowhere"),
+        (("new-handler", "not a name"), 2, ""),
+        (("demo", "--seconds", "long"), 2, "invalid float value"),
+    ],
+)
+def test_the_last_line_is_the_error_with_its_exit_status(
+    arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    program = run(*arguments, "--log-format=json", env={})
+    assert program.process.returncode == status
+    last = parsed(program)[-1]
+    assert (last["level"], last["exit_status"]) == ("error", status)
+    assert message in last["message"] and "traceback" not in last
+
+
+def test_a_traceback_comes_with_v_as_a_field() -> None:
+    program = run("streams", *NOWHERE, "--log-format", "json", "-v", env={})
+    assert "Traceback" in parsed(program)[-1]["traceback"]
+
+
+def test_an_error_of_ours_is_a_line_too(sim: RemoteSimulator, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import watcher.manager\ndef broken(self): raise ZeroDivisionError('a bug')\n"
+        "watcher.manager.Manager.run = broken\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**sim.environment, "PYTHONPATH": path}
+    program = run("orders", "--log-format", "json", env=environment)
+    assert program.process.returncode == 1
+    (line,) = parsed(program)
+    assert line["message"] == "ZeroDivisionError: a bug" and line["level"] == "critical"
+    assert "broken" in line["traceback"]
+
+
+def test_text_stays_the_default_and_another_format_is_refused() -> None:
+    assert run("streams", *NOWHERE, env={}).err[-1].startswith("error: ")
+    program = run("orders", "--log-format", "xml", env={})
+    assert program.process.returncode == 2
+    assert "invalid choice: 'xml'" in program.err[-1]

@@ -1,0 +1,297 @@
+"""`--metrics-port`: a real scrape of the real program, while the service throttles and splits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import watcher
+from tests.program import Program, run
+from tests.simulator import RemoteSimulator, Simulator
+
+DASHBOARD = Path(watcher.__file__).with_name("grafana.json")
+Series = dict[tuple[str, str], float]
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2, seed=5) as simulator:
+        yield simulator
+
+
+def watching(sim: RemoteSimulator, *options: str, port: str = "0") -> Program:
+    return Program("orders", "--metrics-port", port, *options, env=sim.environment)
+
+
+def url(program: Program) -> str:
+    program.wait_for_status("Metrics: ")
+    (line,) = [line for line in program.err if line.startswith("Metrics: ")]
+    return line.removeprefix("Metrics: ")
+
+
+def scrape(address: str) -> Series:
+    """Each series' value, by its name and its label's value."""
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    assert all(family.documentation for family in families)
+    series = [sample for family in families for sample in family.samples]
+    found = {(each.name, "".join(each.labels.values())): each.value for each in series}
+    assert len(found) == len(series), "no series twice"
+    return found
+
+
+def wait_for(address: str, condition: Callable[[Series], bool], seconds: float = 20.0) -> Series:
+    end = time.monotonic() + seconds
+    while not condition(found := scrape(address)):
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+    return found
+
+
+def is_open(address: str) -> bool:
+    try:
+        scrape(address)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_scrape_tells_what_the_watch_has_done(sim: RemoteSimulator, tmp_path: Path) -> None:
+    (tmp_path / "picky.py").write_text(
+        '"""Picky."""\ndef handle(record):\n    assert record["eventName"] != "REMOVE"\n'
+    )
+    sim.bulk(300, keys=20, remove_every=10)
+    options = ("--from", "trim-horizon", "--print-summary", "--handlers", str(tmp_path), "--picky")
+    with watching(sim, *options) as program:
+        address = url(program)
+        sim.set_faults(throttle_rate=0.3)
+        parent = sim.split()[0]
+        sim.bulk(200, keys=20)
+        program.wait_for_lines(500)
+        sim.set_faults(throttle_rate=0.0)
+        found = wait_for(
+            address,
+            lambda now: (
+                now["watcher_observer_records_total", "print_summary"] == 500
+                and now["watcher_shards", "finished"] == 1
+                and not any(
+                    value for (name, _), value in now.items() if name.endswith("lag_seconds")
+                )
+            ),
+        )
+        removed = sum("REMOVE" in line for line in program.out)
+        assert removed > 10
+        assert found["watcher_records_total", "REMOVE"] == removed
+        assert (
+            sum(value for (name, _), value in found.items() if name == "watcher_records_total")
+            == 500
+        )
+        assert found["watcher_observer_failures_total", "picky"] == removed
+        assert found["watcher_observer_records_total", "picky"] == 500 - removed
+        assert found["watcher_shards", "open"] == 3
+        open_shards = {label for name, label in found if name == "watcher_shard_lag_seconds"}
+        assert open_shards == set(sim.open_shards) and parent in open_shards
+        assert found["watcher_queue_records", ""] == 0
+        assert found["watcher_throttles_total", ""] > 0
+        assert program.end() == 0
+
+
+def test_calls_and_throttles_are_those_that_the_service_has_seen(sim: RemoteSimulator) -> None:
+    sim.bulk(100)
+    with watching(sim, "--from", "trim-horizon", "--print-summary") as program:
+        address = url(program)
+        program.wait_for_lines(100)
+        sim.set_faults(throttle_rate=0.5)
+        wait_for(address, lambda now: now["watcher_throttles_total", ""] >= 5)
+        sim.set_faults(auth_error="", hang_rate=1.0)  # from here on no call comes to an end
+        calls: dict[str, float] = {}
+
+        def are_equal(now: Series) -> bool:
+            calls.update(sim.calls)
+            return all(now["watcher_api_calls_total", name] == calls[name] for name in calls)
+
+        wait_for(address, are_equal)
+        os.killpg(program.process.pid, signal.SIGKILL)
+
+
+def test_a_killed_shard_process_is_counted_and_what_it_counted_stays(sim: RemoteSimulator) -> None:
+    sim.bulk(100)
+    with watching(sim, "--from", "trim-horizon", "--print-summary", "--poll", "0.2") as program:
+        address = url(program)
+        program.wait_for_lines(100)
+        before = wait_for(address, lambda now: now["watcher_api_calls_total", "GetRecords"] > 10)
+        os.kill(worker(program), signal.SIGKILL)
+        after = wait_for(address, lambda now: now["watcher_worker_restarts_total", ""] == 1)
+        calls = ("watcher_api_calls_total", "GetRecords")
+        assert after[calls] >= before[calls]
+        assert program.end() == 0
+
+
+def worker(program: Program) -> int:
+    """The process of one shard: the exporter is the first child, the shards' come after it."""
+    pid = program.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[-1])
+
+
+def test_an_observer_that_hangs_shows_as_lag(sim: RemoteSimulator, tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(
+        '"""Stuck."""\nimport time\ndef handle(record):\n    time.sleep(60)\n'
+    )
+    with watching(sim, "--handlers", str(tmp_path), "--stuck") as program:
+        address = url(program)
+        program.wait_for_status("Watching")
+        sim.write("a")
+        wait_for(
+            address,
+            lambda now: any(
+                value > 5 for (name, _), value in now.items() if name == "watcher_shard_lag_seconds"
+            ),
+        )
+        os.killpg(program.process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_the_exporter_ends_with_the_manager_however_that_ends(
+    sim: RemoteSimulator, number: int
+) -> None:
+    with watching(sim) as program:
+        address = url(program)
+        program.wait_for_status("Watching")
+        assert is_open(address)
+        program.process.send_signal(number)
+        program.process.wait(20)
+        end = time.monotonic() + 10
+        while is_open(address):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        # Nothing of ours has the program's output open any more.
+        assert program.wait() in (0, -number)
+
+
+def test_ctrl_c_is_for_the_manager_and_its_last_work_can_be_scraped(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(
+        '"""Slow."""\nimport time\ndef handle(record):\n    time.sleep(0.05)\n'
+    )
+    sim.bulk(100)
+    options = ("--from", "trim-horizon", "--handlers", str(tmp_path), "--slow", "--print-summary")
+    with watching(sim, *options) as program:
+        address = url(program)
+        program.wait_for_lines(5)
+        os.killpg(program.process.pid, signal.SIGINT)
+        before = scrape(address)["watcher_records_total", "INSERT"]
+        wait_for(address, lambda now: now["watcher_records_total", "INSERT"] > before)
+        assert program.wait() == 0
+
+
+def test_the_manager_goes_on_without_the_exporter(sim: RemoteSimulator) -> None:
+    with watching(sim, "--print-summary") as program:
+        address = url(program)
+        program.wait_for_status("Watching")
+        pid = program.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        program.wait_for_status("serves the metrics has ended")
+        assert not is_open(address)
+        sim.write("a")
+        program.wait_for_lines(1)
+        assert program.end() == 0
+
+
+def test_a_port_in_use_is_one_line_and_nothing_starts(sim: RemoteSimulator) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with watching(sim, port=port) as program:
+            assert program.wait() == 2
+    reason = "can't listen there (address already in use); choose another"
+    assert program.err == [f"error: --metrics-port {port}: {reason}"]
+    assert not sim.calls
+
+
+def test_it_listens_on_the_loopback_unless_told_otherwise(sim: RemoteSimulator) -> None:
+    with watching(sim) as program:
+        assert url(program).startswith("http://127.0.0.1:")
+    with watching(sim, port="0.0.0.0:0") as program:
+        assert re.fullmatch(r"http://0\.0\.0\.0:\d+/metrics", url(program))
+
+
+def test_without_prometheus_client_one_line_names_the_extra(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'prometheus_client' else find(name, *a)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    program = run(*("orders", "--metrics-port", "0"), env={**sim.environment, "PYTHONPATH": path})
+    assert program.process.returncode == 2
+    assert program.err == [
+        "error: --metrics-port needs prometheus-client: pip install 'watcher[metrics]'"
+    ]
+
+
+def test_the_library_serves_them_too_also_where_threads_run(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import threading, urllib.request\nfrom watcher import watch\n"
+        "def main():\n"
+        "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "    seen = []\n"
+        "    watch('orders', [seen.append], start='trim_horizon', max_records=5, metrics_port=0)\n"
+        "    print(len(seen))\n"
+        "if __name__ == '__main__':\n    main()\n"
+    )
+    sim.bulk(5)
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, **sim.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "5\n" and done.stderr == ""
+
+
+def test_every_metric_of_the_dashboard_is_in_a_scrape(sim: RemoteSimulator) -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    expressions = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
+    used = set(re.findall(r"watcher_\w+", " ".join(expressions)))
+    with watching(sim, "--print-summary") as program:
+        address = url(program)
+        program.wait_for_status("Watching")
+        found = wait_for(
+            address, lambda now: any(name == "watcher_shard_lag_seconds" for name, _ in now)
+        )
+    exported = {name for name, _ in found}
+    assert used == exported, "all of them are shown, and there are no others"
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_one_who_hangs_keeps_nobody_else(sim: RemoteSimulator) -> None:
+    with watching(sim) as program:
+        address = url(program)
+        program.wait_for_status("Watching")
+        host, port = address.removeprefix("http://").removesuffix("/metrics").split(":")
+        with contextlib.closing(socket.create_connection((host, int(port)))) as silent:
+            silent.sendall(b"GET /metrics HTTP/1.1\r\n")
+            assert is_open(address)
+            assert program.end() == 0

@@ -1,0 +1,215 @@
+"""The status line on a real terminal: it never touches the data, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.program import Program
+from tests.simulator import RemoteSimulator, Simulator
+from tests.terminal import Terminal
+
+WATCHER = (sys.executable, "-m", "watcher")
+DATA = re.compile(r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - pk=\S+")
+STATUS = re.compile(r"\d+ shards? open, \d+ finished \| [\d,]+ records? \| [\d,]+/s \| lag \d+ s.*")
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2, seed=3) as simulator:
+        yield simulator
+
+
+def watching(sim: RemoteSimulator, *options: str, **more: int) -> Terminal:
+    return Terminal(*WATCHER, "orders", "--print-summary", *options, env=sim.environment, **more)
+
+
+def has_status(terminal: Terminal) -> bool:
+    """Whether it is shown, beneath whatever is there once the shards are being read."""
+    shown = terminal.shown
+    begun = any(line.startswith("Watching") for line in shown)
+    return begun and STATUS.fullmatch(shown[-1]) is not None
+
+
+def data(terminal: Terminal) -> list[str]:
+    return [line for line in terminal.shown if DATA.fullmatch(line)]
+
+
+def is_log(line: str) -> bool:
+    return line.startswith(("Starting watcher", "Watching ", "Finished shard", "Done: ", "warning"))
+
+
+def test_no_line_of_data_or_log_is_torn_while_the_status_is_shown(sim: RemoteSimulator) -> None:
+    with watching(sim) as terminal:
+        terminal.wait_for(lambda: has_status(terminal))
+        for number in range(4):
+            sim.bulk(200, keys=7)
+            sim.rotate()
+            count = 200 * (number + 1)
+            terminal.wait_for(lambda: len(data(terminal)) == count)  # noqa: B023
+            terminal.wait_for(lambda: has_status(terminal))
+        terminal.press(b"\x03")
+        assert terminal.end() == 0
+        shown = terminal.shown
+        assert [line for line in shown if not DATA.fullmatch(line) and not is_log(line)] == []
+        assert len(data(terminal)) == 800
+        assert shown[-1].startswith("Done: 800 records")
+        assert terminal.screen.cursor.x == 0 and not terminal.screen.cursor.hidden
+
+
+def test_it_counts_what_goes_wrong_and_shows_the_lag(sim: RemoteSimulator) -> None:
+    sim.bulk(50)
+    with watching(sim, "--from", "trim-horizon") as terminal:
+        terminal.wait_for(lambda: has_status(terminal) and "| 50 records |" in terminal.shown[-1])
+        sim.set_faults(throttle_rate=1.0)
+        terminal.wait_for(lambda: has_status(terminal) and "throttled" in terminal.shown[-1])
+        sim.set_faults(throttle_rate=0.0)
+        terminal.wait_for(lambda: has_status(terminal) and "| lag 0 s" in terminal.shown[-1])
+
+
+def test_it_is_cut_where_the_terminal_is_narrow(sim: RemoteSimulator) -> None:
+    line = "2 shards open, 0 finished"  # the rest has no room beside a `^C^C`
+    with watching(sim, columns=30) as terminal:
+        terminal.wait_for(lambda: terminal.shown[-2:] == ["Watching 2 shards of orders", line])
+        sim.write("a")
+        # Only the data and the log are longer than the terminal.
+        terminal.wait_for(lambda: terminal.shown[-2:] == ["INSERT - pk=a", line])
+        terminal.press(b"\x03")
+        assert terminal.end() == 0
+        assert "open" not in "".join(terminal.shown)
+
+
+def test_up_to_now_there_is_a_progress_bar(sim: RemoteSimulator, tmp_path: Path) -> None:
+    sim.bulk(2000, keys=20)
+    options = ("--from", "trim-horizon", "--no-follow")
+    with watching(sim, *options) as terminal:
+        assert terminal.end() == 0
+        assert len(data(terminal)) == 2000
+        assert terminal.shown[-1].startswith("Done: 2000 records")
+    shares = [int(text) for text in re.findall(rb"(\d+) % \|", terminal.written)]
+    assert shares == sorted(shares) and shares[-1] == 100
+    assert b"2/2 shards" in terminal.written
+
+
+def test_a_replay_shows_how_much_of_the_file_is_done(tmp_path: Path) -> None:
+    record = {"eventName": "INSERT", "dynamodb": {"Keys": {"pk": {"S": "a"}}}}
+    lines = []
+    for number in range(40):
+        record["dynamodb"]["SequenceNumber"] = str(10**21 + number)  # type: ignore[index]
+        lines.append(json.dumps(record))
+    (tmp_path / "letters").write_text("\n".join(lines) + "\n")
+    slow = tmp_path / "handlers" / "slow.py"
+    slow.parent.mkdir()
+    slow.write_text('"""Slow."""\nimport time\ndef handle(record): time.sleep(0.02)\n')
+    command = ("replay", str(tmp_path / "letters"), "--handlers", str(slow.parent), "--slow")
+    with Terminal(*WATCHER, *command, "--print-summary", env={}) as terminal:
+        assert terminal.end() == 0
+        shown = terminal.shown
+    shares = [int(text) for text in re.findall(rb"(\d+) % \| \d+ replayed", terminal.written)]
+    assert len(shares) > 2 and shares == sorted(shares)
+    assert len(shown) == 41 and shown[-1] == "Done: 40 replayed, 0 failed, 0 unreadable"
+
+
+@pytest.mark.parametrize(
+    ("options", "env"),
+    [(["--no-status"], {}), (["--log-format", "json"], {}), ([], {"TERM": "dumb"})],
+)
+def test_there_is_none_where_nobody_wants_it(
+    sim: RemoteSimulator, options: list[str], env: Mapping[str, str]
+) -> None:
+    environment = {**sim.environment, **env}
+    command = (*WATCHER, "orders", "--print-summary", *options)
+    with Terminal(*command, env=environment, columns=400) as terminal:
+        terminal.wait_for(lambda: "Watching 2 shards" in "".join(terminal.shown))
+        sim.write("a")
+        terminal.wait_for(lambda: len(data(terminal)) == 1)
+        terminal.press(b"\x03")
+        assert terminal.end() == 0
+    assert b"shards open" not in terminal.written
+
+
+def test_there_is_none_in_a_pipe(sim: RemoteSimulator) -> None:
+    with Program("orders", "--print-summary", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        sim.write("a")
+        program.wait_for_lines(1)
+        assert program.end() == 0
+    assert all(is_log(line) for line in program.err)
+
+
+def test_there_is_none_where_another_program_prints_the_data(sim: RemoteSimulator) -> None:
+    command = shlex.join([*WATCHER, "orders", "--print-summary", "--max-records", "3"])
+    with Terminal("bash", "-c", f"{command} | cat", env=sim.environment) as terminal:
+        terminal.wait_for(lambda: any(line.startswith("Watching") for line in terminal.shown))
+        for _ in range(3):
+            sim.write("a")
+        assert terminal.end() == 0
+        assert len(data(terminal)) == 3
+    assert b"shards open" not in terminal.written
+
+
+def test_it_is_there_where_the_data_goes_to_a_file(sim: RemoteSimulator, tmp_path: Path) -> None:
+    command = shlex.join([*WATCHER, "orders", "--print-summary"])
+    file = tmp_path / "data"
+    with Terminal("bash", "-c", f"exec {command} > {file}", env=sim.environment) as terminal:
+        terminal.wait_for(lambda: has_status(terminal))
+        sim.write("a")
+        terminal.wait_for(lambda: has_status(terminal) and "| 1 record |" in terminal.shown[-1])
+        terminal.press(b"\x03")
+        assert terminal.end() == 0
+        assert terminal.shown[-1].startswith("Done: 1 record")
+    assert DATA.fullmatch(file.read_text().rstrip())
+
+
+def test_a_suspended_watch_leaves_the_shell_a_clean_line_and_comes_back(
+    sim: RemoteSimulator,
+) -> None:
+    command = shlex.join([*WATCHER, "orders", "--print-summary"])
+    script = f"set -m; {command}; echo back in the shell; fg > /dev/null"
+    with Terminal("bash", "-c", script, env=sim.environment) as terminal:
+        terminal.wait_for(lambda: has_status(terminal))
+        terminal.press(b"\x1a")
+        terminal.wait_for(lambda: "back in the shell" in terminal.shown)
+        terminal.wait_for(lambda: has_status(terminal))
+        sim.write("a")
+        terminal.wait_for(lambda: len(data(terminal)) == 1)
+        terminal.press(b"\x03")
+        assert terminal.end() == 0
+        assert not any("open" in line for line in terminal.shown)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_leaves_a_clean_terminal_too(
+    sim: RemoteSimulator, tmp_path: Path, number: int
+) -> None:
+    text = '"""Stuck."""\nimport time\ndef handle(record):\n'
+    text += '    print("stuck", flush=True)\n    time.sleep(60)\n'
+    (tmp_path / "stuck.py").write_text(text)
+    with watching(sim, "--handlers", str(tmp_path), "--stuck") as terminal:
+        terminal.wait_for(lambda: has_status(terminal))
+        sim.write("a")
+        terminal.wait_for(lambda: "stuck" in terminal.shown)
+        terminal.wait_for(lambda: has_status(terminal))
+        while terminal.process.poll() is None:
+            terminal.process.send_signal(number)
+        assert terminal.end() == 128 + number
+        assert not any("open" in line for line in terminal.shown)
+        assert terminal.screen.cursor.x == 0
+
+
+def test_an_error_stands_on_a_line_of_its_own(sim: RemoteSimulator, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text('"""Broken."""\ndef handle(record): 1 / 0\n')
+    options = ("--handlers", str(tmp_path), "--broken", "--on-error", "stop")
+    with watching(sim, *options) as terminal:
+        terminal.wait_for(lambda: has_status(terminal))
+        sim.write("a")
+        assert terminal.end() == 1
+        assert not any("open" in line for line in terminal.shown)
+        assert any(line.startswith("error: observer broken failed") for line in terminal.shown)

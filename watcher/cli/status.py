@@ -1,0 +1,88 @@
+"""What the status line says while a watch goes on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+
+from watcher import output
+from watcher.cli.terminal import Line
+from watcher.record import creation_time
+from watcher.snapshot import Display, Snapshot
+from watcher.text import counted
+
+_RATE_SECONDS = 3.0
+_BAR_CELLS = 20
+
+
+class Status(Display):
+    """Draws a watch's figures: shards, records, their rate, lag, and what went wrong."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._rate = Rate()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Draw them."""
+        rate = self._rate.at(snapshot.records + snapshot.filtered)
+        self._line.set(" | ".join(_parts(snapshot, rate)))
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        self._line.close()
+
+
+class Rate:
+    """How fast a count has grown lately."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def at(self, count: int) -> float:
+        """The growth per second, now that it has come to this."""
+        now = time.monotonic()
+        self._counts.append((now, count))
+        while now - self._counts[0][0] > _RATE_SECONDS and len(self._counts) > 2:
+            self._counts.popleft()
+        began, before = self._counts[0]
+        return (count - before) / (now - began) if now > began else 0.0
+
+
+def bar(share: float) -> str:
+    """A progress bar, and the share in percent."""
+    full, empty = "█░" if (sys.stderr.encoding or "").lower().startswith("utf") else "#-"
+    cells = int(share * _BAR_CELLS)
+    return f"{full * cells}{empty * (_BAR_CELLS - cells)} {int(share * 100):3d} %"
+
+
+def _parts(now: Snapshot, rate: float) -> list[str]:
+    shards, records = now.shards, f"{now.records:,} record{'s' * (now.records != 1)}"
+    if now.done is None:
+        parts = [f"{counted(shards.open, 'shard')} open, {shards.finished} finished"]
+        if shards.waiting:
+            parts[0] += f", {shards.waiting} waiting"
+        parts += [records, f"{rate:,.0f}/s", f"lag {_duration(now.lag)}"]
+    else:
+        total = shards.open + shards.finished + shards.waiting
+        parts = [bar(now.done), records, f"{rate:,.0f}/s", f"{shards.finished}/{total} shards"]
+        if now.reached is not None and shards.open:
+            parts.append(f"up to {output.time_text(creation_time(now.reached))}")
+    if now.filtered:
+        parts.insert(2, f"{now.filtered:,} filtered out")
+    if now.throttles:
+        parts.append(f"{now.throttles:,} throttled")
+    for count, what in (
+        (now.restarts, "restart"),
+        (now.failures, "handler failure"),
+        (now.losses, "DATA LOSS"),
+    ):
+        if count:
+            parts.append(counted(count, what))
+    return parts
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,154 @@
+"""A status line at the bottom of the terminal, beneath whatever else is written to it."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Annotated, ClassVar
+
+from watcher import forks
+from watcher.cli import logs
+from watcher.flag import Flag
+
+_ERASE = b"\r\x1b[2K"
+_COLUMNS = 80
+# For the `^C^C` that a terminal shows of Ctrl-C, and as some wrap once the last column is taken.
+_FREE_COLUMNS = 5
+
+
+class Line:
+    """One line of text below all that `Output` writes to the same terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._device = os.fstat(descriptor).st_rdev
+        self._text = ""
+        self._drawn = False
+        self._at_line_start = True
+        self._open = True
+        # A child would erase what we have drawn.
+        forks.in_child(self._leave)
+
+    def set(self, text: str) -> None:
+        """Show this text from now on, cut where the terminal is too narrow."""
+        if text != self._text or not self._drawn:
+            self._text = text
+            self._draw()
+
+    def is_beneath(self, descriptor: int) -> bool:
+        """Whether what is written there goes to the same terminal."""
+        return self._open and os.fstat(descriptor).st_rdev == self._device
+
+    def erase(self) -> None:
+        """Make room."""
+        if self._drawn:
+            self._write(_ERASE)
+            self._drawn = False  # not before: a signal may end us in between
+
+    def come_back(self, written: bytes) -> None:
+        """Stand below what was written; not where its last line has no end yet."""
+        self._at_line_start = written.endswith(b"\n")
+        self._draw()
+
+    def close(self) -> None:
+        """Erase it, for good."""
+        self.erase()
+        self._open = False
+
+    def _draw(self) -> None:
+        if self._open and self._text and self._at_line_start and self._in_foreground():
+            text = self._text[: max(0, self._columns() - _FREE_COLUMNS)]
+            self._drawn = True
+            self._write(_ERASE + text.encode(sys.stderr.encoding, "replace"))
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._descriptor).columns or _COLUMNS
+        except OSError:
+            return _COLUMNS
+
+    def _in_foreground(self) -> bool:
+        """Not behind a shell that is used meanwhile (`&`)."""
+        try:
+            return os.tcgetpgrp(self._descriptor) == os.getpgrp()
+        except OSError:  # it is not the terminal that we were started from
+            return True
+
+    def _write(self, data: bytes) -> None:
+        with suppress(OSError):  # a terminal that is gone
+            os.write(self._descriptor, data)
+
+    def _leave(self) -> None:
+        self._open = self._drawn = False
+
+
+class Output(io.FileIO):
+    """A standard stream that is a terminal: the status line makes room for what is written."""
+
+    line: ClassVar[Line | None] = None
+
+    def write(self, data: memoryview) -> int:  # type: ignore[override]
+        """As ever, with the status line moved below."""
+        line = Output.line
+        if line is None or not line.is_beneath(self.fileno()):
+            return super().write(data)
+        line.erase()
+        count = super().write(data)
+        line.come_back(bytes(data[:count]))
+        return count
+
+
+@contextmanager
+def status_line(
+    *,
+    status: Annotated[
+        bool,
+        Flag(
+            None,
+            "no status line; there is none where stderr is not a terminal, or stdout is a pipe",
+            "--no-status",
+        ),
+    ] = True,
+) -> Iterator[Line | None]:
+    """A line at the bottom of the terminal; None where there is no place for one."""
+    dumb = os.environ.get("TERM") in (None, "", "dumb", "unknown")
+    unwanted = not status or dumb or logs.is_json() or _is_piped()
+    if unwanted or not isinstance(_raw(sys.stderr), Output):
+        yield None
+        return
+    line = Output.line = Line(sys.stderr.fileno())
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        """Ctrl-Z: the shell gets a clean line."""
+        line.erase()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        # Here again once we go on.
+        signal.signal(signal.SIGTSTP, stop)
+
+    before = signal.signal(signal.SIGTSTP, stop)
+    try:
+        yield line
+    finally:
+        line.close()
+        Output.line = None
+        signal.signal(signal.SIGTSTP, before)
+
+
+def _is_piped() -> bool:
+    """Whether the data goes to another program, which may show it on the same terminal."""
+    try:
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+    except (OSError, ValueError):  # there is no such stream
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _raw(stream: object) -> object:
+    return getattr(getattr(stream, "buffer", None), "raw", None)
