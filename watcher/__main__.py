@@ -2,6 +2,9 @@
 
 import sys
 
-from watcher.cli import main
+try:
+    from watcher.cli import main
 
-sys.exit(main())
+    sys.exit(main())
+except KeyboardInterrupt:  # while it is still importing
+    sys.exit(130)

@@ -8,12 +8,13 @@ import io
 import logging
 import os
 import sys
+from types import ModuleType
 
 from watcher.errors import WatcherError
-from watcher.text import printable
 
 logger = logging.getLogger("watcher")
 
+PROGRAM = "python -m watcher"
 COMMANDS = {
     "watch": "watch a table's changes (the default)",
     "streams": "list the streams of a region or a table",
@@ -26,6 +27,8 @@ COMMANDS = {
     "archive": "append every change to files, each exactly once, on Spark",
     "replicate": "keep another table equal to this one, on Spark",
     "metrics": "count changes by kind and window of time, on Spark",
+    "completion": "print what makes bash, zsh or fish complete commands and options",
+    "help": "help on a command or a group of options",
 }
 
 
@@ -37,6 +40,8 @@ class _Lines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """A line each: an error's text may quote an item's data."""
+        from watcher.text import printable  # not before there is a line: it needs boto3
+
         text = printable(record.message)
         return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
 
@@ -44,14 +49,20 @@ class _Lines(logging.Formatter):
 def main(argv: list[str] | None = None) -> int:
     """Run a command; the exit status is 0, or that of the error (see errors.py)."""
     arguments = sys.argv[1:] if argv is None else argv
+    if "_ARGCOMPLETE" in os.environ:
+        from watcher.cli import tab
+
+        tab.answer()
     name = arguments[0] if arguments and arguments[0] in COMMANDS else None
-    _set_up_output()
-    command = importlib.import_module(f"watcher.cli.{(name or 'watch').replace('-', '_')}")
     try:
-        status: int = command.main(arguments[1:] if name else arguments)
+        _set_up_output()
+        status: int = command(name or "watch").main(arguments[1:] if name else arguments)
         return status if _flush_stdout() else 1
     except WatcherError as error:
-        logger.error(str(error), exc_info=logger.isEnabledFor(logging.DEBUG))
+        from watcher.cli import defaults
+
+        text = defaults.explained(str(error))
+        logger.error(text, exc_info=logger.isEnabledFor(logging.DEBUG))
         return error.exit_status
     except BrokenPipeError:
         return 0
@@ -59,6 +70,17 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     finally:
         _give_up_stdout()
+
+
+def command(name: str) -> ModuleType:
+    """The module of a command: its `main`, and its `parser`."""
+    return importlib.import_module(f"watcher.cli.{name.replace('-', '_')}")
+
+
+def sentence(name: str) -> str:
+    """What a command does, as its help begins."""
+    text = COMMANDS[name]
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def set_verbose(verbose: bool) -> None:

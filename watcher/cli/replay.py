@@ -14,7 +14,7 @@ from watcher import cli, output
 from watcher.cli import choosing, options
 from watcher.dispatcher import Dispatcher, OnError, OutputClosed
 from watcher.errors import UsageError
-from watcher.handlers import find
+from watcher.handlers import Handler, find
 from watcher.record import Record
 
 logger = logging.getLogger("watcher")
@@ -31,21 +31,29 @@ class Letter(msgspec.Struct):
     stream: str = ""
 
 
+def parser(arguments: list[str]) -> options.Parser:
+    """A watch's options for handlers, with a file in place of the stream."""
+    return _parser(find(choosing.folders(arguments)))
+
+
+def _parser(handlers: dict[str, Handler]) -> options.Parser:
+    description = cli.sentence("replay")
+    made = options.parser("replay", description, "FILE [--HANDLER ...]")
+    made.add_argument(
+        "file", metavar="FILE", help="a dead-letter file, or lines of --print-json; - for stdin"
+    )
+    choosing.add_flags(made.group("handlers"), handlers.values())
+    choosing.add_calls(made)
+    choosing.add_folders(made.group("handlers"))
+    options.add(made, "failures", ["on_error"])
+    options.add(made, "output", function=output.set_up)
+    return made
+
+
 def main(arguments: list[str]) -> int:
     """Replay a file; 1 if a handler failed again, or a line could not be read."""
     handlers = find(choosing.folders(arguments))
-    parser = options.parser("replay", cli.COMMANDS["replay"].capitalize() + ".")
-    parser.add_argument(
-        "file", metavar="FILE", help="a dead-letter file, or lines of --print-json; - for stdin"
-    )
-    chosen = parser.add_argument_group("handlers")
-    group = parser.add_argument_group("replaying")
-    options.add(group, ["on_error"])
-    options.add(parser.add_argument_group("output"), function=output.set_up)
-    choosing.add_folders(group)
-    choosing.add_flags(chosen, handlers.values())
-    choosing.add_calls(chosen, parser.add_argument_group("Lambda", choosing.LAMBDAS))
-    parsed = parser.parse_args(arguments)
+    parsed = _parser(handlers).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))
     on_error = OnError.parse(parsed.on_error)

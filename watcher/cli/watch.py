@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import logging
+from typing import TYPE_CHECKING
 
 from watcher import cli, output
-from watcher.cli import choosing, options
+from watcher.cli import choosing, defaults, options, pages
 from watcher.handlers import Handler, find, load
-from watcher.manager import Totals
 from watcher.watching import watch
+
+if TYPE_CHECKING:
+    from watcher.manager import Totals
 
 logger = logging.getLogger("watcher")
 
@@ -19,12 +22,12 @@ DEFAULT_HANDLER = "print_record"
 def main(arguments: list[str]) -> int:
     """Watch until stopped; 0 at a regular end."""
     handlers = find(choosing.folders(arguments))
-    parser = watch_parser(handlers)
-    if _engine(arguments) == "spark":
+    made = watch_parser(handlers, engine := _engine(arguments))
+    if engine == "spark":
         from watcher.cli import watch_on_spark
 
-        return watch_on_spark.watch(parser, arguments, handlers, DEFAULT_HANDLER)
-    parsed = parser.parse_args(arguments)
+        return watch_on_spark.watch(made, arguments, handlers, DEFAULT_HANDLER)
+    parsed = made.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))
     choosing.set_region(parsed)
@@ -55,44 +58,43 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("S") else "s")
 
 
-def _add_engine(group: argparse._ActionsContainer) -> None:
-    group.add_argument(
-        "--engine",
-        choices=("processes", "spark"),
-        default="processes",
-        help="where handlers run: here (default), or on Spark's executors",
-    )
-
-
 def _engine(arguments: list[str]) -> str:
     """The `--engine`: Spark's brings options of its own."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--engine", nargs="?")
     engine: str | None = first.parse_known_args(arguments)[0].engine
-    return engine or "processes"
+    return str(engine or defaults.raw("watch", "engine") or "processes")
 
 
-def watch_parser(handlers: dict[str, Handler]) -> options.Parser:
+def parser(arguments: list[str]) -> options.Parser:
     """Every option there is, those of the handlers found included."""
-    parser = options.parser("", "Watch every change of a DynamoDB table, live and in order.")
-    parser.usage = "python -m watcher STREAM [--HANDLER ...] [options]"
-    parser.epilog = "other commands: " + "; ".join(
-        f"{name}: {text}" for name, text in cli.COMMANDS.items() if name != "watch"
+    return watch_parser(find(choosing.folders(arguments)), _engine(arguments))
+
+
+def watch_parser(handlers: dict[str, Handler], engine: str = "processes") -> options.Parser:
+    """The same, with these handlers."""
+    description = (
+        "See every change of a DynamoDB table, live and in order. "
+        "STREAM is a stream ARN, a table ARN or a table name."
     )
-    parser.add_argument(
-        "stream", metavar="STREAM", help="a stream ARN, a table ARN or a table name"
+    made = options.parser("", description, "STREAM [--HANDLER ...]")
+    options.add_stream(made)
+    for name in pages.GROUPS:
+        made.group(name)
+    choosing.add_flags(made.group("handlers"), handlers.values())
+    choosing.add_calls(made)
+    choosing.add_folders(made.group("handlers"))
+    options.add(made, "start", [name for name in options.flagged() if name not in options.AWS])
+    options.add(made, "output", function=output.set_up)
+    made.group("spark").add_argument(
+        "--engine",
+        choices=("processes", "spark"),
+        default="processes",
+        help="where handlers run: here (default), or on Spark's executors",
     )
-    group = parser.add_argument_group(
-        "handlers", "modules in handlers/; each gets every change (default: --print-record)"
-    )
-    lambdas = parser.add_argument_group("Lambda", choosing.LAMBDAS)
-    watching = parser.add_argument_group("watching")
-    options.add(parser.add_argument_group("output"), function=output.set_up)
-    _add_engine(watching)
-    aws = parser.add_argument_group("AWS")
-    options.add(watching, [name for name in options.flagged() if name not in options.AWS])
-    options.add(aws, options.AWS)
-    choosing.add_folders(watching)
-    choosing.add_flags(group, handlers.values())
-    choosing.add_calls(group, lambdas)
-    return parser
+    if engine == "spark":
+        from watcher.cli import spark
+
+        options.add(made, "spark", function=spark.module("session").start)
+    options.add(made, "aws", options.AWS)
+    return made

@@ -1,0 +1,88 @@
+"""`completion`: what makes a shell ask us at a TAB."""
+
+from __future__ import annotations
+
+from argcomplete.shell_integration import shellcode
+
+from watcher import cli
+from watcher.cli import options
+
+# `python -m watcher`: the shell knows completions by the first word, so python's have to be
+# ours, and what was there before is asked for all else.
+_BASH = """
+__watcher_python_before=$(complete -p python 2>/dev/null |
+    sed -n 's/.* -F \\([^ ]*\\) .*/\\1/p')
+[[ $__watcher_python_before == __watcher_python ]] && __watcher_python_before=
+__watcher_python() {
+    if [[ ${COMP_WORDS[1]-} == -m && ${COMP_WORDS[2]-} == watcher && $COMP_CWORD -gt 2 ]]; then
+        local IFS=$'\\013'
+        COMPREPLY=($(IFS="$IFS" COMP_LINE="$COMP_LINE" COMP_POINT="$COMP_POINT" \\
+            COMP_TYPE="$COMP_TYPE" _ARGCOMPLETE_COMP_WORDBREAKS="$COMP_WORDBREAKS" \\
+            _ARGCOMPLETE=3 _ARGCOMPLETE_SHELL=bash _ARGCOMPLETE_SUPPRESS_SPACE=1 \\
+            __python_argcomplete_run "$1" -m watcher))
+        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=/:] ]] && compopt -o nospace
+    elif [[ -n $__watcher_python_before ]]; then
+        "$__watcher_python_before" "$@"
+    else
+        compopt -o bashdefault -o default
+    fi
+}
+complete -F __watcher_python python python3
+"""
+
+_ZSH = """
+(( ${+_comps} )) && [[ ${_comps[python]-} != __watcher_python ]] &&
+    __watcher_python_before=${_comps[python]-}
+__watcher_python() {
+    if [[ $words[2] == -m && $words[3] == watcher && $CURRENT -gt 3 ]]; then
+        local IFS=$'\\013' nospace=()
+        local completions=($(IFS="$IFS" COMP_LINE="$BUFFER" COMP_POINT="$CURSOR" \\
+            _ARGCOMPLETE=3 _ARGCOMPLETE_SHELL=zsh _ARGCOMPLETE_SUPPRESS_SPACE=1 \\
+            __python_argcomplete_run "${words[1]}" -m watcher))
+        if [[ "${completions-}" =~ '([^\\\\]):' && "${match[1]}" == [=/:] ]]; then
+            nospace=(-S '')
+        fi
+        _describe watcher completions -o nosort "${nospace[@]}"
+    else
+        ${__watcher_python_before:-_default} "$@"
+    fi
+}
+compdef __watcher_python python python3
+"""
+
+_FISH = """
+function __watcher_python
+    set -l words (commandline -opc)
+    test (count $words) -ge 3; and test "$words[2] $words[3]" = "-m watcher"
+end
+function __watcher_python_complete
+    set -l words (commandline -opc)
+    set -lx _ARGCOMPLETE 3
+    set -lx _ARGCOMPLETE_DFS \\t
+    set -lx _ARGCOMPLETE_IFS \\n
+    set -lx _ARGCOMPLETE_SUPPRESS_SPACE 1
+    set -lx _ARGCOMPLETE_SHELL fish
+    set -lx COMP_LINE (commandline -p)
+    set -lx COMP_POINT (string length (commandline -cp))
+    $words[1] -m watcher 8>&1 9>&2 1>/dev/null 2>&1
+end
+for each in python python3
+    complete --command $each -n __watcher_python -f -a '(__watcher_python_complete)'
+end
+"""
+
+_OWN = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def parser(arguments: list[str]) -> options.Parser:
+    """The shell."""
+    made = options.parser("completion", cli.sentence("completion"), "SHELL")
+    made.add_argument("shell", metavar="SHELL", choices=tuple(_OWN), help=", ".join(_OWN))
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Print the script."""
+    shell = parser(arguments).parse_args(arguments).shell
+    print(shellcode(["watcher"], use_defaults=False, shell=shell) + _OWN[shell])
+    return 0

@@ -1,0 +1,22 @@
+"""`help`: the same as `--help`, for whoever looks for it there."""
+
+from __future__ import annotations
+
+from watcher import cli
+from watcher.cli import options, pages
+
+
+def parser(arguments: list[str]) -> options.Parser:
+    """The topic: a command, or what `--help` takes."""
+    made = options.parser("help", "Help on a command or a group of options.", "[TOPIC]")
+    made.add_argument("topic", metavar="TOPIC", nargs="?", help="a command or a group of options")
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Print a page."""
+    topic = parser(arguments).parse_args(arguments).topic
+    about = topic if topic in cli.COMMANDS else "watch"
+    text = pages.page(cli.command(about).parser([]), None if topic == about else topic)
+    print(text, end="")
+    return 0

@@ -1,0 +1,206 @@
+"""`--help`: one screen for each group of options, and one to begin with."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from watcher import cli
+from watcher.errors import UsageError
+
+_LINES = 40
+_WIDTH = 79
+
+GROUPS = {
+    "handlers": "what is done with each change; modules in handlers/ are options",
+    "start": "where to begin, and when to end",
+    "filters": "which changes",
+    "failures": "checkpoints, and what happens when something fails",
+    "output": "how it is printed",
+    "lambda": "AWS Lambda functions run as they are, with an event source mapping's settings",
+    "spark": "on Spark",
+    "aws": "where the stream is; as in the aws CLI",
+}
+"""Every group's page: `--help NAME`."""
+
+_DEFAULTS = """\
+Defaults for options come from, the first that has one:
+
+  1. the command line
+  2. the environment: WATCHER_ and the option's name, as in WATCHER_FROM=1h,
+     WATCHER_ENDPOINT_URL=http://localhost:8000, WATCHER_UTC=1, WATCHER_PRINT_SUMMARY=1
+  3. watcher.toml in the folder you work in
+  4. ~/.config/watcher/config.toml ($XDG_CONFIG_HOME is heeded)
+
+WATCHER_CONFIG=FILE is read in place of 3 and 4. A file has the options' names without
+their dashes; tables are for one command (watch is the one without a name):
+
+  from = "1h"
+  region = "eu-west-1"
+  print-summary = true        # chooses a handler
+  filter = ['{"eventName": ["INSERT"]}']
+
+  [archive]
+  every = "1m"
+
+A switch is true or false, in the environment 1 or 0. An option that can be repeated is
+a list in a file; in the environment it is a value a line, or a list as in a file.
+On the command line --no-utc undoes utc = true, and --follow undoes no-follow = true;
+other options are replaced by what is given, and so are the handlers chosen.
+"""
+
+_COMPLETION = """\
+TAB completes commands, options (those of handlers found, too), their values, files,
+functions for --call and --lambda, profiles and regions. It never calls AWS.
+
+  bash    echo 'eval "$(watcher completion bash)"' >> ~/.bashrc
+  zsh     echo 'eval "$(watcher completion zsh)"' >> ~/.zshrc     (below compinit)
+  fish    watcher completion fish > ~/.config/fish/completions/watcher.fish
+
+The same with python -m watcher; where python itself has completions, they are asked
+for everything that is not `-m watcher`. In fish, python -m watcher is completed once
+`watcher` has been, or by: watcher completion fish | source (in config.fish).
+"""
+
+TEXTS = {"defaults": _DEFAULTS, "completion": _COMPLETION}
+"""Pages that are not about a group of options."""
+
+_EXAMPLES = """\
+examples:
+  python -m watcher orders --print-summary
+  python -m watcher orders --from 2h --no-follow --print-json | jq .dynamodb
+  python -m watcher orders --key PK=user-1 --only modify --print-diff
+"""
+
+
+class Formatter(argparse.HelpFormatter):
+    """Options with their help beside them, however long their names."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """A switch under the name it was declared by: what undoes it is told by `defaults`."""
+        shown = getattr(action, "shown", None)
+        return ", ".join(shown) if shown else super()._format_action_invocation(action)
+
+
+class Help(argparse.Action):
+    """`-h`, `--help`, `--help GROUP`."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Print the page, and end."""
+        print(page(parser, str(values) if values else None), end="")
+        parser.exit()
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The option itself."""
+    parser.add_argument(
+        "-h",
+        "--help",
+        action=Help,
+        nargs="?",
+        dest=argparse.SUPPRESS,
+        default=argparse.SUPPRESS,
+        metavar="GROUP",
+        help="help; on a group of options; all",
+    )
+
+
+def page(parser: argparse.ArgumentParser, topic: str | None = None) -> str:
+    """What is to be said on a topic; on the whole command, at most a screen. Raises UsageError."""
+    if topic is None:
+        whole = parser.format_help()
+        if (name := parser.prog.rpartition(" ")[2]) in TEXTS:
+            whole += "\n" + TEXTS[name]
+        short = whole.count("\n") <= _LINES and parser.prog != cli.PROGRAM
+        return whole if short else _front(parser)
+    if topic == "all":
+        return parser.format_help()
+    if topic in TEXTS:
+        return TEXTS[topic]
+    groups = _groups(parser)
+    if topic not in groups:
+        near = difflib.get_close_matches(topic, [*groups, *TEXTS, "all"], 1)
+        advice = f"did you mean {near[0]}?" if near else "see --help"
+        raise UsageError(f"no help on {topic}: {advice}")
+    formatter = parser._get_formatter()
+    formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups)
+    _add_group(formatter, groups[topic])
+    return formatter.format_help()
+
+
+def topics(parser: argparse.ArgumentParser) -> list[str]:
+    """What `--help` takes."""
+    return [title for title in _groups(parser) if title in GROUPS] + [*TEXTS, "all"]
+
+
+def _groups(parser: argparse.ArgumentParser) -> dict[str, argparse._ArgumentGroup]:
+    groups = parser._action_groups
+    return {group.title: group for group in groups if group.title and group._group_actions}
+
+
+def _add_group(formatter: argparse.HelpFormatter, group: argparse._ArgumentGroup) -> None:
+    formatter.start_section(group.title)
+    formatter.add_text(group.description)
+    formatter.add_arguments(group._group_actions)
+    formatter.end_section()
+
+
+def _front(parser: argparse.ArgumentParser) -> str:
+    """Everything there is by its name."""
+    groups = _groups(parser)
+    top = [f"usage: {parser.usage}", "", *textwrap.wrap(parser.description or "", _WIDTH), ""]
+    below = ["", "options (--help GROUP, --help all):"]
+    below += [_row(title, _flags(group)) for title, group in groups.items() if title in GROUPS]
+    below += [_row("", "-v, --verbose  -h, --help  --version")]
+    if parser.prog == cli.PROGRAM:
+        top += [*_EXAMPLES.splitlines(), ""]
+        rows = [_row(name, text) for name, text in cli.COMMANDS.items() if name != "watch"]
+        below = ["", "other commands (COMMAND --help):", *rows, *below]
+        below += [_row("defaults", "files and variables that options are taken from")]
+    if "handlers" in groups:
+        top += ["handlers (each gets every change):"]
+        middle = list(_handlers(groups["handlers"]))
+    else:  # the command's own options in full
+        formatter = parser._get_formatter()
+        for group in groups.values():
+            if group.title not in (*GROUPS, "options"):
+                _add_group(formatter, group)
+        middle = formatter.format_help().splitlines()
+    room = _LINES - len(top) - len(below)
+    if "handlers" in groups and len(middle) > room:
+        middle[room - 1 :] = [f"  and {len(middle) - room + 1} more: --help handlers"]
+    return "\n".join([*top, *middle, *below]) + "\n"
+
+
+def _handlers(group: argparse._ArgumentGroup) -> Iterator[str]:
+    """A line for each module."""
+    for action in group._group_actions:
+        if action.nargs == 0 and action.dest == "chosen":
+            yield _row(", ".join(action.option_strings), action.help or "", 22)
+
+
+def _flags(group: argparse._ArgumentGroup) -> str:
+    """The options of a group, but for the modules, which have their own lines."""
+    names = [
+        (getattr(action, "shown", None) or action.option_strings)[0]
+        for action in group._group_actions
+        if action.nargs != 0 or action.dest != "chosen"
+    ]
+    return " ".join(names)
+
+
+def _row(name: str, text: str, width: int = 12) -> str:
+    text = text.replace("%%", "%")
+    return f"  {name:<{width}} " + textwrap.shorten(text, _WIDTH - width - 3, placeholder=" ...")
