@@ -160,22 +160,28 @@ def _refuse_unknown(default: Default, keys: dict[str, argparse.Action]) -> None:
     if default.required:
         raise UsageError(f"{default.origin}: no option {default.key}{_near(default.key, keys)}")
     everywhere = _keys_of_all_commands()
-    if default.key in everywhere:
+    if everywhere is None or default.key in everywhere:
         return
     if not variable:
-        near = _near(default.key, everywhere)
-        raise UsageError(f"{default.origin}: no option {default.key}{near}")
+        advice = _near(default.key, everywhere)
+        raise UsageError(f"{default.origin}: no option {default.key}{advice}")
     if near := difflib.get_close_matches(default.key, everywhere, 1, _NEAR):
         name = _PREFIX + near[0].upper().replace("-", "_")
         logger.warning(f"{default.origin} is no option's variable; did you mean {name}?")
 
 
 @functools.cache
-def _keys_of_all_commands() -> set[str]:
-    """Built only where there is a key that the command at hand does not know."""
+def _keys_of_all_commands() -> set[str] | None:
+    """Asked for only where there is a key that the command at hand does not know.
+
+    None where some can't be known: those of Spark's commands, without Spark.
+    """
     keys: set[str] = set()
-    for name in cli.COMMANDS:
-        keys.update(cli.command(name).parser([]).keys())
+    try:
+        for name in cli.COMMANDS:
+            keys.update(cli.command(name).parser([]).keys())
+    except UsageError:
+        return None
     return keys
 
 

@@ -9,7 +9,9 @@ from watcher.cli import options, pages
 def parser(arguments: list[str]) -> options.Parser:
     """The topic: a command, or what `--help` takes."""
     made = options.parser("help", "Help on a command or a group of options.", "[TOPIC]")
-    made.add_argument("topic", metavar="TOPIC", nargs="?", help="a command or a group of options")
+    text = "a command or a group of options"
+    topic = made.add_argument("topic", metavar="TOPIC", nargs="?", help=text)
+    topic.values = (*cli.COMMANDS, *pages.GROUPS, *pages.TEXTS, "all")  # type: ignore[attr-defined]
     return made
 
 

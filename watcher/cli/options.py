@@ -43,7 +43,7 @@ class Switch(argparse.Action):
     def __init__(self, option_strings: Sequence[str], dest: str, **keywords: Any) -> None:
         self.shown = list(option_strings)
         self.undo = _counterpart(option_strings[-1])
-        self.on = not keywords.get("default")
+        self.on = keywords.get("default") is not True
         """What the declared option means."""
         super().__init__([*option_strings, self.undo], dest, nargs=0, **keywords)
 
@@ -133,7 +133,9 @@ class Parser(argparse.ArgumentParser):
 def parser(command: str, description: str, operands: str = "") -> Parser:
     """A parser as all commands have it; `operands` is what stands before its options."""
     made = Parser(command, description, operands)
-    made.add_argument("-v", "--verbose", action=Switch, help="more status, and tracebacks")
+    made.add_argument(
+        "-v", "--verbose", action=Switch, default=False, help="more status, and tracebacks"
+    )
     pages.add(made)
     version = f"watcher {watcher.__version__}"
     made.add_argument("--version", action="version", version=version, help="the version")

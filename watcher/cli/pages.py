@@ -12,6 +12,7 @@ from watcher import cli
 from watcher.errors import UsageError
 
 _LINES = 40
+_HANDLERS = 12
 _WIDTH = 79
 
 GROUPS = {
@@ -69,7 +70,6 @@ TEXTS = {"defaults": _DEFAULTS, "completion": _COMPLETION}
 """Pages that are not about a group of options."""
 
 _EXAMPLES = """\
-examples:
   python -m watcher orders --print-summary
   python -m watcher orders --from 2h --no-follow --print-json | jq .dynamodb
   python -m watcher orders --key PK=user-1 --only modify --print-diff
@@ -161,26 +161,24 @@ def _front(parser: argparse.ArgumentParser) -> str:
     """Everything there is by its name."""
     groups = _groups(parser)
     top = [f"usage: {parser.usage}", "", *textwrap.wrap(parser.description or "", _WIDTH), ""]
-    below = ["", "options (--help GROUP, --help all):"]
+    below = ["", "options (--help GROUP shows them; --help all; -v, --verbose; --version):"]
     below += [_row(title, _flags(group)) for title, group in groups.items() if title in GROUPS]
-    below += [_row("", "-v, --verbose  -h, --help  --version")]
     if parser.prog == cli.PROGRAM:
         top += [*_EXAMPLES.splitlines(), ""]
-        rows = [_row(name, text) for name, text in cli.COMMANDS.items() if name != "watch"]
+        rows = [_row(name, text) for name, text in cli.COMMANDS.items()][1:-1]
         below = ["", "other commands (COMMAND --help):", *rows, *below]
         below += [_row("defaults", "files and variables that options are taken from")]
     if "handlers" in groups:
         top += ["handlers (each gets every change):"]
         middle = list(_handlers(groups["handlers"]))
+        if len(middle) > _HANDLERS:
+            middle[_HANDLERS:] = [f"  and {len(middle) - _HANDLERS} more: --help handlers"]
     else:  # the command's own options in full
         formatter = parser._get_formatter()
         for group in groups.values():
             if group.title not in (*GROUPS, "options"):
                 _add_group(formatter, group)
         middle = formatter.format_help().splitlines()
-    room = _LINES - len(top) - len(below)
-    if "handlers" in groups and len(middle) > room:
-        middle[room - 1 :] = [f"  and {len(middle) - room + 1} more: --help handlers"]
     return "\n".join([*top, *middle, *below]) + "\n"
 
 
@@ -188,7 +186,7 @@ def _handlers(group: argparse._ArgumentGroup) -> Iterator[str]:
     """A line for each module."""
     for action in group._group_actions:
         if action.nargs == 0 and action.dest == "chosen":
-            yield _row(", ".join(action.option_strings), action.help or "", 22)
+            yield _row(", ".join(action.option_strings), action.help or "", 20)
 
 
 def _flags(group: argparse._ArgumentGroup) -> str:

@@ -35,12 +35,17 @@ def answer() -> NoReturn:
     if name != "watch":
         # The command takes the place of the program.
         os.environ["_ARGCOMPLETE"] = str(skipped + 1)
+    # Readline leaves an @ in the word, though it is among those that end words.
+    breaks = os.environ.get("_ARGCOMPLETE_COMP_WORDBREAKS", "")
+    os.environ["_ARGCOMPLETE_COMP_WORDBREAKS"] = breaks.replace("@", "")
     try:
         parser = _parser(name, words)
     except WatcherError:  # a file of defaults that can't be used: said when the command runs
         os._exit(1)
     for action in parser._actions:
-        action.completer = _completer(action, parser, bool(words))
+        action.completer = _completer(  # type: ignore[attr-defined]
+            action, parser, bool(words)
+        )
     # Options come only after a dash: a bare TAB shows what has to stand there.
     CompletionFinder()(parser, always_complete_options=False)
     raise AssertionError("the answer ends the process")
@@ -59,9 +64,8 @@ def _completer(
     action: argparse.Action, parser: options.Parser, begun: bool
 ) -> Callable[..., Completions | dict[str, str]]:
     """What completes the value of an option or an operand."""
-    if isinstance(action, pages.Help) or action.dest == "topic":
-        words = pages.topics(parser)
-        return lambda **_: [*words, *cli.COMMANDS] if action.dest == "topic" else words
+    if isinstance(action, pages.Help):
+        return lambda **_: pages.topics(parser)
     if action.dest == "stream" and parser.command == "watch" and not begun:
         return lambda **_: {name: text for name, text in cli.COMMANDS.items() if name != "watch"}
     if action.choices is not None:

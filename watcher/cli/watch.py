@@ -73,10 +73,7 @@ def parser(arguments: list[str]) -> options.Parser:
 
 def watch_parser(handlers: dict[str, Handler], engine: str = "processes") -> options.Parser:
     """The same, with these handlers."""
-    description = (
-        "See every change of a DynamoDB table, live and in order. "
-        "STREAM is a stream ARN, a table ARN or a table name."
-    )
+    description = "See every change of a DynamoDB table, live and in order."
     made = options.parser("", description, "STREAM [--HANDLER ...]")
     options.add_stream(made)
     for name in pages.GROUPS:
