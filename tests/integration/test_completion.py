@@ -35,7 +35,9 @@ COMPLETED = {
     "watcher orders --engine sp": "watcher orders --engine spark ",
     "watcher orders --on-error st": "watcher orders --on-error stop ",
     "watcher orders --on-error dea": "watcher orders --on-error dead-letter:",
-    "watcher orders --on-error dead-letter:sta": "watcher orders --on-error dead-letter:state.json ",
+    "watcher orders --on-error dead-letter:sta": (
+        "watcher orders --on-error dead-letter:state.json "
+    ),
     "watcher orders --only insert,mo": "watcher orders --only insert,modify ",
     "watcher orders --checkpoint sta": "watcher orders --checkpoint state.json ",
     "watcher orders --handlers mo": "watcher orders --handlers more/",
@@ -76,7 +78,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a handler, functions and a file; `watcher` and `python` are ours."""
     folder = tmp_path_factory.mktemp("place")
     for name, text in {
-        "handlers/big_orders.py": '"""Tell of big ones."""\nOPTIONS = {"at_least": ("N", "how big")}',
+        "handlers/big_orders.py": '"""Big ones."""\nOPTIONS = {"at_least": ("N", "how big")}',
         "more/in_more.py": '"""Another."""',
         "app/changes.py": "def note(record): ...\ndef _hidden(): ...",
         "app/__init__.py": "",
@@ -207,4 +209,52 @@ def test_fish_offers_the_same(fish: dict[str, list[str]], typed: str) -> None:
         assert fish[typed] == []
     else:
         assert fish[typed]
-        assert os.path.commonprefix(fish[typed]) == word
+        assert word in fish[typed] or all(offer.startswith(word) for offer in fish[typed])
+
+
+def test_bash_asks_pythons_own_completion_for_all_else(place: Path) -> None:
+    script = """
+    _completion_loader() { complete -F _pythons "$1"; }
+    _pythons() { COMPREPLY=("$1 of old"); }
+    eval "$(watcher completion bash)"; eval "$(watcher completion bash)"
+    complete -p python
+    COMP_WORDS=(python -m http.s); COMP_CWORD=2; __watcher_python python http.s -m
+    echo "$COMPREPLY"
+    """
+    done = subprocess.run(
+        [shell_path("bash"), "-c", script],
+        cwd=place,
+        env=environment(place),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["complete -F __watcher_python python", "python of old"]
+
+
+def test_a_tab_imports_neither_boto3_nor_the_rest_that_watching_takes(place: Path) -> None:
+    program = (
+        "import os, sys; os._exit = lambda status: None\n"
+        "from watcher.cli import main\n"
+        "try: main()\nexcept AssertionError: pass\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        ["bash", "-c", 'exec 8>&2 9>&2; exec "$0" -c "$1"', sys.executable, program],
+        cwd=place,
+        env={
+            **environment(place),
+            "_ARGCOMPLETE": "1",
+            "COMP_LINE": "watcher orders --big",
+            "COMP_POINT": "20",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "--big-orders" in done.stderr
+    imported = set(done.stdout.split())
+    assert {"watcher", "argcomplete"} <= imported
+    assert not imported & {"boto3", "botocore", "urllib3", "rich", "dateutil", "pyspark"}

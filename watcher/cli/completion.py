@@ -10,6 +10,9 @@ from watcher.cli import options
 # `python -m watcher`: the shell knows completions by the first word, so python's have to be
 # ours, and what was there before is asked for all else.
 _BASH = """
+for __watcher_python_before in _comp_load _completion_loader; do  # bash-completion's, new or old
+    declare -F $__watcher_python_before && $__watcher_python_before python && break
+done >/dev/null 2>&1
 __watcher_python_before=$(complete -p python 2>/dev/null |
     sed -n 's/.* -F \\([^ ]*\\) .*/\\1/p')
 [[ $__watcher_python_before == __watcher_python ]] && __watcher_python_before=

@@ -84,7 +84,8 @@ def values(parser: Parser) -> dict[str, Any]:
             made[action.dest] = [*made.get(action.dest, []), *value]
         else:
             made[action.dest] = value
-        in_use.append(Use(f"--{default.key}", str(default.value), default.origin))
+        text = "" if action.nargs == 0 else str(default.value)
+        in_use.append(Use(f"--{default.key}", text, default.origin))
     return {dest: value for dest, value in made.items() if value != []}
 
 
