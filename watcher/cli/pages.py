@@ -28,42 +28,43 @@ GROUPS = {
 """Every group's page: `--help NAME`."""
 
 _DEFAULTS = """\
-Defaults for options come from, the first that has one:
+Where an option is not given, its value comes from the first that has one of:
 
-  1. the command line
-  2. the environment: WATCHER_ and the option's name, as in WATCHER_FROM=1h,
-     WATCHER_ENDPOINT_URL=http://localhost:8000, WATCHER_UTC=1, WATCHER_PRINT_SUMMARY=1
-  3. watcher.toml in the folder you work in
-  4. ~/.config/watcher/config.toml ($XDG_CONFIG_HOME is heeded)
+  1. the environment: WATCHER_ and the option's name, as in WATCHER_FROM=1h,
+     WATCHER_ENDPOINT_URL=http://localhost:8000, WATCHER_UTC=1
+  2. watcher.toml in the folder you work in
+  3. ~/.config/watcher/config.toml (or $XDG_CONFIG_HOME/watcher/config.toml)
 
-WATCHER_CONFIG=FILE is read in place of 3 and 4. A file has the options' names without
-their dashes; tables are for one command (watch is the one without a name):
+WATCHER_CONFIG=FILE is read in place of 2 and 3. A file has the options' names
+without their dashes, and tables for one command each ([watch] is the default
+command's):
 
   from = "1h"
   region = "eu-west-1"
-  print-summary = true        # chooses a handler
+  print-summary = true            # chooses a handler
   filter = ['{"eventName": ["INSERT"]}']
 
   [archive]
   every = "1m"
 
-A switch is true or false, in the environment 1 or 0. An option that can be repeated is
-a list in a file; in the environment it is a value a line, or a list as in a file.
-On the command line --no-utc undoes utc = true, and --follow undoes no-follow = true;
-other options are replaced by what is given, and so are the handlers chosen.
+A switch is true or false; in the environment, 1 or 0. An option that can be
+repeated has a list; in the environment, a line each, or a list in JSON.
+
+The command line replaces defaults: --no-utc undoes utc = true, --follow undoes
+no-follow = true, and any handler takes the place of those chosen by default.
 """
 
 _COMPLETION = """\
-TAB completes commands, options (those of handlers found, too), their values, files,
-functions for --call and --lambda, profiles and regions. It never calls AWS.
+TAB completes commands, options (those of the handlers found, too), their
+values, files, functions for --call and --lambda, profiles and regions. It
+never calls AWS, so it does not know tables.
 
-  bash    echo 'eval "$(watcher completion bash)"' >> ~/.bashrc
-  zsh     echo 'eval "$(watcher completion zsh)"' >> ~/.zshrc     (below compinit)
-  fish    watcher completion fish > ~/.config/fish/completions/watcher.fish
+  bash  echo 'eval "$(watcher completion bash)"' >> ~/.bashrc
+  zsh   echo 'eval "$(watcher completion zsh)"' >> ~/.zshrc     # after compinit
+  fish  echo 'watcher completion fish | source' >> ~/.config/fish/config.fish
 
-The same with python -m watcher; where python itself has completions, they are asked
-for everything that is not `-m watcher`. In fish, python -m watcher is completed once
-`watcher` has been, or by: watcher completion fish | source (in config.fish).
+The same completes `python -m watcher`: python's own completions, if the shell
+has some, are asked for everything else that python is given.
 """
 
 TEXTS = {"defaults": _DEFAULTS, "completion": _COMPLETION}
