@@ -19,6 +19,7 @@ from watcher.handlers import find
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, without files of defaults, and a home without them."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WATCHER_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     defaults._table.cache_clear()
     return tmp_path

@@ -23,17 +23,55 @@ if TYPE_CHECKING:
 AWS = ("region", "profile", "endpoint_url")
 
 
-# What people know from kubectl, the aws CLI and Kafka's tools, and what it is here.
+# What people know from kubectl, stern, kcat, jq, gh, the aws CLI and Kafka's tools, and what it is
+# here: options that the command has to have, or a sentence.
 _HABITS = {
-    **dict.fromkeys(("--since", "--since-time", "--start", "--start-time"), "--from"),
-    "-f": "nothing: changes are followed unless --no-follow is given",
-    **dict.fromkeys(("-n", "-c", "--limit", "--max-items", "--tail"), "--max-records"),
-    **dict.fromkeys(("--query", "--jq"), "--jmespath"),
-    **dict.fromkeys(("--filter-pattern", "--grep", "--selector", "-l"), "--filter"),
-    **dict.fromkeys(("-o", "--output", "--json"), "--print-json"),
-    **dict.fromkeys(("--event-name", "--type", "--kind"), "--only"),
-    "--endpoint": "--endpoint-url",
-    "--no-color": "--color never",
+    **dict.fromkeys(
+        ("-s", "--since", "--since-time", "--start", "--start-time", "--starting-position"),
+        "--from",
+    ),
+    **dict.fromkeys(("-b", "--from-beginning", "--beginning", "--earliest"), "--from trim-horizon"),
+    **dict.fromkeys(("--offset", "--shard-iterator-type"), "--from"),
+    **dict.fromkeys(("-f", "-w", "--watch"), "--follow, which is what it does anyway"),
+    **dict.fromkeys(("-e", "--exit", "--once", "--exit-eof"), "--no-follow"),
+    **dict.fromkeys(("-n", "-c", "-L", "--limit", "--max-items", "--count"), "--max-records"),
+    **dict.fromkeys(("--max-messages", "--page-size", "--head"), "--max-records"),
+    **dict.fromkeys(
+        ("--tail", "--lines"), "--from, an age, with --max-records: changes come oldest first"
+    ),
+    **dict.fromkeys(("--end", "--end-time", "--until", "--to-time"), "--no-follow: up to now"),
+    **dict.fromkeys(("-q", "--query", "--jq", "--template"), "--jmespath"),
+    **dict.fromkeys(
+        ("--filter-pattern", "--filters", "--grep", "--selector", "--where", "-l"), "--filter"
+    ),
+    **dict.fromkeys(("-i", "--include", "--exclude", "--filter-expression"), "--filter"),
+    **dict.fromkeys(
+        ("-o", "-J", "-r", "--output", "--json", "--raw", "--raw-output"), "--print-json"
+    ),
+    **dict.fromkeys(("--format", "--pretty"), "--print-record, --print-summary or --print-json"),
+    **dict.fromkeys(("--event-name", "--event-names", "--type", "--kind", "--event"), "--only"),
+    **dict.fromkeys(("-k", "--pk", "--keys", "--partition-key", "--key-condition"), "--key"),
+    **dict.fromkeys(("--debug", "--log-level", "--trace"), "--verbose"),
+    **dict.fromkeys(("--quiet", "--silent"), "2>/dev/null: status goes to stderr, data to stdout"),
+    **dict.fromkeys(("--timestamps", "-t"), "--print-summary, which has the time"),
+    **dict.fromkeys(("--timezone", "--tz"), "--utc"),
+    **dict.fromkeys(("--function", "--function-name", "--handler"), "--call or --lambda"),
+    **dict.fromkeys(("--state", "--offsets-file", "--resume", "--group"), "--checkpoint"),
+    **dict.fromkeys(("--interval", "--poll-interval", "--sleep"), "--poll"),
+    **dict.fromkeys(("--strict", "--fail-on-error"), "--on-error stop"),
+    **dict.fromkeys(("--out-file", "--outfile", "--to"), "--jsonl-file"),
+    **dict.fromkeys(
+        ("--stream", "--stream-arn", "--stream-name", "--table", "--table-name", "--topic"),
+        "the first word: python -m watcher orders",
+    ),
+    **dict.fromkeys(("--config", "--config-file"), "a variable: WATCHER_CONFIG=FILE"),
+    **dict.fromkeys(
+        ("--no-cli-pager", "--no-pager", "--no-paginate"), "nothing: there is no pager"
+    ),
+    **dict.fromkeys(("--endpoint", "--url", "--host"), "--endpoint-url"),
+    **dict.fromkeys(("--no-color", "--no-colors", "--monochrome-output", "-M"), "--color never"),
+    **dict.fromkeys(("-C", "--color-output"), "--color always"),
+    "-V": "--version",
 }
 
 
@@ -124,10 +162,11 @@ class Parser(argparse.ArgumentParser):
 
     def _advice(self, word: str) -> str:
         habit = _HABITS.get(word)
-        if habit and (habit.split()[0] in self._option_string_actions or ":" in habit):
+        known = habit and re.split("[ ,:]", habit)[0] in self._option_string_actions
+        if habit and (known or not habit.startswith("--")):
             return f"; here it is {habit}"
         near = difflib.get_close_matches(word, self._option_string_actions, 1)
-        return f"; did you mean {near[0]}?" if near else ""
+        return f"; did you mean {near[0]}?" if near else "; --help lists what there is"
 
 
 def parser(command: str, description: str, operands: str = "") -> Parser:

@@ -14,6 +14,7 @@ from watcher import cli, output
 from watcher.cli import choosing, options
 from watcher.dispatcher import Dispatcher, OnError, OutputClosed
 from watcher.errors import UsageError
+from watcher.filters import wanted
 from watcher.handlers import Handler, find
 from watcher.record import Record
 
@@ -45,6 +46,7 @@ def _parser(handlers: dict[str, Handler]) -> options.Parser:
     choosing.add_flags(made.group("handlers"), handlers.values())
     choosing.add_calls(made)
     choosing.add_folders(made.group("handlers"))
+    options.add(made, "filters", ["only", "key", "filters"])
     options.add(made, "failures", ["on_error"])
     options.add(made, "output", function=output.set_up)
     return made
@@ -61,10 +63,15 @@ def main(arguments: list[str]) -> int:
         observers = choosing.load(parsed, handlers)
         if not observers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
+        test = wanted(parsed.filters, parsed.key, parsed.only)
         replay = RecordLines(file)
+        filtered = 0
         dispatcher = Dispatcher(observers, on_error)
         try:
             for record in replay:
+                if test is not None and not test(record):
+                    filtered += 1
+                    continue
                 dispatcher.begin(replay.stream)
                 dispatcher.deliver(record)
             dispatcher.settle()
@@ -74,7 +81,11 @@ def main(arguments: list[str]) -> int:
         finally:
             dispatcher.close()
     failures = dispatcher.failures
-    logger.info(f"Done: {replay.records} replayed, {failures} failed, {replay.unread} unreadable")
+    left_out = f"{filtered} filtered out, " if filtered else ""
+    logger.info(
+        f"Done: {replay.records - filtered} replayed, {left_out}"
+        f"{failures} failed, {replay.unread} unreadable"
+    )
     return 1 if failures or replay.unread else 0
 
 
