@@ -86,6 +86,8 @@ def test_each_commands_help_fits_a_screen(command: str) -> None:
         (["orders", "--help"], ["--help"]),
         (["help", "filters"], ["--help", "filters"]),
         (["help", "shards"], ["shards", "--help"]),
+        (["--help", "shards"], ["shards", "--help"]),
+        (["help", "watch"], ["--help"]),
         (["shards", "-h"], ["shards", "--help"]),
     ],
 )

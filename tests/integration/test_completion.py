@@ -56,6 +56,11 @@ COMPLETED = {
     "python -m watcher orders --call app.changes:no": (
         "python -m watcher orders --call app.changes:note "
     ),
+    "AWS_PROFILE=x watcher orders --max-re": "AWS_PROFILE=x watcher orders --max-records ",
+    "AWS_PROFILE=x python -m watcher shar": "AWS_PROFILE=x python -m watcher shards ",
+    "echo | watcher replay --print-j": "echo | watcher replay --print-json ",
+    "echo; python -m watcher shar": "echo; python -m watcher shards ",
+    "echo; watcher shar": "echo; watcher shards ",
     "python sta": "python state.json ",
     # Never files where none are meant.
     "watcher orders --max-records sta": "watcher orders --max-records sta",

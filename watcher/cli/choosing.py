@@ -26,7 +26,7 @@ logger = logging.getLogger("watcher")
 _PREFIX = "option of a handler: "
 
 
-def folders(arguments: list[str]) -> list[Path]:
+def folders(arguments: list[str], command: str = "watch") -> list[Path]:
     """The `--handlers` folders: needed before the flags of what is in them can be parsed."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     first.add_argument("--handlers", action="append", type=Path, default=[])
@@ -34,7 +34,7 @@ def folders(arguments: list[str]) -> list[Path]:
         given: list[Path] = first.parse_known_args(arguments)[0].handlers
     except argparse.ArgumentError as error:
         raise UsageError(str(error)) from None
-    return given or [Path(each) for each in defaults.lines(defaults.raw("", "handlers") or [])]
+    return given or [Path(each) for each in defaults.lines(defaults.raw(command, "handlers") or [])]
 
 
 def add_folders(group: argparse._ActionsContainer) -> None:

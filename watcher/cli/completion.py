@@ -33,24 +33,29 @@ __watcher_python() {
 complete -F __watcher_python python python3
 """
 
+# The line without what stands before our command, which argcomplete's own function sends along.
 _ZSH = """
-(( ${+_comps} )) && [[ ${_comps[python]-} != __watcher_python ]] &&
+(( ${+_comps} )) && [[ ${_comps[python]-} != __watcher ]] &&
     __watcher_python_before=${_comps[python]-}
-__watcher_python() {
-    if [[ $words[2] == -m && $words[3] == watcher && $CURRENT -gt 3 ]]; then
-        local IFS=$'\\013' nospace=()
-        local completions=($(IFS="$IFS" COMP_LINE="$BUFFER" COMP_POINT="$CURSOR" \\
-            _ARGCOMPLETE=3 _ARGCOMPLETE_SHELL=zsh _ARGCOMPLETE_SUPPRESS_SPACE=1 \\
-            __python_argcomplete_run "${words[1]}" -m watcher))
-        if [[ "${completions-}" =~ '([^\\\\]):' && "${match[1]}" == [=/:] ]]; then
-            nospace=(-S '')
+__watcher() {
+    local IFS=$'\\013' run=("${words[1]}") line="${(j: :)words[1,CURRENT]}" nospace=()
+    if [[ ${words[1]:t} == python* ]]; then
+        if [[ $words[2] != -m || $words[3] != watcher || $CURRENT -le 3 ]]; then
+            IFS=$' \\t\\n\\0'
+            ${__watcher_python_before:-_default} "$@"
+            return
         fi
-        _describe watcher completions -o nosort "${nospace[@]}"
-    else
-        ${__watcher_python_before:-_default} "$@"
+        run+=(-m watcher)
     fi
+    local completions=($(IFS="$IFS" COMP_LINE="$line" COMP_POINT="${#line}" \\
+        _ARGCOMPLETE=1 _ARGCOMPLETE_SHELL=zsh _ARGCOMPLETE_SUPPRESS_SPACE=1 \\
+        __python_argcomplete_run "${run[@]}"))
+    if [[ "${completions-}" =~ '([^\\\\]):' && "${match[1]}" == [=/:] ]]; then
+        nospace=(-S '')
+    fi
+    _describe watcher completions -o nosort "${nospace[@]}"
 }
-compdef __watcher_python python python3
+compdef __watcher watcher python python3
 """
 
 _FISH = """

@@ -23,7 +23,7 @@ CHANGES = 60
 
 def parser(arguments: list[str]) -> options.Parser:
     """A watch's options for printing, without a stream."""
-    return _parser(find(choosing.folders(arguments)))
+    return _parser(find(choosing.folders(arguments, "demo")))
 
 
 def _parser(handlers: dict[str, Handler]) -> options.Parser:
@@ -39,7 +39,7 @@ def _parser(handlers: dict[str, Handler]) -> options.Parser:
 
 def main(arguments: list[str]) -> int:
     """Show the shop's changes for some 20 seconds, or until Ctrl-C."""
-    handlers = find(choosing.folders(arguments))
+    handlers = find(choosing.folders(arguments, "demo"))
     parsed = _parser(handlers).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))

@@ -18,7 +18,5 @@ def parser(arguments: list[str]) -> options.Parser:
 def main(arguments: list[str]) -> int:
     """Print a page."""
     topic = parser(arguments).parse_args(arguments).topic
-    about = topic if topic in cli.COMMANDS else "watch"
-    text = pages.page(cli.command(about).parser([]), None if topic == about else topic)
-    print(text, end="")
+    print(pages.page(cli.command("watch").parser([]), topic), end="")
     return 0

@@ -119,20 +119,22 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def page(parser: argparse.ArgumentParser, topic: str | None = None) -> str:
-    """What is to be said on a topic; on the whole command, at most a screen. Raises UsageError."""
+    """What is to be said on a topic; on a whole command, at most a screen. Raises UsageError."""
     if topic is None:
         whole = parser.format_help()
         if (name := parser.prog.rpartition(" ")[2]) in TEXTS:
             whole += "\n" + TEXTS[name]
         short = whole.count("\n") <= _LINES and parser.prog != cli.PROGRAM
         return whole if short else _front(parser)
+    if topic in cli.COMMANDS:
+        return page(cli.command(topic).parser([]))
     if topic == "all":
         return parser.format_help()
     if topic in TEXTS:
         return TEXTS[topic]
     groups = _groups(parser)
     if topic not in groups:
-        near = difflib.get_close_matches(topic, [*groups, *TEXTS, "all"], 1)
+        near = difflib.get_close_matches(topic, [*groups, *TEXTS, *cli.COMMANDS], 1)
         advice = f"did you mean {near[0]}?" if near else "see --help"
         raise UsageError(f"no help on {topic}: {advice}")
     formatter = parser._get_formatter()

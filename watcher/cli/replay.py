@@ -34,7 +34,7 @@ class Letter(msgspec.Struct):
 
 def parser(arguments: list[str]) -> options.Parser:
     """A watch's options for handlers, with a file in place of the stream."""
-    return _parser(find(choosing.folders(arguments)))
+    return _parser(find(choosing.folders(arguments, "replay")))
 
 
 def _parser(handlers: dict[str, Handler]) -> options.Parser:
@@ -54,7 +54,7 @@ def _parser(handlers: dict[str, Handler]) -> options.Parser:
 
 def main(arguments: list[str]) -> int:
     """Replay a file; 1 if a handler failed again, or a line could not be read."""
-    handlers = find(choosing.folders(arguments))
+    handlers = find(choosing.folders(arguments, "replay"))
     parsed = _parser(handlers).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))

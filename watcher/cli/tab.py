@@ -28,13 +28,13 @@ def answer() -> NoReturn:
 
     The shell's part is argcomplete's: the line in COMP_LINE, the answer to descriptor 8.
     """
-    skipped = int(os.environ["_ARGCOMPLETE"])
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
-    words = split_line(line, point)[3][skipped:]
+    words = split_line(line, point)[3]
+    skipped = _place_of_program(words) + 1
+    words = words[skipped:]
     name = words[0] if words and words[0] in cli.COMMANDS else "watch"
-    if name != "watch":
-        # The command takes the place of the program.
-        os.environ["_ARGCOMPLETE"] = str(skipped + 1)
+    # What argcomplete takes for the program: a command stands in its place.
+    os.environ["_ARGCOMPLETE"] = str(skipped + (name != "watch"))
     # Readline leaves an @ in the word, though it is among those that end words.
     breaks = os.environ.get("_ARGCOMPLETE_COMP_WORDBREAKS", "")
     os.environ["_ARGCOMPLETE_COMP_WORDBREAKS"] = breaks.replace("@", "")
@@ -49,6 +49,12 @@ def answer() -> NoReturn:
     # Options come only after a dash: a bare TAB shows what has to stand there.
     CompletionFinder()(parser, always_complete_options=False)
     raise AssertionError("the answer ends the process")
+
+
+def _place_of_program(words: list[str]) -> int:
+    """Variables may be set before it."""
+    first = next((place for place, word in enumerate(words) if "=" not in word), 0)
+    return first + 2 if words[first + 1 : first + 3] == ["-m", "watcher"] else first
 
 
 def _parser(name: str, words: list[str]) -> options.Parser:
