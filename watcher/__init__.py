@@ -1,11 +1,20 @@
 """See every change of a DynamoDB table, live, in order, without losing one."""
 
+from __future__ import annotations
+
 import importlib
-from typing import TYPE_CHECKING, Any
 
-from watcher.errors import DataLossError, ObserverError, StreamError, UsageError, WatcherError
-
+TYPE_CHECKING = False  # to import typing for it would take longer than all the rest here
 if TYPE_CHECKING:
+    from typing import Any
+
+    from watcher.errors import (
+        DataLossError,
+        ObserverError,
+        StreamError,
+        UsageError,
+        WatcherError,
+    )
     from watcher.lambdas import lambda_function
     from watcher.manager import Totals
     from watcher.record import ABSENT, Record
@@ -30,9 +39,14 @@ __version__ = "0.1.0"
 # Imported when they are asked for: a TAB on the command line does not wait for boto3.
 _PLACES = {
     "ABSENT": "record",
+    "DataLossError": "errors",
+    "ObserverError": "errors",
     "Record": "record",
     "Stream": "stream",
+    "StreamError": "errors",
     "Totals": "manager",
+    "UsageError": "errors",
+    "WatcherError": "errors",
     "lambda_function": "lambdas",
     "watch": "watching",
 }

@@ -3,8 +3,12 @@
 import sys
 
 try:
-    from watcher.cli import main
+    import signal
 
-    sys.exit(main())
-except KeyboardInterrupt:  # while it is still importing
+    # Ctrl-C while it is still importing ends it without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from watcher.cli import main
+except KeyboardInterrupt:
     sys.exit(130)
+
+sys.exit(main())

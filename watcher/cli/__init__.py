@@ -7,6 +7,7 @@ import importlib
 import io
 import logging
 import os
+import signal
 import sys
 from types import ModuleType
 
@@ -54,6 +55,9 @@ def main(argv: list[str] | None = None) -> int:
 
         tab.answer()
     name = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    # A watch ends by its own handler, once it has it; until then there is nothing to put in order.
+    quietly = name in (None, "watch")
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL if quietly else signal.default_int_handler)
     try:
         _set_up_output()
         status: int = command(name or "watch").main(arguments[1:] if name else arguments)
@@ -70,6 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     finally:
         _give_up_stdout()
+        signal.signal(signal.SIGINT, before)
 
 
 def command(name: str) -> ModuleType:

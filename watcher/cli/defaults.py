@@ -157,11 +157,18 @@ def _in_file(file: Path, command: str) -> Iterator[Default]:
 
 def _refuse_unknown(default: Default, keys: dict[str, argparse.Action]) -> None:
     """What no command has is a mistake in a file; in the environment, others have variables too."""
-    variable = default.origin.startswith(_PREFIX)
     if default.required:
         raise UsageError(f"{default.origin}: no option {default.key}{_near(default.key, keys)}")
-    everywhere = _keys_of_all_commands()
-    if everywhere is None or default.key in everywhere:
+    variable = default.origin.startswith(_PREFIX)
+    if variable and not difflib.get_close_matches(default.key, keys, 1, _NEAR):
+        return
+    everywhere = set(keys)
+    try:
+        for name in cli.COMMANDS:
+            everywhere |= _keys(name)
+            if default.key in everywhere:
+                return
+    except UsageError:  # without Spark, nobody knows the options of its commands
         return
     if not variable:
         advice = _near(default.key, everywhere)
@@ -172,18 +179,8 @@ def _refuse_unknown(default: Default, keys: dict[str, argparse.Action]) -> None:
 
 
 @functools.cache
-def _keys_of_all_commands() -> set[str] | None:
-    """Asked for only where there is a key that the command at hand does not know.
-
-    None where some can't be known: those of Spark's commands, without Spark.
-    """
-    keys: set[str] = set()
-    try:
-        for name in cli.COMMANDS:
-            keys.update(cli.command(name).parser([]).keys())
-    except UsageError:
-        return None
-    return keys
+def _keys(command: str) -> set[str]:
+    return set(cli.command(command).parser([]).keys())
 
 
 def _near(word: str, words: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
+import signal
 from collections.abc import Callable
 
 import msgspec
@@ -34,6 +35,7 @@ def watch(
     default: str,
 ) -> int:
     """The default command on Spark, with the parser of the watch."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session = spark.module("session")
     observe = spark.module("jobs").observe
     parsed = parser.parse_args(arguments)
