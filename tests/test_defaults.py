@@ -259,6 +259,16 @@ def test_an_error_about_a_value_says_where_it_comes_from(
     assert words in program.err[-1]
 
 
+def test_an_error_about_a_value_of_the_command_line_says_no_more(
+    project: Callable[[str], None],
+) -> None:
+    project("max-records = 5")
+    parsed("--max-records", "0")
+    assert defaults.explained("--max-records 0: no") == "--max-records 0: no"
+    parsed()
+    assert defaults.explained("--max-records 5: no").endswith("is from watcher.toml)")
+
+
 def test_help_documents_them() -> None:
     program = run("--help", "defaults", env={})
     text = "\n".join(program.out)

@@ -47,6 +47,7 @@ COMPLETED = {
     "watcher orders --lambda app.changes.no": "watcher orders --lambda app.changes.note ",
     "watcher orders --profile team": "watcher orders --profile team-a ",
     "watcher orders --region eu-sou": "watcher orders --region eu-south-",
+    "watcher query orders --output js": "watcher query orders --output json ",
     "watcher replay sta": "watcher replay state.json ",
     "watcher help fil": "watcher help filters ",
     "watcher orders --help lam": "watcher orders --help lambda ",

@@ -46,6 +46,7 @@ class Default(NamedTuple):
 class Use(NamedTuple):
     """A default that this run goes by."""
 
+    dest: str
     flag: str
     text: str
     origin: str
@@ -53,6 +54,15 @@ class Use(NamedTuple):
 
 in_use: list[Use] = []
 """Those of this process, for its error messages."""
+
+
+def fill(parser: Parser, parsed: argparse.Namespace) -> None:
+    """Put defaults where the command line has said nothing. Raises UsageError, as `values`."""
+    for dest, value in values(parser).items():
+        if getattr(parsed, dest) is None:
+            setattr(parsed, dest, value)
+            of(parsed).add(dest)
+    in_use[:] = [use for use in in_use if use.dest in of(parsed)]
 
 
 def of(parsed: argparse.Namespace) -> set[str]:
@@ -85,7 +95,7 @@ def values(parser: Parser) -> dict[str, Any]:
         else:
             made[action.dest] = value
         text = "" if action.nargs == 0 else str(default.value)
-        in_use.append(Use(f"--{default.key}", text, default.origin))
+        in_use.append(Use(action.dest, f"--{default.key}", text, default.origin))
     return {dest: value for dest, value in made.items() if value != []}
 
 
@@ -116,7 +126,7 @@ def explained(message: str) -> str:
 
 
 def _written(command: str) -> Iterator[Default]:
-    """All defaults for a command, the later before the earlier."""
+    """All defaults for a command; a later one is to win over an earlier one."""
     for file in _files():
         yield from _in_file(file, command)
     for name, text in os.environ.items():

@@ -137,10 +137,7 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = self.parse_known_args(args, given)
         if unknown:
             self.error(f"unknown {unknown[0]}" + self._advice(unknown[0].partition("=")[0]))
-        for dest, value in defaults.values(self).items():
-            if getattr(parsed, dest) is None:
-                setattr(parsed, dest, value)
-                defaults.of(parsed).add(dest)
+        defaults.fill(self, parsed)
         for action in optional:
             if action.dest in dests and getattr(parsed, action.dest) is None:
                 if action.dest in self.required:
