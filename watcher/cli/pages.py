@@ -179,7 +179,7 @@ def _front(parser: argparse.ArgumentParser) -> str:
     else:  # the command's own options in full
         formatter = parser._get_formatter()
         for group in groups.values():
-            if group.title not in (*GROUPS, "options"):
+            if group.title not in GROUPS:
                 _add_group(formatter, group)
         middle = formatter.format_help().splitlines()
     return "\n".join([*top, *middle, *below]) + "\n"

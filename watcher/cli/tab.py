@@ -209,4 +209,5 @@ _BY_METAVAR: dict[str, Callable[..., Completions]] = {
     "FILE": _files,
     "PATH": _files,
     "DIR": _folders,
+    "STREAM|ARCHIVE": _files,
 }
