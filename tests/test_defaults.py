@@ -173,7 +173,8 @@ def test_a_mistake_in_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_variable_that_resembles_an_option_is_told_and_others_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("watcher"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("watcher"), "propagate", False)
+    monkeypatch.setattr(logging.getLogger("watcher"), "handlers", [caplog.handler])
     monkeypatch.setenv("WATCHER_REGON", "eu-west-1")
     monkeypatch.setenv("WATCHER_EVERY", "1m")
     monkeypatch.setenv("WATCHER_UNRELATED", "x")
