@@ -1,4 +1,4 @@
-"""Print what changed, attribute by attribute, nested ones too: old -> new."""
+"""Print what changed, attribute by attribute: old -> new."""
 
 import sys
 from collections.abc import Iterator

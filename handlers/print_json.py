@@ -1,4 +1,4 @@
-"""Print one line of JSON per change, exactly as the service sent it: ready for jq."""
+"""Print the service's own JSON, a line each: ready for jq."""
 
 import json
 import sys

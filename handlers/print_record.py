@@ -1,4 +1,4 @@
-"""Print each change in full: kind, time, key, and the item before and after."""
+"""Print each change in full, the item before and after."""
 
 import sys
 

@@ -32,6 +32,14 @@ def no_real_account(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_defaults_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options have the defaults that each test says."""
+    for name in [name for name in os.environ if name.startswith("WATCHER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WATCHER_CONFIG", os.devnull)
+
+
+@pytest.fixture(autouse=True)
 def no_colours_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether there are colours is for each test to say."""
     for name in ("NO_COLOR", "FORCE_COLOR"):

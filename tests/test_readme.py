@@ -162,6 +162,18 @@ def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> 
     assert "Traceback" not in err
 
 
+def test_the_defaults_of_the_readme_are_gone_by(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WATCHER_CONFIG")
+    (text,) = [text for kind, text in BLOCKS if kind == "toml"]
+    (place / text.splitlines()[0].removeprefix("# ")).write_text(text)
+    status, out, err = run_until_it_prints("python -m watcher orders --only insert", place)
+    assert status == 0, err
+    assert re.match(r"\[.+\] - INSERT - PK=user-0, SK=order-0\n", out)
+    assert "filtered out" in err.splitlines()[-1]
+
+
 def test_the_test_of_the_readme_passes(place: Path) -> None:
     done = subprocess.run(
         ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],

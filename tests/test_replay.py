@@ -102,3 +102,14 @@ def test_what_cannot_be_replayed_is_a_usage_error(
     letters.rename("letters")
     assert main(["replay", *arguments]) == 2
     assert text in capsys.readouterr().err
+
+
+def test_filters_mean_what_they_mean_for_a_watch(
+    letters: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pattern = '{"dynamodb": {"NewImage": {"n": {"N": [{"numeric": [">", 1]}]}}}}'
+    assert main(["replay", str(letters), "--print-json", "--filter", pattern]) == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (2, 3)]
+    assert "Done: 2 replayed, 1 filtered out, 0 failed" in printed.err.splitlines()[-1]
+    assert main(["replay", str(letters), "--print-json", "--only", "x"]) == 2

@@ -179,3 +179,19 @@ def test_a_record_pulled_is_the_record_that_observers_get(sim: Simulator) -> Non
         record = next(made)
     assert isinstance(record, Record)
     assert record["dynamodb"]["Keys"] == {"pk": {"S": "a"}}
+
+
+def test_what_filters_leave_out_moves_the_token(sim: Simulator) -> None:
+    sim.write("a", 3)
+    wanted = sim.write("b", 2)
+    sim.write("a", 3)
+    made = stream(sim, key={"pk": "b"})
+    assert pull(made, 2) == wanted
+    assert next(made) is None
+    assert made.filtered == 6
+    assert next(stream(sim, made.token)) is None
+
+
+def test_a_filter_that_cannot_be_is_refused_at_once(sim: Simulator) -> None:
+    with pytest.raises(UsageError, match="unknown kind"):
+        stream(sim, only="upsert")

@@ -1,11 +1,25 @@
 """See every change of a DynamoDB table, live, in order, without losing one."""
 
-from watcher.errors import DataLossError, ObserverError, StreamError, UsageError, WatcherError
-from watcher.lambdas import lambda_function
-from watcher.record import ABSENT, Record
-from watcher.snapshot import Totals
-from watcher.stream import Stream
-from watcher.watching import watch
+from __future__ import annotations
+
+import importlib
+
+TYPE_CHECKING = False  # to import typing for it would take longer than all the rest here
+if TYPE_CHECKING:
+    from typing import Any
+
+    from watcher.errors import (
+        DataLossError,
+        ObserverError,
+        StreamError,
+        UsageError,
+        WatcherError,
+    )
+    from watcher.lambdas import lambda_function
+    from watcher.record import ABSENT, Record
+    from watcher.snapshot import Totals
+    from watcher.stream import Stream
+    from watcher.watching import watch
 
 __all__ = [
     "ABSENT",
@@ -21,3 +35,27 @@ __all__ = [
     "watch",
 ]
 __version__ = "0.1.0"
+
+# Imported when they are asked for: a TAB on the command line does not wait for boto3.
+_PLACES = {
+    "ABSENT": "record",
+    "DataLossError": "errors",
+    "ObserverError": "errors",
+    "Record": "record",
+    "Stream": "stream",
+    "StreamError": "errors",
+    "Totals": "snapshot",
+    "UsageError": "errors",
+    "WatcherError": "errors",
+    "lambda_function": "lambdas",
+    "watch": "watching",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from the module that it is in."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'watcher' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"watcher.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -10,3 +10,7 @@ class Flag(NamedTuple):
     help: str
     name: str | None = None
     """The flag, where it is not the parameter's own name."""
+    group: str | None = None
+    """The page of `--help` that it stands on; None leaves it to the command."""
+    values: tuple[str, ...] = ()
+    """What a TAB offers; those that end in a colon take something behind it."""

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from watcher.dispatcher import Observer
 from watcher.errors import UsageError
+
+if TYPE_CHECKING:
+    from watcher.dispatcher import Observer
 
 _PACKAGE = Path(__file__).parent
 
@@ -133,6 +135,8 @@ def observer(module: ModuleType, name: str, place: str) -> Observer:
 
     Raises UsageError, naming the place, where it can't be used.
     """
+    from watcher.dispatcher import Observer
+
     handle = getattr(module, "handle", None)
     if not callable(handle):
         raise UsageError(f"handler {place} has no function handle(record)")

@@ -8,16 +8,18 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from watcher.batches import Batches, Settings
-from watcher.dispatcher import Observer
 from watcher.errors import UsageError
 from watcher.flag import Flag
 from watcher.handlers import function
-from watcher.record import Record
+
+# See watching.py: the command line reads the declaration alone.
+if TYPE_CHECKING:
+    from watcher.dispatcher import Observer
+    from watcher.record import Record
 
 # The longest that a function may run on Lambda; here nothing ends it.
 _TIMEOUT_SECONDS = 900.0
@@ -65,6 +67,9 @@ def lambda_function(
         raise UsageError(f"--retries {retries}: give 0 or more, or -1 for ever")
     if max_age is not None and max_age <= 0:
         raise UsageError(f"--max-age {max_age:g}: give more than 0 seconds")
+    from watcher.batches import Batches, Settings
+    from watcher.dispatcher import Observer
+
     settings = Settings(
         size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
     )

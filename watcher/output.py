@@ -34,6 +34,7 @@ def set_up(
             "WHEN",
             "colours by kind: auto (default: on a terminal; NO_COLOR and FORCE_COLOR are heeded), "
             "always, never",
+            values=("auto", "always", "never"),
         ),
     ] = "auto",
     utc: Annotated[bool, Flag(None, "show times in UTC, not in local time")] = False,

@@ -6,7 +6,7 @@ import contextlib
 import heapq
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ import msgspec
 from watcher import checkpoint as checkpoints
 from watcher import page as pages
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
+from watcher.filters import wanted
 from watcher.lineage import Lineage, Status, Tracked
 from watcher.messages import Finished, Loss, Page, Started
 from watcher.position import AfterSequence, AtTime, Latest
@@ -45,8 +46,9 @@ class Stream:
     """A table's changes, pulled one by one, its shards merged by creation time.
 
     `start` is `"latest"`, `"trim_horizon"`, a datetime (aware, or in local time), or a token, as
-    a dict or its JSON. Raises StreamError where the stream can't be used, UsageError for a bad
-    start. Not for use by several threads at once.
+    a dict or its JSON. `filters`, `key` and `only` are those of `watch()`; what they leave out
+    moves the token, and is counted in `filtered`. Raises StreamError where the stream can't be
+    used, UsageError for a bad start or filter. Not for use by several threads at once.
     """
 
     def __init__(
@@ -54,11 +56,17 @@ class Stream:
         stream: str,
         start: Start = "latest",
         *,
+        filters: Iterable[str | Mapping[str, Any]] | None = None,
+        key: Iterable[str] | Mapping[str, Any] | None = None,
+        only: str | Iterable[str] | None = None,
         fail_on_data_loss: bool = False,
         region: str | None = None,
         profile: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
+        self._wanted = wanted(filters, key, only)
+        self.filtered = 0
+        """How many records the filters have left out."""
         self._streams, self.arn = connect(stream, Connection(region, profile, endpoint_url))
         self._fail_on_data_loss = fail_on_data_loss
         self.losses: list[str] = []
@@ -92,6 +100,13 @@ class Stream:
 
     def __next__(self) -> Record | None:
         """The next record; None when there is nothing now. Never ends by itself."""
+        while (record := self._next()) is not None:
+            if self._wanted is None or self._wanted(record):
+                return record
+            self.filtered += 1
+        return None
+
+    def _next(self) -> Record | None:
         while not self._heap:
             self._read_due()
             # An empty page alone does not say that there is nothing.

@@ -12,20 +12,20 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from watcher import handlers
-from watcher.checkpoint import CheckpointFile
-from watcher.dispatcher import Dispatcher, Observer, OnError
 from watcher.errors import UsageError
-from watcher.exporter import exporting
-from watcher.filters import wanted
 from watcher.flag import Flag
-from watcher.manager import Manager, Settings
-from watcher.position import Position, at_time, parse_start
-from watcher.record import Record
-from watcher.snapshot import Display, Totals
-from watcher.streams import Connection, connect
+
+# What it takes to watch is imported by the calls: the command line reads the declaration alone
+# for its help and for a TAB, and boto3 would be three quarters of their time.
+if TYPE_CHECKING:
+    from watcher.dispatcher import Observer
+    from watcher.manager import Manager
+    from watcher.position import Position
+    from watcher.record import Record
+    from watcher.snapshot import Display, Totals
 
 
 def watch(
@@ -39,17 +39,26 @@ def watch(
             "where to begin: latest, trim-horizon, an age (90s 15m 2h), or a time "
             "(2026-11-21T08:00Z); default latest",
             "--from",
+            group="start",
+            values=("latest", "trim-horizon", "15m", "1h", "2h", "24h"),
         ),
     ] = "latest",
     follow: Annotated[
-        bool, Flag(None, "end when everything up to now has been delivered", "--no-follow")
+        bool,
+        Flag(None, "end when everything up to now has been delivered", "--no-follow", "start"),
     ] = True,
     max_records: Annotated[
-        int | None, Flag("N", "end after N records (those that a filter drops don't count)")
+        int | None,
+        Flag("N", "end after N records (those that a filter drops don't count)", group="start"),
     ] = None,
     only: Annotated[
         str | Iterable[str] | None,
-        Flag("KINDS", "only these kinds of change: insert, modify, remove (as in insert,remove)"),
+        Flag(
+            "KINDS",
+            "only these kinds of change: insert, modify, remove (as in insert,remove)",
+            group="filters",
+            values=("insert", "modify", "remove"),
+        ),
     ] = None,
     key: Annotated[
         list[str] | Iterable[str] | Mapping[str, Any] | None,
@@ -57,6 +66,7 @@ def watch(
             "NAME=VALUE",
             "only changes of items with this key attribute; repeatable: another value of the same "
             "attribute is an alternative, another attribute narrows down",
+            group="filters",
         ),
     ] = None,
     filters: Annotated[
@@ -66,24 +76,39 @@ def watch(
             "only changes that match: Lambda's event filtering, as JSON or @FILE; "
             "repeatable (any of them)",
             "--filter",
+            "filters",
         ),
     ] = None,
     checkpoint: Annotated[
         str | os.PathLike[str] | None,
-        Flag("FILE", "resume from FILE if it exists, and save the positions to it"),
+        Flag(
+            "FILE", "resume from FILE if it exists, and save the positions to it", group="failures"
+        ),
     ] = None,
     on_error: Annotated[
         str,
         Flag(
             "POLICY",
             "when a handler raises: log (default), stop, retry:N, dead-letter:FILE",
+            group="failures",
+            values=("log", "stop", "retry:", "dead-letter:"),
         ),
     ] = "log",
     fail_on_data_loss: Annotated[
-        bool, Flag(None, "end with status 1 where records were gone before they were read")
+        bool,
+        Flag(
+            None,
+            "end with status 1 where records were gone before they were read",
+            group="failures",
+        ),
     ] = False,
     poll: Annotated[
-        float, Flag("SECONDS", "the longest pause between two reads of an idle shard; default 1")
+        float,
+        Flag(
+            "SECONDS",
+            "the longest pause between two reads of an idle shard; default 1",
+            group="start",
+        ),
     ] = 1.0,
     region: Annotated[str | None, Flag("REGION", "AWS region; default the ARN's")] = None,
     profile: Annotated[str | None, Flag("PROFILE", "AWS profile, as in the aws CLI")] = None,
@@ -92,7 +117,11 @@ def watch(
     ] = None,
     metrics_port: Annotated[
         str | int | None,
-        Flag("[HOST:]PORT", "serve metrics for Prometheus there; default host 127.0.0.1"),
+        Flag(
+            "[HOST:]PORT",
+            "serve metrics for Prometheus there; default host 127.0.0.1",
+            group="output",
+        ),
     ] = None,
     display: Display | None = None,
 ) -> Totals:
@@ -109,6 +138,13 @@ def watch(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
+    from watcher.checkpoint import CheckpointFile
+    from watcher.dispatcher import Dispatcher, OnError
+    from watcher.exporter import exporting
+    from watcher.filters import wanted
+    from watcher.manager import Manager, Settings
+    from watcher.streams import Connection, connect
+
     connection = Connection(region, profile, endpoint_url)
     settings = Settings(
         start=position(start),
@@ -139,12 +175,16 @@ def watch(
 
 def position(start: str | datetime) -> Position:
     """A start as the library and the command line take it. Raises UsageError."""
+    from watcher.position import at_time, parse_start
+
     now = datetime.now(UTC)
     return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
 
 
 def _observer(each: object) -> Observer:
     """An observer from what callers may give; said now if it can never work."""
+    from watcher.dispatcher import Observer
+
     if isinstance(each, Observer):
         return each
     if isinstance(each, str):

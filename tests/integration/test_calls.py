@@ -49,7 +49,7 @@ def test_functions_are_called_in_the_order_given_beside_handlers(
 
 def test_a_handlers_option_is_in_the_help_and_reaches_it(sim: RemoteSimulator, place: Path) -> None:
     assert run(*ALL, "--greeting", "hi", env=sim.environment, cwd=place).out == ["hi", "hi"]
-    listed = run("--help", env={}, cwd=place).out
+    listed = run("--help", "handlers", env={}, cwd=place).out
     assert any("--greeting WORD" in line and "what to say, at 100%" in line for line in listed)
 
 
@@ -76,7 +76,7 @@ def test_a_function_that_cannot_be_called_is_refused(
     ("options", "words"),
     [
         (["--since", "2h"], "unknown --since; here it is --from"),
-        (["-f"], "unknown -f; here it is nothing: changes are followed"),
+        (["-f"], "unknown -f; here it is --follow, which is what it does anyway"),
         (["--query=new"], "unknown --query=new; here it is --jmespath"),
         (["-o", "json"], "here it is --print-json"),
         (["--limit", "3"], "here it is --max-records"),

@@ -234,3 +234,13 @@ def test_ctrl_c_ends_the_demo(tmp_path: Path) -> None:
         os.killpg(program.process.pid, signal.SIGINT)
         assert program.wait(20) == 0
     assert program.err[-1].startswith("Done: ")
+
+
+def test_ctrl_c_before_the_watch_begins_ends_it_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import sys, time\nprint('importing', file=sys.stderr, flush=True)\ntime.sleep(60)\n"
+    )
+    with Program("orders", "--call", "slow:f", env=NOWHERE, cwd=tmp_path) as program:
+        program.wait_for_status("importing")
+        assert program.end(signal.SIGINT) == -signal.SIGINT  # 130 to a shell
+    assert program.err == ["importing"]

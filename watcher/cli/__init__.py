@@ -7,7 +7,9 @@ import importlib
 import io
 import logging
 import os
+import signal
 import sys
+from types import ModuleType
 from typing import Any
 
 from watcher.cli import logs
@@ -16,6 +18,7 @@ from watcher.errors import WatcherError
 
 logger = logging.getLogger("watcher")
 
+PROGRAM = "python -m watcher"
 COMMANDS = {
     "watch": "watch a table's changes (the default)",
     "streams": "list the streams of a region or a table",
@@ -28,6 +31,8 @@ COMMANDS = {
     "archive": "append every change to files, each exactly once, on Spark",
     "replicate": "keep another table equal to this one, on Spark",
     "metrics": "count changes by kind and window of time, on Spark",
+    "completion": "print what makes bash, zsh or fish complete commands and options",
+    "help": "help on a command or a group of options",
 }
 
 
@@ -37,17 +42,26 @@ _BUFFER_BYTES = 1024 * 1024
 def main(argv: list[str] | None = None) -> int:
     """Run a command; the exit status is 0, or that of the error (see errors.py)."""
     arguments = sys.argv[1:] if argv is None else argv
+    if "_ARGCOMPLETE" in os.environ:
+        from watcher.cli import tab
+
+        tab.answer()
     name = arguments[0] if arguments and arguments[0] in COMMANDS else None
-    _set_up_output()
-    logs.set_up(logs.chosen_format(arguments))
-    set_verbose(False)
-    command = importlib.import_module(f"watcher.cli.{(name or 'watch').replace('-', '_')}")
+    # A watch ends by its own handler, once it has it; until then there is nothing to put in order.
+    quietly = name in (None, "watch")
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL if quietly else signal.default_int_handler)
     try:
-        status: int = command.main(arguments[1:] if name else arguments)
+        _set_up_output()
+        logs.set_up("text")
+        set_verbose(False)
+        logs.set_up(logs.chosen_format(name or "watch", arguments))
+        status: int = command(name or "watch").main(arguments[1:] if name else arguments)
         return status if _flush_stdout() else 1
     except WatcherError as error:
+        from watcher.cli import defaults
+
         logger.error(
-            str(error),
+            defaults.explained(str(error)),
             exc_info=logger.isEnabledFor(logging.DEBUG),
             extra={"exit_status": error.exit_status},
         )
@@ -58,6 +72,18 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     finally:
         _give_up_stdout()
+        signal.signal(signal.SIGINT, before)
+
+
+def command(name: str) -> ModuleType:
+    """The module of a command: its `main`, and its `parser`."""
+    return importlib.import_module(f"watcher.cli.{name.replace('-', '_')}")
+
+
+def sentence(name: str) -> str:
+    """What a command does, as its help begins."""
+    text = COMMANDS[name]
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def set_verbose(verbose: bool) -> None:

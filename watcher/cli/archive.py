@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 
-from watcher.cli import spark
+from watcher.cli import options, spark
 
 logger = logging.getLogger("watcher")
+
+
+def parser(arguments: list[str]) -> options.Parser:
+    """The options of the job, of Spark and of AWS."""
+    return spark.parser("archive", spark.module("jobs").archive)
 
 
 def main(arguments: list[str]) -> int:
     """Archive until stopped, or up to now with `--once`."""
     job = spark.module("jobs").archive
-    totals = spark.run(spark.parse("archive", arguments, job), job)
+    totals = spark.run(spark.parse(parser(arguments), arguments), job)
     logger.info(f"Done: {totals.records} changes in {totals.batches} batches")
     return 0

@@ -9,14 +9,16 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from watcher.cli import options
-from watcher.dispatcher import Observer
+from watcher.cli import defaults, options
 from watcher.errors import UsageError
 from watcher.handlers import Handler, function
 from watcher.handlers import load as load_handler
 from watcher.lambdas import lambda_function
+
+if TYPE_CHECKING:
+    from watcher.dispatcher import Observer
 
 logger = logging.getLogger("watcher")
 
@@ -24,7 +26,7 @@ logger = logging.getLogger("watcher")
 _PREFIX = "option of a handler: "
 
 
-def folders(arguments: list[str]) -> list[Path]:
+def folders(arguments: list[str], command: str = "watch") -> list[Path]:
     """The `--handlers` folders: needed before the flags of what is in them can be parsed."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     first.add_argument("--handlers", action="append", type=Path, default=[])
@@ -32,7 +34,7 @@ def folders(arguments: list[str]) -> list[Path]:
         given: list[Path] = first.parse_known_args(arguments)[0].handlers
     except argparse.ArgumentError as error:
         raise UsageError(str(error)) from None
-    return given
+    return given or [Path(each) for each in defaults.lines(defaults.raw(command, "handlers") or [])]
 
 
 def add_folders(group: argparse._ActionsContainer) -> None:
@@ -44,9 +46,6 @@ def add_folders(group: argparse._ActionsContainer) -> None:
         action="append",
         help="one more folder of handler modules; repeatable",
     )
-
-
-LAMBDAS = "AWS Lambda functions run as they are, with the settings of an event source mapping"
 
 
 class Call(NamedTuple):
@@ -61,9 +60,9 @@ class Lambda(NamedTuple):
     name: str
 
 
-def add_calls(group: argparse._ActionsContainer, lambdas: argparse._ActionsContainer) -> None:
+def add_calls(made: options.Parser) -> None:
     """`--call` and `--lambda`: functions beside the modules, in the order given."""
-    group.add_argument(
+    made.group("handlers").add_argument(
         "--call",
         dest="chosen",
         type=Call,
@@ -71,7 +70,7 @@ def add_calls(group: argparse._ActionsContainer, lambdas: argparse._ActionsConta
         action="append",
         help="call this function with every change; repeatable",
     )
-    lambdas.add_argument(
+    made.group("lambda").add_argument(
         "--lambda",
         dest="chosen",
         type=Lambda,
@@ -79,7 +78,7 @@ def add_calls(group: argparse._ActionsContainer, lambdas: argparse._ActionsConta
         action="append",
         help="call this function with Lambda's events and context, batch by batch; repeatable",
     )
-    options.add(lambdas, function=lambda_function)
+    options.add(made, "lambda", function=lambda_function)
 
 
 def add_flags(group: argparse._ActionsContainer, handlers: Iterable[Handler]) -> None:
@@ -112,7 +111,7 @@ def add_flags(group: argparse._ActionsContainer, handlers: Iterable[Handler]) ->
 def _add_option(group: argparse._ActionsContainer, handler: Handler, name: str) -> None:
     """An option that a module declares; one that several declare is theirs together."""
     metavar, text = handler.options[name]
-    keywords: dict[str, Any] = {"action": "store_true"}
+    keywords: dict[str, Any] = {"action": options.Switch}
     if metavar is not None:
         keywords = {"metavar": metavar}
     try:
@@ -137,6 +136,8 @@ def _refuse_settings_of_no_lambda(parsed: argparse.Namespace) -> None:
     if any(isinstance(each, Lambda) for each in parsed.chosen or []):
         return
     for name, parameter in inspect.signature(lambda_function).parameters.items():
+        if name in defaults.of(parsed):  # for runs that have one
+            continue
         if getattr(parsed, name, parameter.default) != parameter.default:
             raise UsageError(f"{_flag(name)} is a setting of --lambda: give the function too")
 
@@ -150,10 +151,17 @@ def set_region(parsed: argparse.Namespace) -> None:
             os.environ.setdefault(name, region)
 
 
+def _anything_chosen(parsed: argparse.Namespace, given: Iterable[str]) -> bool:
+    """Whether the command line says what to do, so that a default need not."""
+    names = {_PREFIX + option for option in given} | ({"chosen"} if parsed.chosen else set())
+    return not names <= defaults.of(parsed)
+
+
 def load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Observer]:
     """Load the handlers chosen, each with those of its options that were given.
 
-    An option chooses its handler too. Raises UsageError.
+    An option chooses its handler too, but a default only where nothing else is chosen.
+    Raises UsageError.
     """
     chosen: list[str | Call | Lambda] = list(parsed.chosen or [])
     given = {
@@ -161,14 +169,19 @@ def load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Obser
         for name, value in vars(parsed).items()
         if name.startswith(_PREFIX)
     }
+    others = defaults.of(parsed) if _anything_chosen(parsed, given) else set()
     for option in given:
         owners = [name for name, handler in handlers.items() if option in handler.options]
+        if _PREFIX + option in others:
+            continue
         if not set(owners) & set(chosen):
             if len(owners) > 1:
                 flags = " and ".join(handlers[name].flag for name in owners)
                 raise UsageError(f"{_flag(option)} is an option of {flags}: choose one of them")
             chosen += owners
     _refuse_settings_of_no_lambda(parsed)
+    from watcher.dispatcher import Observer
+
     made = []
     for each in chosen:
         if isinstance(each, Call):

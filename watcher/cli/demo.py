@@ -11,10 +11,9 @@ import sys
 
 from watcher import cli, output
 from watcher.cli import choosing, options, terminal
-from watcher.cli.status import Status
 from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
-from watcher.handlers import find, load
+from watcher.handlers import Handler, find, load
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -22,18 +21,27 @@ logger = logging.getLogger("watcher")
 CHANGES = 60
 
 
+def parser(arguments: list[str]) -> options.Parser:
+    """A watch's options for printing, without a stream."""
+    return _parser(find(choosing.folders(arguments, "demo")))
+
+
+def _parser(handlers: dict[str, Handler]) -> options.Parser:
+    made = options.parser("demo", cli.sentence("demo"), "[--HANDLER ...]")
+    made.add_argument(
+        "--seconds", metavar="SECONDS", type=float, default=18.0, help="how long the shop is open"
+    )
+    choosing.add_flags(made.group("handlers"), handlers.values())
+    choosing.add_folders(made.group("handlers"))
+    options.add(made, "output", function=output.set_up)
+    options.add(made, "output", function=terminal.status_line)
+    return made
+
+
 def main(arguments: list[str]) -> int:
     """Show the shop's changes for some 20 seconds, or until Ctrl-C."""
-    parser = options.parser("demo", cli.COMMANDS["demo"].capitalize() + ".")
-    parser.add_argument("--seconds", type=float, default=18.0, help="how long the shop is open")
-    handlers = find(choosing.folders(arguments))
-    group = parser.add_argument_group("handlers", "default: --print-summary")
-    choosing.add_folders(group)
-    choosing.add_flags(group, handlers.values())
-    printing = parser.add_argument_group("output")
-    options.add(printing, function=output.set_up)
-    options.add(printing, function=terminal.status_line)
-    parsed = parser.parse_args(arguments)
+    handlers = find(choosing.folders(arguments, "demo"))
+    parsed = _parser(handlers).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))
     observers = choosing.load(parsed, handlers) or [load(handlers["print_summary"])]
@@ -57,6 +65,8 @@ def main(arguments: list[str]) -> int:
             place = json.loads(opening)
             flags = " ".join(handlers[each].flag for each in parsed.chosen or ["print_summary"])
             logger.info(f"$ python -m watcher {place['stream']} {flags}")
+            from watcher.cli.status import Status
+
             with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
                 totals = watch(
                     place["stream"],

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from watcher.text import printable, printable_json
+from watcher.cli import defaults
 
 logger = logging.getLogger("watcher")
 
@@ -26,6 +26,8 @@ class _Lines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """A line each: an error's text may quote an item's data."""
+        from watcher.text import printable  # not before there is a line: it needs boto3
+
         text = printable(record.message)
         return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
 
@@ -35,6 +37,8 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Whatever the message holds, it stays one line."""
+        from watcher.text import printable_json
+
         created = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {
             "time": created.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -50,9 +54,9 @@ class _JsonLines(logging.Formatter):
         return printable_json(text)
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(group: argparse._ActionsContainer) -> None:
     """The `--log-format` option; `chosen_format` has read it already."""
-    parser.add_argument(
+    group.add_argument(
         "--log-format",
         choices=FORMATS,
         default="text",
@@ -60,11 +64,11 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_format(arguments: Sequence[str]) -> str:
+def chosen_format(command: str, arguments: Sequence[str]) -> str:
     """The `--log-format`: needed before the arguments are parsed, which may fail."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--log-format", nargs="?")
-    given = first.parse_known_args(arguments)[0].log_format
+    given = first.parse_known_args(arguments)[0].log_format or defaults.raw(command, "log-format")
     return given if given in FORMATS else "text"
 
 

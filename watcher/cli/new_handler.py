@@ -83,11 +83,16 @@ def test_its_option(watched_table, capsys):
 '''
 
 
+def parser(arguments: list[str]) -> options.Parser:
+    """NAME."""
+    made = options.parser("new-handler", cli.sentence("new-handler"), "NAME")
+    made.add_argument("name", metavar="NAME", help="what its flag is to be: big-orders")
+    return made
+
+
 def main(arguments: list[str]) -> int:
     """Write handlers/NAME.py and tests/test_NAME.py, here; never over a file that is there."""
-    parser = options.parser("new-handler", cli.COMMANDS["new-handler"].capitalize() + ".")
-    parser.add_argument("name", metavar="NAME", help="what its flag is to be: big-orders")
-    parsed = parser.parse_args(arguments)
+    parsed = parser(arguments).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     name = parsed.name.removeprefix("--").replace("-", "_")
     module, test = Path("handlers", f"{name}.py"), Path("tests", f"test_{name}.py")

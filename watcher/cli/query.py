@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
+from watcher.cli import options, spark
 
-from watcher.cli import spark
+
+def parser(arguments: list[str]) -> options.Parser:
+    """SQL, and the options of the job, of Spark and of AWS."""
+    made = spark.parser("query", spark.module("jobs").query, "STREAM SQL")
+    made.add_argument("sql", metavar="SQL", help="such as: SELECT keys, count(*) FROM changes …")
+    return made
 
 
 def main(arguments: list[str]) -> int:
     """Print what the SQL finds in the view `changes`."""
-    job = spark.module("jobs").query
-    parsed = spark.parse("query", arguments, job, _add_sql)
-    spark.run(parsed, job, parsed.sql, short=True)
+    parsed = spark.parse(parser(arguments), arguments)
+    spark.run(parsed, spark.module("jobs").query, parsed.sql, short=True)
     return 0
-
-
-def _add_sql(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sql", metavar="SQL", help="such as: SELECT keys, count(*) FROM changes …")

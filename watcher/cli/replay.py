@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +19,8 @@ from watcher.cli.status import Rate, bar
 from watcher.cli.terminal import Line
 from watcher.dispatcher import Dispatcher, OnError, OutputClosed
 from watcher.errors import UsageError
-from watcher.handlers import find
+from watcher.filters import wanted
+from watcher.handlers import Handler, find
 from watcher.record import Record
 
 logger = logging.getLogger("watcher")
@@ -37,23 +38,31 @@ class Letter(msgspec.Struct):
     stream: str = ""
 
 
-def main(arguments: list[str]) -> int:
-    """Replay a file; 1 if a handler failed again, or a line could not be read."""
-    handlers = find(choosing.folders(arguments))
-    parser = options.parser("replay", cli.COMMANDS["replay"].capitalize() + ".")
-    parser.add_argument(
+def parser(arguments: list[str]) -> options.Parser:
+    """A watch's options for handlers, with a file in place of the stream."""
+    return _parser(find(choosing.folders(arguments, "replay")))
+
+
+def _parser(handlers: dict[str, Handler]) -> options.Parser:
+    description = cli.sentence("replay")
+    made = options.parser("replay", description, "FILE [--HANDLER ...]")
+    made.add_argument(
         "file", metavar="FILE", help="a dead-letter file, or lines of --print-json; - for stdin"
     )
-    chosen = parser.add_argument_group("handlers")
-    group = parser.add_argument_group("replaying")
-    options.add(group, ["on_error"])
-    printing = parser.add_argument_group("output")
-    options.add(printing, function=output.set_up)
-    options.add(printing, function=terminal.status_line)
-    choosing.add_folders(group)
-    choosing.add_flags(chosen, handlers.values())
-    choosing.add_calls(chosen, parser.add_argument_group("Lambda", choosing.LAMBDAS))
-    parsed = parser.parse_args(arguments)
+    choosing.add_flags(made.group("handlers"), handlers.values())
+    choosing.add_calls(made)
+    choosing.add_folders(made.group("handlers"))
+    options.add(made, "filters", ["only", "key", "filters"])
+    options.add(made, "failures", ["on_error"])
+    options.add(made, "output", function=output.set_up)
+    options.add(made, "output", function=terminal.status_line)
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Replay a file; 1 if a handler failed again, or a line could not be read."""
+    handlers = find(choosing.folders(arguments, "replay"))
+    parsed = _parser(handlers).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))
     on_error = OnError.parse(parsed.on_error)
@@ -61,20 +70,36 @@ def main(arguments: list[str]) -> int:
         observers = choosing.load(parsed, handlers)
         if not observers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
+        test = wanted(parsed.filters, parsed.key, parsed.only)
         replay = RecordLines(file)
         dispatcher = Dispatcher(observers, on_error)
         with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
-            _deliver(replay, dispatcher, None if line is None else _Progress(line, file))
+            progress = None if line is None else _Progress(line, file)
+            filtered = _deliver(replay, test, dispatcher, progress)
     failures = dispatcher.failures
-    logger.info(f"Done: {replay.records} replayed, {failures} failed, {replay.unread} unreadable")
+    left_out = f"{filtered} filtered out, " if filtered else ""
+    logger.info(
+        f"Done: {replay.records - filtered} replayed, {left_out}"
+        f"{failures} failed, {replay.unread} unreadable"
+    )
     return 1 if failures or replay.unread else 0
 
 
-def _deliver(replay: RecordLines, dispatcher: Dispatcher, progress: _Progress | None) -> None:
+def _deliver(
+    replay: RecordLines,
+    test: Callable[[Record], bool] | None,
+    dispatcher: Dispatcher,
+    progress: _Progress | None,
+) -> int:
+    """Hand over the records that pass the test, if there is one; how many did not."""
+    filtered = 0
     try:
         for record in replay:
-            dispatcher.begin(replay.stream)
-            dispatcher.deliver(record)
+            if test is None or test(record):
+                dispatcher.begin(replay.stream)
+                dispatcher.deliver(record)
+            else:
+                filtered += 1
             if progress is not None and progress.is_due():
                 dispatcher.flush()
                 progress.draw(replay, dispatcher.failures)
@@ -84,6 +109,7 @@ def _deliver(replay: RecordLines, dispatcher: Dispatcher, progress: _Progress | 
         pass
     finally:
         dispatcher.close()
+    return filtered
 
 
 def _opened(name: str, on_error: OnError) -> IO[bytes]:

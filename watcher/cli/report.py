@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from watcher import cli
-from watcher.cli import options
+from watcher.cli import defaults, options
 from watcher.cli.replay import RecordLines
 from watcher.dispatcher import Observer
 from watcher.errors import ServiceError, StreamError, UsageError
@@ -33,34 +33,40 @@ _CHOICE = ("only", "key", "filters")
 _STREAM_ONLY = ("start", "fail_on_data_loss", *options.AWS)
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page."""
-    parser = options.parser("report", cli.COMMANDS["report"].capitalize() + ".")
-    parser.add_argument(
+def parser(arguments: list[str]) -> options.Parser:
+    """What to read, which of its changes, and where to write the page."""
+    made = options.parser("report", cli.sentence("report"), "STREAM|ARCHIVE")
+    made.add_argument(
         "source",
         metavar="STREAM|ARCHIVE",
         help="a stream ARN, a table ARN or a table name; or a folder that archive wrote, or a file "
         "of --print-json or --jsonl-file (also .gz; - for stdin)",
     )
-    parser.add_argument(
+    made.add_argument(
         *("-o", "--output"),
         metavar="FILE",
         default="report.html",
         help="the file to write, or to replace; - for stdout; default report.html",
     )
-    reading = parser.add_argument_group("reading")
-    options.add(reading, ["start", *_CHOICE, "fail_on_data_loss"], start="trim-horizon")
-    options.add(parser.add_argument_group("AWS"), options.AWS)
-    parsed = parser.parse_args(arguments)
+    names = ["start", *_CHOICE, "fail_on_data_loss"]
+    options.add(made, "start", names, start="trim-horizon")
+    options.add(made, "aws", options.AWS)
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page."""
+    made = parser(arguments)
+    parsed = made.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     target = _target(parsed.output)
     if not _is_path(parsed.source):
         report = _of_stream(parsed)
     elif Path(parsed.source).is_dir():
-        _refuse(parser, parsed, (*_STREAM_ONLY, *_CHOICE), "a folder")
+        _refuse(made, parsed, (*_STREAM_ONLY, *_CHOICE), "a folder")
         report = _of_folder(parsed.source)
     else:
-        _refuse(parser, parsed, _STREAM_ONLY, "a file")
+        _refuse(made, parsed, _STREAM_ONLY, "a file")
         report = _of_file(parsed)
     _write(page(report), target)
     changes, shards = report.summary.changes, len(report.shards)
@@ -82,12 +88,13 @@ def _is_path(source: str) -> bool:
 
 
 def _refuse(
-    parser: options.Parser, parsed: argparse.Namespace, names: Iterable[str], what: str
+    made: options.Parser, parsed: argparse.Namespace, names: Iterable[str], what: str
 ) -> None:
     """No option is heeded in silence only sometimes."""
-    for action in parser._actions:
+    for action in made._actions:
         given = getattr(parsed, action.dest, None)
-        if action.dest in names and given not in (None, action.default):
+        by_default = action.dest in defaults.of(parsed)  # not for this run in particular
+        if action.dest in names and not by_default and given not in (None, action.default):
             raise UsageError(f"{action.option_strings[0]} is for streams: {what} is read whole")
 
 

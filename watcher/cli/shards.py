@@ -14,14 +14,17 @@ from watcher.errors import ServiceError, StreamError
 from watcher.streams import Listing, Shard, connect, opened_at
 
 
+def parser(arguments: list[str]) -> options.Parser:
+    """STREAM, and where it is."""
+    made = options.parser("shards", cli.sentence("shards"), "STREAM")
+    options.add_stream(made)
+    options.add(made, "aws", options.AWS)
+    return made
+
+
 def main(arguments: list[str]) -> int:
     """Print the stream's shards, each below its parent."""
-    parser = options.parser("shards", cli.COMMANDS["shards"].capitalize() + ".")
-    parser.add_argument(
-        "stream", metavar="STREAM", help="a stream ARN, a table ARN or a table name"
-    )
-    options.add(parser.add_argument_group("AWS"), options.AWS)
-    parsed = parser.parse_args(arguments)
+    parsed = parser(arguments).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     streams, arn = connect(parsed.stream, options.connection(parsed))
     try:

@@ -22,24 +22,19 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(f"watcher.spark.{name}")
 
 
-def parse(
-    command: str,
-    arguments: list[str],
-    job: Callable[..., Any],
-    more: Callable[[argparse.ArgumentParser], None] | None = None,
-) -> argparse.Namespace:
-    """The command's arguments: STREAM, the job's own options, Spark's and AWS's."""
-    start = module("session").start
-    parser = options.parser(command, cli.COMMANDS[command].capitalize() + ".")
-    parser.add_argument(
-        "stream", metavar="STREAM", help="a stream ARN, a table ARN or a table name"
-    )
-    if more is not None:
-        more(parser)
-    options.add(parser.add_argument_group(command), function=job)
-    options.add(parser.add_argument_group("Spark"), function=start)
-    options.add(parser.add_argument_group("AWS"), options.AWS)
-    parsed = parser.parse_args(arguments)
+def parser(command: str, job: Callable[..., Any], operands: str = "STREAM") -> options.Parser:
+    """The command's options: STREAM, the job's own, Spark's and AWS's."""
+    made = options.parser(command, cli.sentence(command), operands)
+    options.add_stream(made)
+    options.add(made, command, function=job)
+    options.add(made, "spark", function=module("session").start)
+    options.add(made, "aws", options.AWS)
+    return made
+
+
+def parse(made: options.Parser, arguments: list[str]) -> argparse.Namespace:
+    """The command's arguments."""
+    parsed = made.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     return parsed
 

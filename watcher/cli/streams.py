@@ -13,12 +13,17 @@ from watcher.streams import Streams
 logger = logging.getLogger("watcher")
 
 
+def parser(arguments: list[str]) -> options.Parser:
+    """The region, and what of it."""
+    made = options.parser("streams", cli.sentence("streams"))
+    made.add_argument("--table", metavar="TABLE", help="only this table's streams")
+    options.add(made, "aws", options.AWS)
+    return made
+
+
 def main(arguments: list[str]) -> int:
     """Print a line per stream: table, when it was enabled, ARN."""
-    parser = options.parser("streams", cli.COMMANDS["streams"].capitalize() + ".")
-    parser.add_argument("--table", metavar="TABLE", help="only this table's streams")
-    options.add(parser.add_argument_group("AWS"), options.AWS)
-    parsed = parser.parse_args(arguments)
+    parsed = parser(arguments).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     found = 0
     try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import logging
+from typing import TYPE_CHECKING
 
 from watcher import cli, output
-from watcher.cli import choosing, options, terminal
-from watcher.cli.status import Status
+from watcher.cli import choosing, defaults, options, pages, terminal
 from watcher.handlers import Handler, find, load
-from watcher.snapshot import Totals
-from watcher.text import counted
 from watcher.watching import watch
+
+if TYPE_CHECKING:
+    from watcher.snapshot import Totals
 
 logger = logging.getLogger("watcher")
 
@@ -21,16 +22,18 @@ DEFAULT_HANDLER = "print_record"
 def main(arguments: list[str]) -> int:
     """Watch until stopped; 0 at a regular end."""
     handlers = find(choosing.folders(arguments))
-    parser = watch_parser(handlers)
-    if _engine(arguments) == "spark":
+    made = watch_parser(handlers, engine := _engine(arguments))
+    if engine == "spark":
         from watcher.cli import watch_on_spark
 
-        return watch_on_spark.watch(parser, arguments, handlers, DEFAULT_HANDLER)
-    parsed = parser.parse_args(arguments)
+        return watch_on_spark.watch(made, arguments, handlers, DEFAULT_HANDLER)
+    parsed = made.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))
     choosing.set_region(parsed)
     observers = choosing.load(parsed, handlers) or [load(handlers[DEFAULT_HANDLER])]
+    from watcher.cli.status import Status  # not before: it needs boto3, which --help does not
+
     with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
         display = None if line is None else Status(line)
         totals = watch(parsed.stream, observers, **options.chosen(parsed), display=display)
@@ -40,6 +43,8 @@ def main(arguments: list[str]) -> int:
 
 def closing_line(totals: Totals) -> str:
     """What the watch has done, in one line."""
+    from watcher.text import counted
+
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(totals.kinds.items()))
     parts = [counted(totals.records, "record") + (f" ({kinds})" if kinds else "")]
     parts.append(counted(totals.shards, "shard"))
@@ -55,46 +60,41 @@ def closing_line(totals: Totals) -> str:
     return "Done: " + ", ".join(parts)
 
 
-def _add_engine(group: argparse._ActionsContainer) -> None:
-    group.add_argument(
-        "--engine",
-        choices=("processes", "spark"),
-        default="processes",
-        help="where handlers run: here (default), or on Spark's executors",
-    )
-
-
 def _engine(arguments: list[str]) -> str:
     """The `--engine`: Spark's brings options of its own."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--engine", nargs="?")
     engine: str | None = first.parse_known_args(arguments)[0].engine
-    return engine or "processes"
+    return str(engine or defaults.raw("watch", "engine") or "processes")
 
 
-def watch_parser(handlers: dict[str, Handler]) -> options.Parser:
+def parser(arguments: list[str]) -> options.Parser:
     """Every option there is, those of the handlers found included."""
-    parser = options.parser("", "Watch every change of a DynamoDB table, live and in order.")
-    parser.usage = "python -m watcher STREAM [--HANDLER ...] [options]"
-    parser.epilog = "other commands: " + "; ".join(
-        f"{name}: {text}" for name, text in cli.COMMANDS.items() if name != "watch"
+    return watch_parser(find(choosing.folders(arguments)), _engine(arguments))
+
+
+def watch_parser(handlers: dict[str, Handler], engine: str = "processes") -> options.Parser:
+    """The same, with these handlers."""
+    description = "See every change of a DynamoDB table, live and in order."
+    made = options.parser("", description, "STREAM [--HANDLER ...]")
+    options.add_stream(made)
+    for name in pages.GROUPS:
+        made.group(name)
+    choosing.add_flags(made.group("handlers"), handlers.values())
+    choosing.add_calls(made)
+    choosing.add_folders(made.group("handlers"))
+    options.add(made, "start", [name for name in options.flagged() if name not in options.AWS])
+    options.add(made, "output", function=output.set_up)
+    options.add(made, "output", function=terminal.status_line)
+    made.group("spark").add_argument(
+        "--engine",
+        choices=("processes", "spark"),
+        default="processes",
+        help="where handlers run: here (default), or on Spark's executors",
     )
-    parser.add_argument(
-        "stream", metavar="STREAM", help="a stream ARN, a table ARN or a table name"
-    )
-    group = parser.add_argument_group(
-        "handlers", "modules in handlers/; each gets every change (default: --print-record)"
-    )
-    lambdas = parser.add_argument_group("Lambda", choosing.LAMBDAS)
-    watching = parser.add_argument_group("watching")
-    printing = parser.add_argument_group("output")
-    options.add(printing, function=output.set_up)
-    options.add(printing, function=terminal.status_line)
-    _add_engine(watching)
-    aws = parser.add_argument_group("AWS")
-    options.add(watching, [name for name in options.flagged() if name not in options.AWS])
-    options.add(aws, options.AWS)
-    choosing.add_folders(watching)
-    choosing.add_flags(group, handlers.values())
-    choosing.add_calls(group, lambdas)
-    return parser
+    if engine == "spark":
+        from watcher.cli import spark
+
+        options.add(made, "spark", function=spark.module("session").start)
+    options.add(made, "aws", options.AWS)
+    return made

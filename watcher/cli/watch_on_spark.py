@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
+import signal
 from collections.abc import Callable
 
 import msgspec
 
 from watcher import cli, output
-from watcher.cli import choosing, options, spark
+from watcher.cli import choosing, defaults, options, spark
 from watcher.dispatcher import Observer
 from watcher.errors import UsageError
 from watcher.filters import wanted
@@ -35,9 +36,9 @@ def watch(
     default: str,
 ) -> int:
     """The default command on Spark, with the parser of the watch."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session = spark.module("session")
     observe = spark.module("jobs").observe
-    options.add(parser.add_argument_group("Spark"), function=session.start)
     parsed = parser.parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     _refuse(parsed, parser)
@@ -79,6 +80,8 @@ def _filtered(observer: Observer, test: Callable[[Record], bool]) -> Observer:
 
 def _refuse(parsed: argparse.Namespace, parser: options.Parser) -> None:
     for name, advice in _NOT_HERE.items():
+        if name in defaults.of(parsed):  # not for this run in particular
+            continue
         if getattr(parsed, name, None) != parser.get_default(name):
             raise UsageError(f"--{name.replace('_', '-')} is not for --engine spark: {advice}")
     if any(isinstance(each, choosing.Lambda) for each in parsed.chosen or []):

@@ -28,7 +28,12 @@ def archive(
     *,
     to: Annotated[str, Flag("PATH", "the folder to append to: a path or URL that Spark knows")],
     format: Annotated[  # noqa: A002
-        str, Flag("FORMAT", "parquet (default), json, csv, orc, or what --packages bring")
+        str,
+        Flag(
+            "FORMAT",
+            "parquet (default), json, csv, orc, or what --packages bring",
+            values=("parquet", "json", "csv", "orc"),
+        ),
     ] = "parquet",
     start: settings.Start = "trim-horizon",
     checkpoint: settings.Checkpoint = None,

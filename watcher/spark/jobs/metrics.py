@@ -32,7 +32,12 @@ def metrics(
         str, Flag("TIME", "how long a window is: 10s, 1m (default), 1h", "--window")
     ] = "1m",
     output: Annotated[
-        str, Flag("FORMAT", "lines (default) or json on stdout, as the counts grow")
+        str,
+        Flag(
+            "FORMAT",
+            "lines (default) or json on stdout, as the counts grow",
+            values=("lines", "json"),
+        ),
     ] = "lines",
     to: Annotated[
         str | None, Flag("PATH", "append final windows to Parquet files here instead")

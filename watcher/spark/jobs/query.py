@@ -27,7 +27,12 @@ def query(
     sql: str,
     *,
     output: Annotated[
-        str, Flag("FORMAT", "table (default), json (a line per row) or csv", "--output")
+        str,
+        Flag(
+            "FORMAT",
+            "table (default), json (a line per row) or csv",
+            values=("table", "json", "csv"),
+        ),
     ] = "table",
     start: settings.Start = "trim-horizon",
     until: Annotated[

@@ -1,0 +1,105 @@
+"""Every page of help fits a screen, and every way that people ask for it works."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.program import run
+from watcher import __version__
+from watcher.cli import COMMANDS, pages, watch
+
+SCREEN = {"COLUMNS": "80"}
+ON_SPARK = ("query", "archive", "replicate", "metrics")
+
+
+def shown(*arguments: str, cwd: Path | None = None) -> list[str]:
+    program = run(*arguments, env=SCREEN, cwd=cwd)
+    assert program.process.returncode == 0, program.err
+    assert program.err == []
+    return program.out
+
+
+def fits(lines: list[str], height: int = 40) -> bool:
+    return len(lines) <= height and all(len(line) <= 80 for line in lines)
+
+
+def test_the_first_page_fits_a_screen_and_names_everything(tmp_path: Path) -> None:
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers" / "mine.py").write_text('"""Do 100% of it."""\n')
+    lines = shown("--help", cwd=tmp_path)
+    assert fits(lines)
+    text = "\n".join(lines)
+    assert all(f"  {name} " in text for name in COMMANDS if name not in ("watch", "help"))
+    assert all(f"  {name} " in text for name in pages.GROUPS)
+    assert "--mine " in text
+    assert "Do 100% of it." in text
+
+
+def test_many_handlers_do_not_push_the_rest_off_the_screen(tmp_path: Path) -> None:
+    (tmp_path / "handlers").mkdir()
+    for number in range(30):
+        (tmp_path / "handlers" / f"h{number}.py").write_text('"""One."""')
+    lines = shown("--help", cwd=tmp_path)
+    assert "  and 22 more: --help handlers" in lines
+    assert fits(lines, 50)
+    assert "  --h29" in "\n".join(shown("--help", "handlers", cwd=tmp_path))
+
+
+@pytest.mark.parametrize("topic", [*pages.GROUPS, *pages.TEXTS])
+def test_each_group_fits_a_screen(topic: str) -> None:
+    assert fits(shown("--help", topic))
+
+
+def test_each_option_stands_in_one_group_and_in_all() -> None:
+    made = watch.parser([])
+    everything = "\n".join(shown("--help", "all"))
+    for name in made.keys():  # noqa: SIM118 - not a dict's
+        action = made.keys()[name]
+        if f"--{name}" in getattr(action, "shown", action.option_strings):
+            assert f"--{name}" in everything
+    assert {group.title for group in made._action_groups if group._group_actions} == {
+        *pages.GROUPS,
+        "options",
+        "positional arguments",
+    }
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(name, marks=[pytest.mark.spark] if name in ON_SPARK else [])
+        for name in COMMANDS
+        if name not in ("watch", "help")
+    ],
+)
+def test_each_commands_help_fits_a_screen(command: str) -> None:
+    lines = shown(command, "--help")
+    assert fits(lines)
+    assert lines[0].startswith(f"usage: python -m watcher {command} ")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["help"], ["--help"]),
+        (["-h"], ["--help"]),
+        (["orders", "--help"], ["--help"]),
+        (["help", "filters"], ["--help", "filters"]),
+        (["help", "shards"], ["shards", "--help"]),
+        (["--help", "shards"], ["shards", "--help"]),
+        (["help", "watch"], ["--help"]),
+        (["shards", "-h"], ["shards", "--help"]),
+    ],
+)
+def test_there_are_several_ways_to_ask(one: list[str], other: list[str]) -> None:
+    assert shown(*one) == shown(*other)
+
+
+def test_an_unknown_topic_is_told_the_nearest() -> None:
+    program = run("--help", "filtres", env={})
+    assert program.process.returncode == 2
+    assert program.err == ["error: no help on filtres: did you mean filters?"]
+
+
+def test_the_version() -> None:
+    assert shown("--version") == [f"watcher {__version__}"]
