@@ -1,8 +1,10 @@
 """One Spark for all tests here: a session takes 5 to 10 seconds to start."""
 
+import logging
 import os
-from collections.abc import Iterator
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -55,3 +57,37 @@ def options(simulator: RemoteSimulator, **more: Any) -> Options:
         "region": "us-east-1",
         **more,
     }
+
+
+class Done(NamedTuple):
+    """What a command left."""
+
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def command(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Run]:
+    """The whole command line, on the session that is there: another one takes 10 seconds."""
+    from watcher import cli
+    from watcher.spark import session
+
+    logger = logging.getLogger("watcher")
+    before = (list(logger.handlers), logger.propagate, logger.level)
+    monkeypatch.setattr(session, "stop", lambda spark: None)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # the command line may replace it
+
+    def run(*arguments: str) -> Done:
+        few = ["--conf", "spark.sql.shuffle.partitions=2"]
+        status = cli.main([*arguments, *few])
+        return Done(status, *capsys.readouterr())
+
+    yield run
+    logger.handlers[:], logger.propagate = before[0], before[1]
+    logger.setLevel(before[2])

@@ -50,29 +50,6 @@ def test_sql_that_is_wrong_is_one_line(spark: Any, sim: RemoteSimulator) -> None
     assert "nothing" in str(error.value)
 
 
-def test_metrics_count_by_kind_and_window(
-    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from watcher.spark.jobs import metrics
-
-    sim.bulk(100, keys=10, remove_every=5)
-    sim.advance(2)
-    metrics(
-        sim.stream_arn,
-        size="1h",
-        output="json",
-        start="trim-horizon",
-        once=True,
-        connection=here(sim),
-        spark=spark,
-    )
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    newest = {(row["start"], row["event_name"]): row["count"] for row in rows}
-
-    assert sum(newest.values()) == 100
-    assert {name for _, name in newest} == {"INSERT", "MODIFY", "REMOVE"}
-
-
 def one_handler(name: str) -> list[Observer]:
     return [load(find()[name])]
 

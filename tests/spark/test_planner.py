@@ -295,7 +295,9 @@ def wait_for_ends(query: Query) -> None:
     assert query.offset is not None
     begun = set(query.offset.shards)
     deadline = time.monotonic() + 10
-    while not all(query.offset.shards[each].finished for each in begun & query.offset.shards.keys()):
+    while not all(
+        query.offset.shards[each].finished for each in begun & query.offset.shards.keys()
+    ):
         assert time.monotonic() < deadline
         query.batch()
 

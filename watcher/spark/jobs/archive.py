@@ -33,7 +33,7 @@ def archive(
     start: settings.Start = "trim-horizon",
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
-    every: settings.Every = "10s",
+    every: settings.EveryTenSeconds = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
@@ -68,7 +68,7 @@ def archive(
     )
     if format == "csv":
         writer = writer.option("header", "true")
-    writer = triggered(writer, once=once, every=None if once else every)
+    writer = triggered(writer, once=once, every=every, default="10s")
     logger.info(f"Archiving {stream} to {to} as {format}")
     return run(writer.start, "archived")
 

@@ -70,12 +70,15 @@ def _loaded(reader: Any, stream: str, connection: Connection, options: dict[str,
     return frame
 
 
-def triggered(writer: DataStreamWriter, *, once: bool, every: str | None) -> DataStreamWriter:
-    """A writer that runs once, every so often, or (with neither) whenever there is something."""
+def triggered(
+    writer: DataStreamWriter, *, once: bool, every: str | None, default: str | None = None
+) -> DataStreamWriter:
+    """A writer that runs once, every so often, or (without any) whenever there is something."""
     if once and every:
         raise UsageError("--once and --every exclude each other")
     if once:
         return writer.trigger(availableNow=True)
+    every = every or default
     return writer.trigger(processingTime=interval(every)) if every else writer
 
 
