@@ -25,6 +25,7 @@ def spark() -> Iterator[Any]:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
+    os.environ.setdefault("TERM", "xterm")
     os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull)
     settings = ["spark.sql.shuffle.partitions=2", "spark.sql.streaming.numRecentProgressUpdates=99"]
     try:

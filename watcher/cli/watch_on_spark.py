@@ -6,6 +6,7 @@ import argparse
 import functools
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -80,5 +81,9 @@ def _refuse(parsed: argparse.Namespace, parser: options.Parser) -> None:
     for name, advice in _NOT_HERE.items():
         if getattr(parsed, name, None) != parser.get_default(name):
             raise UsageError(f"--{name.replace('_', '-')} is not for --engine spark: {advice}")
+    if parsed.checkpoint and Path(parsed.checkpoint).is_file():
+        raise UsageError(
+            f"--checkpoint {parsed.checkpoint} is a file: on Spark it is a folder; choose another"
+        )
     if any(isinstance(each, choosing.Lambda) for each in parsed.chosen or []):
         raise UsageError("--lambda is not for --engine spark: run it without --engine")

@@ -67,7 +67,8 @@ def archive(
         .option("checkpointLocation", checkpoint)
     )
     if format == "csv":
-        writer = writer.option("header", "true")
+        # Images are full of quotes: doubled, as RFC 4180 and every other reader have them.
+        writer = writer.option("header", "true").option("escape", '"')
     writer = triggered(writer, once=once, every=every, default="10s")
     logger.info(f"Archiving {stream} to {to} as {format}")
     return run(writer.start, "archived")

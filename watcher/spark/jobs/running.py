@@ -23,6 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher import errors
 from watcher.errors import UsageError, WatcherError
+from watcher.spark.gateway import said
 from watcher.streams import Connection
 
 logger = logging.getLogger("watcher")
@@ -185,5 +186,4 @@ def translated(error: Exception) -> WatcherError:
         name, message = found[-1]
         kind = getattr(errors, name, WatcherError)
         return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return WatcherError(f"Spark: {first.strip()}")
+    return WatcherError(f"Spark: {said(error)}")
