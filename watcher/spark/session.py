@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from py4j.protocol import Py4JError
 from pyspark.logger import PySparkLogger
@@ -81,6 +81,10 @@ def start(
     finally:
         if output is not None:
             output.pass_on(held=logger.isEnabledFor(logging.DEBUG))
+    # It would write a traceback where a signal to the whole group has ended the JVM.
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, address: None
     # They write a page of JSON to stderr for what is raised all the same.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
