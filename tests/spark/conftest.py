@@ -13,6 +13,15 @@ from tests.simulator import RemoteSimulator, Simulator
 Options = dict[str, Any]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The first test pays for Spark's start; and one cut off in a call into Spark spoils the rest.
+
+    So on a busy machine they are given time.
+    """
+    if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+        item.add_marker(pytest.mark.timeout(300))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A session with two cores and `dynamodb_streams`."""
