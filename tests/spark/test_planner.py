@@ -35,8 +35,12 @@ PLANNERS: list[Planner] = []
 
 @pytest.fixture(autouse=True)
 def stopped() -> Iterator[None]:
-    """Their threads would go on asking for shards of simulators that are gone."""
     yield
+    stop_planners()
+
+
+def stop_planners() -> None:
+    """Their threads would go on asking for shards of simulators that are gone."""
     for planner in PLANNERS:
         planner.stop()
     PLANNERS.clear()
@@ -119,6 +123,7 @@ ALL_WELL: tuple[list[str], ...] = ([], [], [], [])
 def sim() -> Iterator[Simulator]:
     with Simulator(shards=2) as simulator:
         yield simulator
+        stop_planners()
 
 
 def grow(sim: Simulator) -> None:
@@ -273,6 +278,7 @@ def test_a_parent_that_is_listed_after_its_child_is_read_before_it(once: bool) -
         query.to_the_end() if once else query.until(80)
 
         assert query.verdict(sim) == ALL_WELL
+        stop_planners()
 
 
 def test_a_shard_that_waited_for_longer_than_the_retention_is_a_loss(sim: Simulator) -> None:
