@@ -17,8 +17,9 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset
 
 from tests.dynamodb_local import SCRIPT, DynamoDBLocal
+from tests.spark.conftest import Run
+from tests.spark.conftest import command as command
 from tests.spark.conftest import spark as spark
-from watcher.errors import StreamError, UsageError
 from watcher.streams import Connection
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -54,7 +55,7 @@ def items(server: DynamoDBLocal, table: str) -> dict[str, Any]:
     return {json.dumps(i["PK"]) + json.dumps(i["SK"]): i for page in pages for i in page["Items"]}
 
 
-def command(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
+def start(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "watcher", *arguments, "--master", "local[2]"],
         cwd=ROOT,
@@ -88,7 +89,7 @@ def test_an_archive_killed_with_sigkill_goes_on_exactly_once(
     write(server, "shop", 0, 40)
     server.rollover()
     write(server, "shop", 40, 30)
-    job = command(server, "archive", arn, "--to", str(lake), "--every", "500ms")
+    job = start(server, "archive", arn, "--to", str(lake), "--every", "500ms")
     wait_for(lambda: list(lake.glob("_checkpoint/commits/1")))
     server.rollover()
     write(server, "shop", 70, 30)
@@ -173,8 +174,6 @@ def test_a_replica_becomes_equal_and_stays_so(
         )
         return totals.records
 
-    with pytest.raises(UsageError, match="--create"):
-        again()
     again(create=True)
     assert items(server, "copy") == items(server, "shop")
     server.rollover()
@@ -193,7 +192,7 @@ def test_a_replica_killed_while_it_copies_and_while_it_applies_becomes_equal(
     arn = server.create_table("shop")
     write(server, "shop", 0, 300, items=200)
     place = ["--to", "copy", "--create", "--checkpoint", str(tmp_path), "--every", "200ms"]
-    job = command(server, "replicate", arn, *place)
+    job = start(server, "replicate", arn, *place)
     wait_for(lambda: (tmp_path / "watcher-copy.json").exists())
     write(server, "shop", 300, 50, items=200)
     wait_for(lambda: list(tmp_path.glob("changes/offsets/1")))
@@ -209,33 +208,40 @@ def test_a_replica_killed_while_it_copies_and_while_it_applies_becomes_equal(
     assert items(server, "copy") == items(server, "shop")
 
 
-def test_a_stream_without_new_images_is_no_source_of_a_replica(
-    dynamodb_local: DynamoDBLocal, spark: Any, tmp_path: Path
+def test_the_query_command_prints_json_lines(
+    fresh_dynamodb_local: DynamoDBLocal, command: Run
 ) -> None:
-    from watcher.spark.jobs import replicate
-
-    arn = dynamodb_local.create_table("keys-only", "KEYS_ONLY")
-
-    with pytest.raises(StreamError, match="no new images"):
-        replicate(
-            arn,
-            to="copy",
-            checkpoint=str(tmp_path),
-            connection=here(dynamodb_local),
-            spark=spark,
-        )
-
-
-def test_the_query_command_prints_json_lines(fresh_dynamodb_local: DynamoDBLocal) -> None:
     server = fresh_dynamodb_local
     arn = server.create_table("shop")
     write(server, "shop", 0, 12, items=3)
     sql = "SELECT event_name, count(*) AS n FROM changes GROUP BY 1 ORDER BY 1"
 
-    done = command(server, "query", arn, sql, "--output", "json")
-    stdout, stderr = done.communicate(timeout=120)
+    done = command("query", arn, sql, "--output", "json", "--endpoint-url", server.endpoint_url)
 
-    assert done.returncode == 0, stderr
-    rows = [json.loads(line) for line in stdout.splitlines()]
+    assert done.status == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
     assert sum(row["n"] for row in rows) == 12
     assert {row["event_name"] for row in rows} == {"INSERT", "MODIFY", "REMOVE"}
+
+
+def test_changes_that_age_out_unread_are_an_error_or_a_warning(
+    fresh_dynamodb_local: DynamoDBLocal, command: Run, tmp_path: Path
+) -> None:
+    server = fresh_dynamodb_local
+    arn = server.create_table("shop")
+    archive = ["archive", arn, "--to", str(tmp_path / "lake"), "--once"]
+    archive += ["--endpoint-url", server.endpoint_url, "--region", "us-east-1"]
+    write(server, "shop", 0, 5)
+    assert command(*archive).status == 0
+    write(server, "shop", 5, 5)
+    server.dilate_time(25)
+    write(server, "shop", 10, 5)
+
+    failed = command(*archive)
+    lossy = command(*archive, "--lossy")
+
+    assert failed.status == 1
+    said = failed.err.splitlines()[-1]
+    assert said.startswith("error: DATA LOSS: shard shardId-") and "from sequence number" in said
+    assert lossy.status == 0
+    assert len(numbers(tmp_path / "lake")) == 10

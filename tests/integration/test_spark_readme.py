@@ -1,6 +1,9 @@
 """The README's Spark commands run as written; one that would go on is asked to end."""
 
+import json
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,22 +12,35 @@ from tests.test_readme import ON_SPARK, place, server
 
 __all__ = ["place", "server"]  # fixtures
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("command", ON_SPARK)
-def test_a_spark_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
-    end = "" if "watcher query" in command else " --once"
-    if "--engine spark" in command:
-        end = " --from trim-horizon --no-follow"
+def arguments(command: str) -> list[str]:
+    given = shlex.split(command)
+    assert given[:3] == ["python", "-m", "watcher"]
+    if "--engine" in given:
+        return [*given[3:], "--from", "trim-horizon", "--no-follow"]
+    return given[3:] if given[3] == "query" else [*given[3:], "--once"]
+
+
+def test_the_spark_commands_of_the_readme_work_as_written(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     done = subprocess.run(
-        ["bash", "-c", command + end],
+        [sys.executable, "-m", "tests.spark.in_turn"],
+        input="".join(json.dumps(arguments(command)) + "\n" for command in ON_SPARK),
         cwd=place,
         capture_output=True,
         text=True,
-        timeout=100,
-        check=False,
+        timeout=230,
+        check=True,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout or "Done:" in done.stderr
-    assert "Traceback" not in done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(ON_SPARK)
+    for command, (status, out, err) in zip(ON_SPARK, answers, strict=True):
+        assert status == 0, (command, err)
+        assert out or "Done:" in err, command
+        assert "Traceback" not in err

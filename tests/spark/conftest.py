@@ -1,14 +1,25 @@
 """One Spark for all tests here: a session takes 5 to 10 seconds to start."""
 
+import logging
 import os
-from collections.abc import Iterator
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 
 Options = dict[str, Any]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The first test pays for Spark's start; and one cut off in a call into Spark spoils the rest.
+
+    So on a busy machine they are given time.
+    """
+    if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+        item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +34,7 @@ def spark() -> Iterator[Any]:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
+    os.environ.setdefault("TERM", "xterm")
     os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull)
     settings = ["spark.sql.shuffle.partitions=2", "spark.sql.streaming.numRecentProgressUpdates=99"]
     try:
@@ -55,3 +67,37 @@ def options(simulator: RemoteSimulator, **more: Any) -> Options:
         "region": "us-east-1",
         **more,
     }
+
+
+class Done(NamedTuple):
+    """What a command left."""
+
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def command(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Run]:
+    """The whole command line, on the session that is there: another one takes 10 seconds."""
+    from watcher import cli
+    from watcher.spark import session
+
+    logger = logging.getLogger("watcher")
+    before = (list(logger.handlers), logger.propagate, logger.level)
+    monkeypatch.setattr(session, "stop", lambda spark: None)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # the command line may replace it
+
+    def run(*arguments: str) -> Done:
+        few = ["--conf", "spark.sql.shuffle.partitions=2"]
+        status = cli.main([*arguments, *few])
+        return Done(status, *capsys.readouterr())
+
+    yield run
+    logger.handlers[:], logger.propagate = before[0], before[1]
+    logger.setLevel(before[2])

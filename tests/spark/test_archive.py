@@ -1,5 +1,8 @@
 """An archive holds every change exactly once, whatever has killed the job that writes it."""
 
+import csv
+import io
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -13,6 +16,7 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset
 
 from tests.simulator import RemoteSimulator
+from tests.spark.conftest import Run
 from watcher.cli import main
 from watcher.errors import UsageError
 from watcher.streams import Connection
@@ -107,18 +111,56 @@ def test_a_job_killed_at_any_point_goes_on_exactly(
     check(lake, sim)
 
 
-@pytest.mark.parametrize("format_", ["json", "csv"])
+@pytest.mark.parametrize("format_", ["json", "csv", "orc"])
 def test_other_formats_hold_the_same(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path, format_: str
+    command: Run, spark: Any, sim: RemoteSimulator, tmp_path: Path, format_: str
 ) -> None:
     sim.bulk(30, keys=3)
+    sim.put({"pk": {"S": 'a "quoted", name\nof two lines'}})
+    sim.remove("k0", ttl=True)
     sim.advance(2)
-    archived(spark, sim, tmp_path / "lake", format=format_)
+    to = str(tmp_path / "lake")
 
-    reader = spark.read.option("header", "true").format(format_)
-    found = reader.load(str(tmp_path / "lake")).select("sequence_number").collect()
+    done = command(
+        "archive",
+        sim.stream_arn,
+        *("--endpoint-url", sim.endpoint, "--region", "us-east-1"),
+        *("--to", to, "--format", format_, "--once"),
+    )
 
-    assert sorted(str(row[0]) for row in found) == sorted(w.sequence_number for w in sim.records)
+    assert done.status == 0
+    assert f"to {to} as {format_}" in done.err
+    found = read(spark, to, format_)
+    numbers = sorted(str(row["sequence_number"]) for row in found)
+    assert numbers == sorted(each.sequence_number for each in sim.records)
+    keys = {json.loads(row["keys"])["pk"] for row in found}
+    assert keys == {"k0", "k1", "k2", 'a "quoted", name\nof two lines'}
+    assert [row["whom"] for row in found if row["whom"]] == ["dynamodb.amazonaws.com"]
+
+
+def read(spark: Any, to: str, format_: str) -> list[dict[str, Any]]:
+    if format_ == "csv":  # as others read it
+        texts = [path.read_text() for path in Path(to).rglob("part-*.csv")]
+        rows = [row for text in texts for row in csv.DictReader(io.StringIO(text))]
+        return [{**row, "whom": row["user_identity"]} for row in rows]
+    frame = spark.read.format(format_).load(to)
+    columns = ["sequence_number", "keys", "date", "user_identity.principal_id whom"]
+    return [row.asDict() for row in frame.selectExpr(*columns).collect()]
+
+
+def test_a_format_that_is_not_there_is_said_in_a_line(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    done = command(
+        "archive",
+        sim.stream_arn,
+        *("--endpoint-url", sim.endpoint, "--region", "us-east-1"),
+        *("--to", str(tmp_path / "lake"), "--format", "delta", "--once"),
+    )
+
+    assert done.status != 0
+    assert "delta" in done.err.splitlines()[-1]
+    assert done.err.count("\n") == 2
 
 
 def test_another_checkpoint_on_the_same_folder_is_refused(

@@ -1,7 +1,5 @@
 """The other jobs, on the shared Spark."""
 
-import functools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +7,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.simulator import RemoteSimulator, judge
-from watcher.dispatcher import Observer
-from watcher.errors import DataLossError, ObserverError, UsageError, WatcherError
-from watcher.handlers import find, load
+from tests.simulator import RemoteSimulator
+from watcher.errors import DataLossError, UsageError, WatcherError
 from watcher.streams import Connection
 
 pytestmark = pytest.mark.spark
@@ -48,85 +44,6 @@ def test_sql_that_is_wrong_is_one_line(spark: Any, sim: RemoteSimulator) -> None
 
     assert "\n" not in str(error.value)
     assert "nothing" in str(error.value)
-
-
-def test_metrics_count_by_kind_and_window(
-    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from watcher.spark.jobs import metrics
-
-    sim.bulk(100, keys=10, remove_every=5)
-    sim.advance(2)
-    metrics(
-        sim.stream_arn,
-        size="1h",
-        output="json",
-        start="trim-horizon",
-        once=True,
-        connection=here(sim),
-        spark=spark,
-    )
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    newest = {(row["start"], row["event_name"]): row["count"] for row in rows}
-
-    assert sum(newest.values()) == 100
-    assert {name for _, name in newest} == {"INSERT", "MODIFY", "REMOVE"}
-
-
-def one_handler(name: str) -> list[Observer]:
-    return [load(find()[name])]
-
-
-def failing(path: str) -> list[Observer]:
-    def handle(record: Any) -> None:
-        raise ValueError(f"no {record.event_name}")
-
-    return [Observer("failing", handle)]
-
-
-def test_handlers_run_on_executors_in_order(
-    spark: Any, sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from watcher.spark.jobs import observe
-
-    sim.bulk(500, keys=10)
-    sim.split()
-    sim.bulk(300, keys=10)
-    sim.advance(2)
-
-    totals = observe(
-        sim.stream_arn,
-        functools.partial(one_handler, "print_json"),
-        start="trim-horizon",
-        once=True,
-        connection=here(sim),
-        spark=spark,
-    )
-    lines = capsys.readouterr().out.splitlines()
-    numbers = [json.loads(line)["dynamodb"]["SequenceNumber"] for line in lines]
-
-    assert totals.records == 800
-    assert judge(sim.records, numbers) == ([], [], [], [])
-
-
-def test_a_handler_that_fails_stops_the_query_where_that_is_asked_for(
-    spark: Any, sim: RemoteSimulator
-) -> None:
-    from watcher.spark.jobs import observe
-
-    sim.bulk(5)
-    sim.advance(2)
-
-    with pytest.raises(ObserverError, match="failing failed on record"):
-        observe(
-            sim.stream_arn,
-            functools.partial(failing, ""),
-            start="trim-horizon",
-            once=True,
-            on_error="stop",
-            connection=here(sim),
-            spark=spark,
-        )
 
 
 def test_data_loss_is_the_job_s_own_error(spark: Any, sim: RemoteSimulator, tmp_path: Path) -> None:

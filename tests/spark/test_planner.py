@@ -35,8 +35,12 @@ PLANNERS: list[Planner] = []
 
 @pytest.fixture(autouse=True)
 def stopped() -> Iterator[None]:
-    """Their threads would go on asking for shards of simulators that are gone."""
     yield
+    stop_planners()
+
+
+def stop_planners() -> None:
+    """Their threads would go on asking for shards of simulators that are gone."""
     for planner in PLANNERS:
         planner.stop()
     PLANNERS.clear()
@@ -119,6 +123,7 @@ ALL_WELL: tuple[list[str], ...] = ([], [], [], [])
 def sim() -> Iterator[Simulator]:
     with Simulator(shards=2) as simulator:
         yield simulator
+        stop_planners()
 
 
 def grow(sim: Simulator) -> None:
@@ -237,6 +242,70 @@ def test_available_now_waits_for_a_child_that_is_listed_late() -> None:
         query.to_the_end()
 
         assert query.verdict(sim) == ALL_WELL
+
+
+def test_a_parent_that_is_gone_since_long_is_no_loss(sim: Simulator) -> None:
+    sim.bulk(50, keys=10)
+    first = set(sim.open_shards)
+    sim.rotate("all")
+    sim.bulk(50, keys=10)
+    sim.trim(25, sorted(first)[0])
+    sim.trim(25, sorted(first)[1])
+    for shard_id in first:
+        sim.drop_shard(shard_id)
+    query = Query(sim)
+    query.offset = query.planner.anchor()
+    assert first < query.offset.shards.keys()
+    query.start()
+
+    query.until(50)
+
+    assert judge(sim.records[50:], query.delivered) == ALL_WELL
+    assert not first & query.offset.shards.keys(), "a later start need not ask for them again"
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_parent_that_is_listed_after_its_child_is_read_before_it(once: bool) -> None:
+    faults = Faults(listing_lag=2.0, children_first=True)
+    with Simulator(shards=1, faults=faults) as sim:
+        for _ in range(3):
+            sim.bulk(20, keys=3)
+            sim.rotate()
+        sim.bulk(20, keys=3)
+        query = Query(sim, once=once)
+        query.offset = query.planner.anchor()
+        query.start()
+        query.to_the_end() if once else query.until(80)
+
+        assert query.verdict(sim) == ALL_WELL
+        stop_planners()
+
+
+def test_a_shard_that_waited_for_longer_than_the_retention_is_a_loss(sim: Simulator) -> None:
+    sim.bulk(50, keys=10)
+    query = Query(sim)
+    query.until(50)
+    sim.rotate("all")
+    wait_for_ends(query)
+    sim.bulk(50, keys=10)
+    sim.advance(25 * 3600)
+    sim.bulk(50, keys=10)
+    query.start()
+
+    with pytest.raises(DataLossError, match=r"shard shardId-\S+ from .*longer than the retention"):
+        query.until(100, 3)
+
+
+def wait_for_ends(query: Query) -> None:
+    """Until the query has seen that all its shards were closed."""
+    assert query.offset is not None
+    begun = set(query.offset.shards)
+    deadline = time.monotonic() + 10
+    while not all(
+        query.offset.shards[each].finished for each in begun & query.offset.shards.keys()
+    ):
+        assert time.monotonic() < deadline
+        query.batch()
 
 
 def test_latest_is_the_moment_of_the_first_offset(sim: Simulator) -> None:

@@ -4,18 +4,22 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import options
+from watcher.errors import DataLossError
+from watcher.spark.source import DynamoDBStreams
 
 pytestmark = pytest.mark.spark
 
@@ -117,6 +121,56 @@ def test_data_loss_ends_the_query_with_shard_and_range(
         once()
 
 
+def test_a_micro_batch_that_is_done_again_says_what_is_gone_by_then(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    """After a crash before its commit executors read the range anew."""
+
+    def once(**more: Any) -> Any:
+        frame = stream(spark, sim, **more)
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination(60)
+        return query
+
+    sim.bulk(200, keys=10)
+    sim.advance(2)
+    once()
+    sim.bulk(200, keys=10)
+    sim.advance(2)
+    once()
+    last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (tmp_path / "commits" / f".{last.name}.crc").unlink()
+    sim.trim(350)
+
+    text = r"DATA LOSS: shard shardId-\S+ from after sequence number \d+ to sequence number \d+"
+    with pytest.raises(PySparkException, match=text):
+        once()
+    assert once(failOnDataLoss="false").exception() is None
+
+
+def test_the_progress_says_how_old_the_oldest_unread_change_is(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.advance(-7200)
+    sim.bulk(60, keys=10)
+    sim.rotate("all")
+    sim.advance(7200)
+    frame = stream(spark, sim, maxRecordsPerTrigger=25)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination(60)
+
+    reports = [each["sources"][0]["latestOffset"] for each in query.recentProgress]
+    told = [json.loads(each) for each in reports if each]
+    assert max(each["lag_seconds"] for each in told) == pytest.approx(7200, abs=60)
+    buffered = [each["buffered_records"] for each in told]
+    assert max(buffered) >= 35 and buffered[-1] <= 25, "the last micro-batch itself counts"
+    assert max(each["shards_finished"] for each in told) >= 1
+    assert {each["data_losses"] for each in told} == {0}
+
+
 def test_a_batch_has_every_column_as_it_was_written(spark: Any, sim: RemoteSimulator) -> None:
     number = sim.put({"pk": {"S": "a"}, "qty": {"N": "1.50"}, "tags": {"SS": ["x", "y"]}})
     sim.modify("a", {"qty": {"N": "2"}})
@@ -164,6 +218,27 @@ def test_a_batch_reads_everything_or_between_two_positions(
     assert numbers(startingPosition="90m") == written[50:]
     assert numbers(endingPosition="90m") == written[:50]
     assert numbers(startingPosition="90m", endingPosition="30m") == written[50:80]
+    then, later = (datetime.fromtimestamp(sim.now - ago, UTC) for ago in (5400, 1800))
+    between = {"startingPosition": then.isoformat(), "endingPosition": later.isoformat()}
+    assert numbers(**between) == written[50:80]
+
+
+def test_a_shard_that_vanishes_under_a_batch_is_named(sim: RemoteSimulator) -> None:
+    sim.bulk(50, keys=5)
+    closed = sim.open_shards[0]
+    sim.rotate(closed)
+
+    def read(**more: Any) -> int:
+        source = DynamoDBStreams({name.lower(): str(v) for name, v in options(sim, **more).items()})
+        reader = source.reader(cast(StructType, StructType.fromDDL(source.schema())))
+        partitions = reader.partitions()
+        if closed in {each.id for each in sim.shards if not each.is_gone}:
+            sim.drop_shard(closed)
+        return sum(batch.num_rows for each in partitions for batch in reader.read(each))
+
+    with pytest.raises(DataLossError, match=f"shard {closed} from its trim horizon to what is"):
+        read()
+    assert read(failOnDataLoss="false") < 50
 
 
 def test_images_as_typed_columns_and_as_variant(spark: Any, sim: RemoteSimulator) -> None:

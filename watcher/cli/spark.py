@@ -46,12 +46,13 @@ def run(
     session = module("session")
     spark = session.start(**options.chosen(parsed, session.start), short=short)
     try:
-        return job(
-            parsed.stream,
-            *more,
-            **options.chosen(parsed, job),
-            connection=options.connection(parsed),
-            spark=spark,
-        )
+        with module("jobs.running").in_one_line():
+            return job(
+                parsed.stream,
+                *more,
+                **options.chosen(parsed, job),
+                connection=options.connection(parsed),
+                spark=spark,
+            )
     finally:
         session.stop(spark)

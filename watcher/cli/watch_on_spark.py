@@ -7,6 +7,7 @@ import functools
 import logging
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -84,5 +85,9 @@ def _refuse(parsed: argparse.Namespace, parser: options.Parser) -> None:
             continue
         if getattr(parsed, name, None) != parser.get_default(name):
             raise UsageError(f"--{name.replace('_', '-')} is not for --engine spark: {advice}")
+    if parsed.checkpoint and Path(parsed.checkpoint).is_file():
+        raise UsageError(
+            f"--checkpoint {parsed.checkpoint} is a file: on Spark it is a folder; choose another"
+        )
     if any(isinstance(each, choosing.Lambda) for each in parsed.chosen or []):
         raise UsageError("--lambda is not for --engine spark: run it without --engine")

@@ -7,6 +7,7 @@ import io
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Client, Listener
 from typing import Any
@@ -14,13 +15,23 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from watcher.dispatcher import Dispatcher, Observer, OnError
+from watcher.errors import ObserverError
 from watcher.record import Record
 
 FORMAT = "watcher_handlers"
+# A task reads in one process and writes in another: two for each that can run at once.
+_CLOSE_TASKS = 3
+# So long a closing task keeps its process, that the next task gets another.
+_CLOSE_SECONDS = 0.05
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -29,16 +40,36 @@ class Work(msgspec.Struct, frozen=True):
     load: Callable[[], list[Observer]]
     on_error: str
     arn: str
+    is_terminal: bool
+    """Whether what they print ends on a terminal: colours, and control characters escaped."""
     address: tuple[str, int]
     authkey: bytes
 
 
 class Printed(WriterCommitMessage):
-    """What the handlers have printed of one partition."""
+    """What the handlers have printed in one task, and what went wrong as they were closed."""
 
-    def __init__(self, text: str, records: int) -> None:
+    def __init__(self, text: str, error: str = "") -> None:
         self.text = text
-        self.records = records
+        self.error = error
+
+
+class _Stdout(io.TextIOWrapper):
+    """An executor's own stdout is Spark's; this one is a buffer as handlers know it."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, "utf-8", "backslashreplace", newline="\n")
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    @property
+    def text(self) -> str:
+        """Everything that was printed."""
+        self.flush()
+        return self._bytes.getvalue().decode("utf-8", "backslashreplace")
 
 
 # Handlers keep state from batch to batch: a worker process loads them once.
@@ -61,30 +92,58 @@ class HandlersWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Deliver one partition: some shards, one after the other. Raises ObserverError."""
-        # An executor's own stdout is Spark's; this one is a buffer as handlers know it.
-        buffer = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", newline="\n")
-        records = 0
-        with contextlib.redirect_stdout(buffer):
+        stdout = _Stdout(self._work.is_terminal)
+        with contextlib.redirect_stdout(stdout):
             dispatcher = _dispatcher(self._work)
             for batch in iterator:
                 shards = batch.column("shard_id").to_pylist()
                 for shard_id, text in zip(shards, batch.column("record").to_pylist(), strict=True):
                     dispatcher.deliver(Record.from_json(text.encode(), shard_id))
-                    records += 1
             dispatcher.settle()
             dispatcher.flush()
-        buffer.flush()
-        raw = buffer.buffer
-        assert isinstance(raw, io.BytesIO)
-        return Printed(raw.getvalue().decode("utf-8", "backslashreplace"), records)
+        return Printed(stdout.text)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Hand over what was printed, once the whole micro-batch went well."""
-        texts = [each.text for each in messages if isinstance(each, Printed) and each.text]
-        if texts:
-            with Client(self._work.address, authkey=self._work.authkey) as connection:
-                connection.send_bytes("".join(texts).encode())
-                connection.recv_bytes()  # it is out
+        _hand_over(self._work, messages)
+
+
+class ClosingWriter(DataSourceArrowWriter):
+    """Closes the handlers of the Python process in which it happens to run."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Call each handler's `close`, once."""
+        stdout = _Stdout(self._work.is_terminal)
+        dispatcher = _dispatchers.pop(self._work.authkey, None)
+        error = ""
+        if dispatcher is not None:
+            with contextlib.redirect_stdout(stdout):
+                try:
+                    dispatcher.close()
+                except ObserverError as failure:  # a task that fails would be tried again
+                    error = str(failure)
+        for _ in iterator:
+            pass
+        time.sleep(_CLOSE_SECONDS)
+        return Printed(stdout.text, error)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Hand over what was printed. Raises ObserverError under `on_error="stop"`."""
+        _hand_over(self._work, messages)
+        for each in messages:
+            if isinstance(each, Printed) and each.error:
+                raise ObserverError(each.error)
+
+
+def _hand_over(work: Work, messages: list[WriterCommitMessage | None]) -> None:
+    texts = [each.text for each in messages if isinstance(each, Printed) and each.text]
+    if texts:
+        with Client(work.address, authkey=work.authkey) as connection:
+            connection.send_bytes("".join(texts).encode())
+            connection.recv_bytes()  # it is out
 
 
 class Output:
@@ -122,6 +181,16 @@ def register(spark: SparkSession, work: Work) -> None:
     spark.dataSource.register(here)
 
 
+def close(spark: SparkSession) -> None:
+    """Call `close` of the handlers in every Python process that Spark still has.
+
+    Spark hands its idle processes out in turn: more tasks than there are processes, so many at a
+    time as can run, find them all. Those that it has ended (idle for a minute) are beyond reach.
+    """
+    tasks = _CLOSE_TASKS * spark.sparkContext.defaultParallelism
+    spark.range(0, tasks, 1, tasks).write.format(FORMAT).mode("append").save()
+
+
 class _Handlers(DataSource):
     work: Work
 
@@ -131,3 +200,6 @@ class _Handlers(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> HandlersWriter:
         return HandlersWriter(self.work)
+
+    def writer(self, schema: StructType, overwrite: bool) -> ClosingWriter:
+        return ClosingWriter(self.work)

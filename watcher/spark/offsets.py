@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -21,6 +22,10 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     parent: str | None = None
     finished: bool = False
     """Everything was read, up to the end of a closed shard."""
+    unlisted: bool = False
+    """No listing has shown it: a parent that only its child named, most often gone since long."""
+    since: datetime | None = None
+    """From when on it was the query's to read, where it was there before the query."""
 
 
 class Offset(msgspec.Struct, frozen=True):
@@ -99,6 +104,8 @@ def resume(offset: Offset) -> list[Tracked]:
             place.parent,
             place.position,
             Status.FINISHED if place.finished else Status.WAITING,
+            expected=not place.unlisted,
+            since=place.since,
         )
         for shard_id, place in offset.shards.items()
     ]

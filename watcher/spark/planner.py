@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
@@ -18,7 +18,7 @@ from watcher.spark import offsets
 from watcher.spark.background import BATCH_BYTES, SHARD_BYTES, Background, Shard, Slice
 from watcher.spark.offsets import Offset, Place, Range
 from watcher.spark.options import SourceOptions
-from watcher.streams import Listing, Streams, connect, patiently
+from watcher.streams import Listing, Streams, connect, opened_at, patiently
 from watcher.streams import Shard as ListedShard
 from watcher.unlisted import Unlisted
 
@@ -74,7 +74,9 @@ class Planner:
             position = shard.position
             # LATEST is another place a moment later; the service's time is not.
             position = AtTime(listing.time) if isinstance(position, Latest) else position
-            places[shard.id] = Place(position, shard.parent)
+            places[shard.id] = Place(
+                position, shard.parent, unlisted=not shard.expected, since=listing.time
+            )
         return Offset(self.arn, places)
 
     def stop_at_now(self) -> None:
@@ -167,6 +169,7 @@ class Planner:
 
     def _open(self, tracked: Tracked) -> None:
         """Executors read a closed shard; with a limit its records have to be counted here."""
+        self._say_if_too_late(tracked)
         closed = self._closed if self._target is None else self._closed_at_target
         if tracked.id in closed and self._options.max_records is None:
             self._background.add_closed(tracked)
@@ -225,7 +228,8 @@ class Planner:
                 position = AfterSequence(chosen[-1].upto)
             finished = shard.has_ended and len(chosen) == len(shard.slices)
             if chosen or (finished and not (before and before.finished)):
-                places[shard.id] = Place(position, shard.tracked.parent, finished)
+                parent, unlisted = shard.tracked.parent, not shard.tracked.expected
+                places[shard.id] = Place(position, parent, finished, unlisted)
         return Offset(self.arn, self._pruned(start, places)) if places else None
 
     def _may_go(self, shard: Shard) -> bool:
@@ -278,8 +282,16 @@ class Planner:
         return {
             shard_id: place
             for shard_id, place in whole.items()
-            if shard_id in places or not place.finished or shard_id not in with_child
+            if shard_id in places
+            or not (place.finished or self._was_never_there(shard_id, place))
+            or shard_id not in with_child
         }
+
+    def _was_never_there(self, shard_id: str, place: Place) -> bool:
+        """Whether it is a parent that was gone before the query: it is finished without a range."""
+        assert self._lineage is not None
+        tracked = self._lineage.shards.get(shard_id)
+        return place.unlisted and (tracked is None or tracked.status is Status.FINISHED)
 
     def _is_warm(self) -> bool:
         """Whether every shard was read once, or should have been."""
@@ -309,6 +321,17 @@ class Planner:
             if now < until and not self._lineage.children(shard_id)
         }
         return bool(self._childless)
+
+    def _say_if_too_late(self, shard: Tracked) -> None:
+        """A read from the trim horizon says nothing of what has left it while the shard waited.
+
+        What has begun after the query was the query's to read from its first record on.
+        """
+        now = self._listing.time if self._listing else datetime.now(UTC)
+        shard.since = shard.since or opened_at(shard.id)
+        if shard.has_outwaited(now):
+            since = shard.since.isoformat() if shard.since else ""
+            self._lost(shard, Loss(shard.id, since, "unread for longer than the retention"))
 
     def _lost(self, shard: Tracked, loss: Loss) -> None:
         # A parent that only its child named is most often gone since long.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from py4j.protocol import Py4JError
 from pyspark.logger import PySparkLogger
@@ -15,8 +16,10 @@ from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
-from watcher.spark import java
+from watcher.spark import gateway, java
 from watcher.spark.registration import register
+
+logger = logging.getLogger("watcher")
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -51,30 +54,40 @@ def start(
     """
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings: dict[str, bool | float | int | str | None] = dict(_DEFAULTS)
+    settings = {**_DEFAULTS, "spark.app.name": "watcher", "spark.master": master or "local[*]"}
     settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     if short:
         settings["spark.driver.defaultJavaOptions"] = _SHORT
     if packages:
         settings["spark.jars.packages"] = packages
+        logger.info(f"Fetching {packages}")
     for each in conf or ():
         name, equals, value = each.partition("=")
         if not equals:
             raise UsageError(f"--conf {each}: give KEY=VALUE")
         settings[name] = value
-    builder = SparkSession.builder.appName("watcher").master(master or "local[*]")
+    output = gateway.launch(settings)
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     try:
         with warnings.catch_warnings():
             # pyspark's word on pandas, which nothing here uses.
             warnings.simplefilter("ignore", FutureWarning)
-            spark = builder.config(map=settings).getOrCreate()
+            spark = builder.getOrCreate()
+        register(spark)
     except Exception as error:
-        text = str(error).strip().splitlines() or [type(error).__name__]
-        raise UsageError(f"Spark did not start: {text[0]}") from error
+        raise UsageError(f"Spark did not start: {gateway.said(error)}") from error
+    finally:
+        if output is not None:
+            output.pass_on(held=logger.isEnabledFor(logging.DEBUG))
+    # It would write a traceback where a signal to the whole group has ended the JVM.
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, address: None
     # They write a page of JSON to stderr for what is raised all the same.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
-    register(spark)
     return spark
 
 

@@ -38,7 +38,7 @@ def archive(
     start: settings.Start = "trim-horizon",
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
-    every: settings.Every = "10s",
+    every: settings.EveryTenSeconds = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
@@ -72,8 +72,9 @@ def archive(
         .option("checkpointLocation", checkpoint)
     )
     if format == "csv":
-        writer = writer.option("header", "true")
-    writer = triggered(writer, once=once, every=None if once else every)
+        # Images are full of quotes: doubled, as RFC 4180 and every other reader have them.
+        writer = writer.option("header", "true").option("escape", '"')
+    writer = triggered(writer, once=once, every=every, default="10s")
     logger.info(f"Archiving {stream} to {to} as {format}")
     return run(writer.start, "archived")
 

@@ -49,7 +49,7 @@ def metrics(
     start: settings.Start = "latest",
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
-    every: settings.Every = "10s",
+    every: settings.EveryTenSeconds = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
     spark: SparkSession,
@@ -77,7 +77,7 @@ def metrics(
         writer = counts.writeStream.outputMode("append").format("parquet").option("path", to)
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", checkpoint)
-    writer = triggered(writer, once=once, every=None if once else every)
+    writer = triggered(writer, once=once, every=every, default="10s")
     return run(writer.start, "counted")
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from watcher.dispatcher import Observer
+from watcher.dispatcher import Observer, OnError
+from watcher.errors import WatcherError
 from watcher.spark import observing
-from watcher.spark.jobs.running import Totals, changes, run, triggered
+from watcher.spark.jobs.running import Totals, changes, in_one_line, run, triggered
 from watcher.spark.jobs.settings import HERE
 from watcher.streams import Connection, connect
+
+logger = logging.getLogger("watcher")
 
 
 def observe(
@@ -30,13 +37,16 @@ def observe(
     """Hand every change to the observers that `load` makes, in each executor's processes.
 
     What they print comes out here, batch by batch. After a crash a batch is delivered again as a
-    whole; state that an observer keeps is its own process's.
+    whole; state that an observer keeps is its own process's. At the end each process that is left
+    calls `close`; Spark ends processes that were idle for a minute, without a word.
 
     Raises ObserverError under `on_error="stop"`, and what the source raises.
     """
+    OnError.parse(on_error)  # what is wrong with it is said here, not by an executor
     _, arn = connect(stream, connection)
     output = observing.Output()
-    work = observing.Work(load, on_error, arn, output.address, output.authkey)
+    is_terminal = sys.stdout.isatty()
+    work = observing.Work(load, on_error, arn, is_terminal, output.address, output.authkey)
     observing.register(spark, work)
     frame = changes(
         spark,
@@ -51,4 +61,20 @@ def observe(
         place = checkpoint or Path(folder).as_uri()
         writer = frame.writeStream.format(observing.FORMAT).option("checkpointLocation", place)
         writer = triggered(writer, once=once, every=None)
-        return run(writer.start, "delivered", until=output.is_closed)
+        try:
+            totals = run(writer.start, "delivered", until=output.is_closed)
+        except WatcherError:
+            with contextlib.suppress(WatcherError):
+                _close(spark)
+            raise
+        _close(spark)
+        return totals
+
+
+def _close(spark: SparkSession) -> None:
+    """Close the handlers; not where the query has ended because Spark's JVM did."""
+    try:
+        with in_one_line():
+            observing.close(spark)
+    except (Py4JError, OSError) as error:
+        logger.debug(f"Handlers were not closed: {error}")

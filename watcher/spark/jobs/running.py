@@ -23,6 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher import errors
 from watcher.errors import UsageError, WatcherError
+from watcher.spark.gateway import said
 from watcher.streams import Connection
 
 logger = logging.getLogger("watcher")
@@ -70,12 +71,15 @@ def _loaded(reader: Any, stream: str, connection: Connection, options: dict[str,
     return frame
 
 
-def triggered(writer: DataStreamWriter, *, once: bool, every: str | None) -> DataStreamWriter:
-    """A writer that runs once, every so often, or (with neither) whenever there is something."""
+def triggered(
+    writer: DataStreamWriter, *, once: bool, every: str | None, default: str | None = None
+) -> DataStreamWriter:
+    """A writer that runs once, every so often, or (without any) whenever there is something."""
     if once and every:
         raise UsageError("--once and --every exclude each other")
     if once:
         return writer.trigger(availableNow=True)
+    every = every or default
     return writer.trigger(processingTime=interval(every)) if every else writer
 
 
@@ -96,9 +100,9 @@ def run(
     """
     totals = Totals()
     with stopped_by_signals() as stopping, in_one_line():
-        query = start()
-        progress = _Progress(query, totals, name)
         try:
+            query = start()
+            progress = _Progress(query, totals, name)
             while query.isActive and not stopping.is_set() and not (until and until.is_set()):
                 query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
                 progress.tell()
@@ -107,10 +111,14 @@ def run(
             elif (error := query.exception()) is not None:
                 raise error
             progress.tell(last=True)
-        except (Py4JError, OSError) as error:
+        except (PySparkException, Py4JError, OSError) as error:
             # The signal went to Spark's JVM as well (a whole group's, a service manager's): it
             # ends by itself, and its checkpoint is as after a crash.
-            if not stopping.is_set():
+            if stopping.is_set():
+                logger.debug(f"Spark has ended by itself: {said(error)}")
+            elif isinstance(error, (PySparkException, Py4JJavaError)):
+                raise
+            else:
                 raise WatcherError("Spark's JVM has ended; -v shows more") from error
     return totals
 
@@ -140,7 +148,9 @@ class _Progress:
         if self._totals.records > self._records and (now >= self._due or last):
             self._due = now + _PROGRESS_SECONDS
             self._records = self._totals.records
-            behind = f", {lag['lag_seconds']} s behind" if lag.get("lag_seconds") else ""
+            # As the last micro-batch began, the lag was of what it has brought since.
+            is_behind = lag.get("lag_seconds") and not last
+            behind = f", {lag['lag_seconds']} s behind" if is_behind else ""
             shards = f", {lag['shards_open']} open shards" if "shards_open" in lag else ""
             logger.info(f"{self._name}: {self._records} changes{shards}{behind}")
 
@@ -182,5 +192,4 @@ def translated(error: Exception) -> WatcherError:
         name, message = found[-1]
         kind = getattr(errors, name, WatcherError)
         return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return WatcherError(f"Spark: {first.strip()}")
+    return WatcherError(f"Spark: {said(error)}")

@@ -24,6 +24,9 @@ Checkpoint: TypeAlias = Annotated[
 ]
 Once: TypeAlias = Annotated[bool, Flag(None, "end when everything up to now is done")]
 Every: TypeAlias = Annotated[str | None, Flag("TIME", "one micro-batch every so often: 10s, 1m")]
+EveryTenSeconds: TypeAlias = Annotated[
+    str | None, Flag("TIME", "one micro-batch every so often: 1s, 1m; default 10s", "--every")
+]
 MaxRecords: TypeAlias = Annotated[
     int | None, Flag("N", "at most N changes in a micro-batch", "--max-records-per-trigger")
 ]

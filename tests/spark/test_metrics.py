@@ -1,0 +1,120 @@
+"""Counts by kind and window, through the real command line."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow.dataset
+
+from tests.simulator import RemoteSimulator
+from tests.spark.conftest import Run
+
+pytestmark = pytest.mark.spark
+
+
+def metrics(command: Run, sim: RemoteSimulator, *more: str) -> Any:
+    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
+    return command("metrics", sim.stream_arn, *place, "--from", "trim-horizon", "--once", *more)
+
+
+def written(to: Path) -> list[dict[str, Any]]:
+    """The windows in the files, read without Spark."""
+    whole = json.loads(f"[{','.join(log_lines(to))}]")
+    files = [each["path"].removeprefix("file://") for each in whole]
+    rows: list[dict[str, Any]] = pyarrow.dataset.dataset(files).to_table().to_pylist()
+    return rows
+
+
+def log_lines(to: Path) -> list[str]:
+    logs = sorted((to / "_spark_metadata").glob("[0-9]*"), key=lambda path: int(path.stem))
+    return [line for log in logs for line in log.read_text().splitlines()[1:]]
+
+
+def test_counts_are_printed_by_kind_and_window_as_json(command: Run, sim: RemoteSimulator) -> None:
+    sim.bulk(100, keys=10, remove_every=5)
+    sim.advance(3600)
+    sim.bulk(20, keys=10)
+    sim.advance(2)
+
+    done = metrics(command, sim, "--window", "10m", "--output", "json")
+
+    assert done.status == 0
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    newest = {(row["start"], row["event_name"]): row["count"] for row in rows}
+    assert sum(newest.values()) == 120
+    assert {name for _, name in newest} == {"INSERT", "MODIFY", "REMOVE"}
+    assert all(row["start"].endswith("Z") and row["start"] < row["end"] for row in rows)
+    assert "Done: 120 changes" in done.err
+
+
+def test_files_hold_each_window_once_over_several_runs(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    to = tmp_path / "counts"
+    for _ in range(3):
+        sim.bulk(50, keys=10, remove_every=5)
+        sim.advance(1200)
+        sim.bulk(10, keys=10)
+        sim.advance(2)
+        assert metrics(command, sim, "--window", "1m", "--to", str(to)).status == 0
+        sim.advance(1200)
+
+    rows = written(to)
+    windows = [(row["start"], row["event_name"]) for row in rows]
+    assert len(windows) == len(set(windows))
+    # The last changes' own windows are not final yet.
+    assert 120 <= sum(row["count"] for row in rows) <= 170
+
+
+def test_a_change_that_comes_too_late_is_in_no_file_and_one_in_time_is(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    """A clock 30 minutes behind is later than the watermark, one of 5 minutes is not."""
+    to = tmp_path / "counts"
+    options = ["--window", "1m", "--to", str(to), "--late", "10m"]
+    sim.bulk(10, keys=1)
+    sim.advance(1800)
+    sim.bulk(10, keys=1)
+    metrics(command, sim, *options)
+    late, in_time = sim.now - 1800, sim.now - 300
+    for moment in (late, in_time):
+        template = {
+            "eventName": "MODIFY",
+            "dynamodb": {
+                "Keys": {"pk": {"S": "k0"}},
+                "ApproximateCreationDateTime": moment,
+            },
+        }
+        sim.append(template)
+    metrics(command, sim, *options)
+    sim.advance(3600)
+    sim.bulk(1, keys=1)
+    metrics(command, sim, *options)
+    metrics(command, sim, *options)
+
+    counts: Counter[str] = Counter()
+    for row in written(to):
+        counts[row["start"].isoformat()] += row["count"]
+    assert sorted(counts.values()) == [1, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--output", "xml"], "--output xml: give lines or json"),
+        (["--window", "soon"], "can't read 'soon' as a time"),
+        (["--every", "1s"], "--once and --every exclude each other"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(
+    command: Run, sim: RemoteSimulator, options: list[str], text: str
+) -> None:
+    done = metrics(command, sim, *options)
+
+    assert done.status == 2
+    assert done.err.splitlines()[-1].startswith(f"error: {text}")

@@ -1,0 +1,157 @@
+"""`--engine spark`: the watch's handlers on the executors, through the real command line."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.simulator import RemoteSimulator, judge
+from tests.spark.conftest import Done, Run
+
+pytestmark = pytest.mark.spark
+
+TALLY = '''
+"""Count."""
+
+import os
+
+counts = []
+
+
+def handle(record):
+    counts.append(record.sequence_number)
+
+
+def close():
+    print("closed", os.getpid(), len(counts))
+'''
+
+FAILING = '''
+"""Fail."""
+
+
+def handle(record):
+    if record.event_name == "REMOVE":
+        raise ValueError("no removals")
+
+
+def close():
+    raise OSError("can't close")
+'''
+
+
+def watch(command: Run, sim: RemoteSimulator, *more: str) -> Done:
+    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1", "--engine", "spark"]
+    return command(sim.stream_arn, *place, "--from", "trim-horizon", "--no-follow", *more)
+
+
+def handlers(folder: Path, **texts: str) -> list[str]:
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text.lstrip())
+    return ["--handlers", str(folder)]
+
+
+def test_handlers_run_on_executors_in_order(command: Run, sim: RemoteSimulator) -> None:
+    sim.bulk(500, keys=10)
+    sim.split()
+    sim.bulk(300, keys=10)
+    sim.advance(2)
+
+    done = watch(command, sim, "--print-json")
+
+    numbers = [json.loads(line)["dynamodb"]["SequenceNumber"] for line in done.out.splitlines()]
+    assert judge(sim.records, numbers) == ([], [], [], [])
+    assert "Done: 800 changes" in done.err
+
+
+def test_each_process_closes_its_handlers_once_at_the_end(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(200, keys=10)
+    sim.rotate("all")
+    sim.bulk(100, keys=10)
+    sim.advance(2)
+
+    done = watch(command, sim, *handlers(tmp_path, tally=TALLY), "--tally")
+
+    closed = [line.split() for line in done.out.splitlines()]
+    assert all(word == "closed" for word, _, _ in closed)
+    assert len({pid for _, pid, _ in closed}) == len(closed)
+    assert sum(int(count) for _, _, count in closed) == 300
+
+
+def test_a_handler_that_fails_stops_the_query_where_that_is_asked_for(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(5)
+    sim.advance(2)
+    options = [*handlers(tmp_path, failing=FAILING), "--failing", "--on-error", "stop"]
+
+    not_closed = watch(command, sim, *options)
+    sim.bulk(20, keys=1, remove_every=2)
+    sim.advance(2)
+    stopped = watch(command, sim, *options)
+
+    assert not_closed.status == stopped.status == 1
+    assert not_closed.err.splitlines()[-1] == (
+        "error: observer failing failed to close: OSError: can't close"
+    )
+    assert "error: observer failing failed on record" in stopped.err.splitlines()[-1]
+
+
+def test_filters_and_colours_are_those_of_the_watch(
+    command: Run, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim.bulk(40, keys=4, remove_every=5)
+    sim.put({"pk": {"S": "\u009bred"}})
+    sim.advance(2)
+
+    only = watch(command, sim, "-ps", "--only", "remove", "--color", "always")
+    key = watch(command, sim, "-ps", "--key", "pk=k1", "--utc")
+    kept = watch(command, sim, "-ps", "--filter", '{"eventName": ["INSERT"]}')
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    terminal = watch(command, sim, "-ps", "-pj", "--only", "insert")
+
+    assert re.findall(r"\x1b\[31m *(\w+)", only.out) == ["REMOVE"] * len(only.out.splitlines())
+    assert len(key.out.splitlines()) == 10 and "+00:00" in key.out
+    assert {line.split(" - ")[1].strip() for line in kept.out.splitlines()} == {"INSERT"}
+    assert "\x1b" not in kept.out
+    assert "\x1b[32m" in terminal.out, "on a terminal it is in colours"
+    assert "\u009b" not in terminal.out, "and safe"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--max-records", "5"], "--max-records is not for --engine spark: use --no-follow"),
+        (["--poll", "2"], "--poll is not for --engine spark: Spark reads as it can"),
+        (["--lambda", "app.handler"], "--lambda is not for --engine spark"),
+        (["--on-error", "shrug"], "can't read 'shrug': use log, stop"),
+        (["--from", "soon"], "can't read 'soon' as a start"),
+    ],
+)
+def test_what_cannot_work_here_is_refused(
+    command: Run, sim: RemoteSimulator, options: list[str], text: str
+) -> None:
+    done = watch(command, sim, *options)
+
+    assert done.status == 2
+    assert done.err.splitlines()[-1].startswith(f"error: {text}")
+
+
+def test_a_checkpoint_of_the_watch_is_refused(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    place = tmp_path / "state.json"
+    place.write_text('{"stream_arn": "", "active": [], "shards": []}')
+
+    done = watch(command, sim, "--checkpoint", str(place))
+
+    assert done.status == 2
+    assert done.err.splitlines()[-1] == (
+        f"error: --checkpoint {place} is a file: on Spark it is a folder; choose another"
+    )

@@ -1,0 +1,174 @@
+"""A table that follows another, through the real command line."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+pytest.importorskip("pyspark")
+
+from moto.server import ThreadedMotoServer
+
+from tests.dynamodb_local import DynamoDBLocal
+from tests.integration.conftest import fresh_dynamodb_local
+from tests.spark.conftest import Done, Run
+
+__all__ = ["fresh_dynamodb_local"]  # a fixture
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def server(fresh_dynamodb_local: DynamoDBLocal) -> DynamoDBLocal:
+    return fresh_dynamodb_local
+
+
+def replicate(command: Run, arn: str, endpoint: str, place: Path, *more: str) -> Done:
+    here = ["--endpoint-url", endpoint, "--region", "us-east-1", "--checkpoint", str(place)]
+    return command("replicate", arn, "--to", "copy", "--once", *here, *more)
+
+
+def put(client: Any, table: str, *numbers: int) -> None:
+    for number in numbers:
+        item = {"PK": {"S": f"k{number}"}, "SK": {"S": "s"}, "raw": {"B": bytes([number])}}
+        client.put_item(TableName=table, Item=item)
+
+
+def keys(client: Any, table: str) -> set[str]:
+    return {item["PK"]["S"] for item in client.scan(TableName=table)["Items"]}
+
+
+def test_changes_only_leaves_out_what_is_there(
+    command: Run, server: DynamoDBLocal, tmp_path: Path
+) -> None:
+    arn = server.create_table("shop")
+    client = server.client()
+    put(client, "shop", 1, 2, 3)
+    # DynamoDB Local stamps whole minutes: what is to be before "now" has to be clearly so.
+    server.dilate_time(2)
+    options = ["--changes-only", "--from", "latest", "--create"]
+
+    first = replicate(command, arn, server.endpoint_url, tmp_path, *options)
+    put(client, "shop", 4, 5)
+    client.delete_item(TableName="shop", Key={"PK": {"S": "k4"}, "SK": {"S": "s"}})
+    second = replicate(command, arn, server.endpoint_url, tmp_path, *options)
+
+    assert (first.status, second.status) == (0, 0), second.err
+    assert "Created table copy" in first.err
+    assert keys(client, "copy") == {"k5"}
+
+
+def test_the_copy_may_be_on_another_server(
+    command: Run, server: DynamoDBLocal, tmp_path: Path
+) -> None:
+    arn = server.create_table("shop")
+    put(server.client(), "shop", 1, 2)
+    with DynamoDBLocal() as other:
+        options = ["--create", "--to-endpoint-url", other.endpoint_url]
+        replicate(command, arn, server.endpoint_url, tmp_path, *options)
+        put(server.client(), "shop", 3)
+        done = replicate(command, arn, server.endpoint_url, tmp_path, *options)
+
+        assert done.status == 0, done.err
+        assert keys(other.client(), "copy") == {"k1", "k2", "k3"}
+    assert server.client().list_tables()["TableNames"] == ["shop"]
+
+
+@pytest.fixture
+def moto() -> Iterator[str]:
+    """A server that keeps regions apart, as AWS does and DynamoDB Local does not."""
+    started = ThreadedMotoServer(port=0, verbose=False)
+    started.start()
+    host, port = started.get_host_and_port()
+    yield f"http://{host}:{port}"
+    started.stop()
+
+
+def test_the_copy_may_be_in_another_region(command: Run, moto: str, tmp_path: Path) -> None:
+    west = boto3.client("dynamodb", endpoint_url=moto, region_name="us-east-1")
+    there = boto3.client("dynamodb", endpoint_url=moto, region_name="eu-west-1")
+    table = west.create_table(
+        TableName="shop",
+        KeySchema=[
+            {"AttributeName": "PK", "KeyType": "HASH"},
+            {"AttributeName": "SK", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[
+            {"AttributeName": "PK", "AttributeType": "S"},
+            {"AttributeName": "SK", "AttributeType": "S"},
+        ],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
+    )
+    arn = table["TableDescription"]["LatestStreamArn"]
+    put(west, "shop", 1, 2)
+
+    options = ["--create", "--to-region", "eu-west-1", "--to-endpoint-url", moto]
+    done = replicate(command, arn, moto, tmp_path, *options)
+
+    assert done.status == 0, done.err
+    assert keys(there, "copy") == {"k1", "k2"}
+    assert west.list_tables()["TableNames"] == ["shop"]
+
+
+def begun(place: Path, arn: str, ago: timedelta, done: list[int]) -> None:
+    """A copy of four parts that was begun so long ago, some of them done."""
+    copy = {"stream": arn, "started": (datetime.now(UTC) - ago).isoformat(), "segments": 4}
+    (place / "watcher-copy.json").write_text(json.dumps({**copy, "done": done}))
+
+
+def test_a_copy_that_nears_the_retention_warns_and_goes_on_where_it_was(
+    command: Run, server: DynamoDBLocal, tmp_path: Path
+) -> None:
+    arn = server.create_table("shop")
+    server.create_table("copy", None)
+    put(server.client(), "shop", *range(40))
+    begun(tmp_path, arn, timedelta(hours=19), [0, 1])
+
+    done = replicate(command, arn, server.endpoint_url, tmp_path)
+
+    assert done.status == 0
+    assert "warning: The copy nears the stream's retention of 24 hours" in done.err
+    assert "4 of 4 parts" in done.err
+    copied = int(done.err.partition("copied: ")[2].split()[0])
+    assert copied < 40, "two parts were copied before"
+
+
+@pytest.mark.parametrize("parts", [[0, 1], [0, 1, 2, 3]])
+def test_a_copy_older_than_the_retention_is_refused(
+    command: Run, server: DynamoDBLocal, tmp_path: Path, parts: list[int]
+) -> None:
+    arn = server.create_table("shop")
+    server.create_table("copy", None)
+    begun(tmp_path, arn, timedelta(hours=25), parts)
+
+    done = replicate(command, arn, server.endpoint_url, tmp_path)
+
+    assert done.status == 3
+    assert "the copy was begun" in done.err.splitlines()[-1]
+    assert "begin anew with another --checkpoint" in done.err.splitlines()[-1]
+
+
+def test_what_can_be_no_replica_is_refused(
+    command: Run, server: DynamoDBLocal, tmp_path: Path
+) -> None:
+    arn = server.create_table("shop")
+    keys_only = server.create_table("keys-only", "KEYS_ONLY")
+    url = server.endpoint_url
+
+    absent = replicate(command, arn, url, tmp_path)
+    server.create_table("copy", None, sort_key=False)
+    other_keys = replicate(command, arn, url, tmp_path)
+    no_images = replicate(command, keys_only, url, tmp_path)
+    itself = replicate(command, arn, url, tmp_path, "--to", "shop")
+
+    statuses = [each.status for each in (absent, other_keys, no_images, itself)]
+    assert statuses == [2, 2, 3, 2]
+    assert "no table copy: create it, or give --create" in absent.err
+    assert "copy has other keys than shop" in other_keys.err
+    assert "carries no new images (KEYS_ONLY)" in no_images.err
+    assert "shop is the stream's own table" in itself.err

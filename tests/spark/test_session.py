@@ -1,0 +1,76 @@
+"""How a command's Spark starts, and what it says where it does not."""
+
+import sys
+import zipfile
+from pathlib import Path
+from subprocess import CompletedProcess, run
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.simulator import RemoteSimulator
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+POM = """<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId>
+<artifactId>tiny</artifactId><version>1.0</version></project>"""
+IVY = """<ivysettings><settings defaultResolver="here"/><resolvers>
+<ibiblio name="here" m2compatible="true" root="{repository}"/></resolvers></ivysettings>"""
+
+
+def ask(sim: RemoteSimulator, sql: str, *more: str) -> CompletedProcess[str]:
+    """A command in a process of its own, since a session's JVM is what this is about."""
+    command = [sys.executable, "-m", "watcher", "query", sim.stream_arn, sql, "--output", "csv"]
+    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
+    return run([*command, *place, *more], cwd=ROOT, capture_output=True, text=True, timeout=110)
+
+
+@pytest.fixture
+def maven(tmp_path: Path) -> list[str]:
+    """A repository with one tiny package, org.example:tiny:1.0, and the options to use it."""
+    folder = tmp_path / "maven/org/example/tiny/1.0"
+    folder.mkdir(parents=True)
+    (folder / "tiny-1.0.pom").write_text(POM)
+    with zipfile.ZipFile(folder / "tiny-1.0.jar", "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(IVY.format(repository=f"{(tmp_path / 'maven').as_uri()}/"))
+    return [
+        *("--conf", f"spark.jars.ivySettings={settings}"),
+        *("--conf", f"spark.jars.ivy={tmp_path / 'ivy'}"),
+    ]
+
+
+def test_packages_reach_spark_and_stdout_is_for_data(
+    sim: RemoteSimulator, maven: list[str]
+) -> None:
+    done = ask(sim, "LIST JARS", "--packages", "org.example:tiny:1.0", *maven)
+
+    assert done.returncode == 0, done.stderr
+    (header, jar) = done.stdout.splitlines()
+    assert header == "Results"
+    assert jar.endswith("/jars/org.example_tiny-1.0.jar")
+    assert done.stderr.splitlines() == ["Fetching org.example:tiny:1.0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--packages", "org.example:other:1.0"], "org.example#other;1.0: not found"),
+        (["--master", "nonsense"], "Master must either be"),
+        (["--conf", "spark.driver.memory=lots"], "Invalid maximum heap size"),
+        (["--conf", "nonsense"], "--conf nonsense: give KEY=VALUE"),
+    ],
+)
+def test_a_spark_that_does_not_start_is_one_line(
+    sim: RemoteSimulator, maven: list[str], options: list[str], text: str
+) -> None:
+    done = ask(sim, "SELECT 1", *options, *maven)
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    *before, last = done.stderr.splitlines()
+    assert before in ([], ["Fetching org.example:other:1.0"])
+    assert last.startswith("error: ") and text in last

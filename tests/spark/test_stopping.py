@@ -1,0 +1,184 @@
+"""SIGTERM to a job at work: it ends soon and well, and the next start goes on where it was."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow.dataset
+
+from tests.dynamodb_local import DynamoDBLocal
+from tests.integration.conftest import fresh_dynamodb_local
+from tests.program import Program
+from tests.simulator import RemoteSimulator, judge
+from tests.spark.conftest import Run
+
+__all__ = ["fresh_dynamodb_local"]  # a fixture
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60.0
+
+
+@contextmanager
+def sigterm(condition: Callable[[], object]) -> Iterator[None]:
+    """To this process, as soon as that holds: what the command line runs in has a session."""
+
+    def send() -> None:
+        deadline = time.monotonic() + SECONDS
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def here(sim: RemoteSimulator, *more: str) -> list[str]:
+    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
+    return [sim.stream_arn, *place, "--from", "trim-horizon", *more]
+
+
+def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    archive = ["archive", *here(sim, "--to", str(lake), "--max-records-per-trigger", "500")]
+    sim.bulk(4000, keys=20)
+    sim.advance(2)
+    with sigterm(lambda: list(lake.glob("_checkpoint/offsets/2"))):
+        stopped = command(*archive, "--every", "100ms")
+    assert stopped.status == 0
+    assert "Done: " in stopped.err.splitlines()[-1]
+    again = command(*archive, "--once")
+
+    data = pyarrow.dataset.dataset(lake, format="parquet", partitioning="hive")
+    numbers = data.to_table(columns=["sequence_number"])["sequence_number"].to_pylist()
+    assert again.status == 0
+    assert sorted(numbers, key=int) == [each.sequence_number for each in sim.records]
+
+
+def test_counts_go_on(command: Run, sim: RemoteSimulator, tmp_path: Path) -> None:
+    place = tmp_path / "counts"
+    counts = ["metrics", *here(sim, "--checkpoint", str(place), "--output", "json")]
+    sim.bulk(50, keys=5)
+    sim.advance(2)
+    with sigterm(lambda: list(place.glob("commits/1"))):
+        stopped = command(*counts, "--every", "100ms", "--window", "1h")
+    sim.bulk(30, keys=5)
+    sim.advance(2)
+    again = command(*counts, "--once", "--window", "1h")
+
+    assert (stopped.status, again.status) == (0, 0)
+    newest: dict[tuple[str, str], int] = {}
+    for line in (stopped.out + again.out).splitlines():
+        row = json.loads(line)
+        newest[row["start"], row["event_name"]] = row["count"]
+    assert sum(newest.values()) == 80
+
+
+NOTE = '''
+"""Note."""
+
+
+def handle(record):
+    with open("{lines}", "a") as file:
+        file.write(record.sequence_number + "\\n")
+'''
+
+
+def test_handlers_go_on_at_least_once(command: Run, sim: RemoteSimulator, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    (tmp_path / "note.py").write_text(NOTE.lstrip().format(lines=lines))
+    watch = here(sim, "--engine", "spark", "--checkpoint", str(tmp_path / "state"))
+    watch += ["--handlers", str(tmp_path), "--note"]
+    sim.bulk(300, keys=5)
+    with sigterm(lambda: lines.exists() and lines.stat().st_size):
+        stopped = command(*watch)
+    sim.bulk(100, keys=5)
+    sim.advance(2)
+    again = command(*watch, "--no-follow")
+
+    assert (stopped.status, again.status) == (0, 0)
+    numbers = list(dict.fromkeys(lines.read_text().splitlines()))
+    assert judge(sim.records, numbers) == ([], [], [], [])
+
+
+def test_a_replica_goes_on_in_the_copy_and_in_the_changes(
+    command: Run, fresh_dynamodb_local: DynamoDBLocal, tmp_path: Path
+) -> None:
+    server = fresh_dynamodb_local
+    arn = server.create_table("shop")
+    client = server.client()
+    replicate = ["replicate", arn, "--to", "copy", "--create", "--checkpoint", str(tmp_path)]
+    replicate += ["--endpoint-url", server.endpoint_url, "--region", "us-east-1"]
+
+    def put(*numbers: int) -> None:
+        for number in numbers:
+            key = {"PK": {"S": f"k{number % 60}"}, "SK": {"S": "s"}}
+            client.put_item(TableName="shop", Item={**key, "v": {"N": str(number)}})
+
+    def items(table: str) -> list[str]:
+        return sorted(map(str, client.scan(TableName=table)["Items"]))
+
+    put(*range(60))
+    with sigterm((tmp_path / "watcher-copy.json").exists):
+        in_copy = command(*replicate)
+    put(*range(60, 90))
+    with sigterm(lambda: list(tmp_path.glob("changes/commits/1"))):
+        in_changes = command(*replicate, "--every", "100ms")
+    put(*range(90, 130))
+    last = command(*replicate, "--once")
+
+    assert [each.status for each in (in_copy, in_changes, last)] == [0, 0, 0]
+    assert items("copy") == items("shop")
+
+
+def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_path: Path) -> None:
+    """As a terminal or a service manager sends it: Spark's JVM gets it too."""
+    sim.bulk(50, keys=5)
+    sim.advance(2)
+    lake = tmp_path / "lake"
+    archive = ["archive", *here(sim, "--to", str(lake), "--every", "100ms"), "--master", "local[2]"]
+    with Program(*archive, env={}) as program:
+        program.wait_for(lambda: bool(list(lake.glob("_checkpoint/commits/1"))), SECONDS)
+        os.killpg(program.process.pid, signal.SIGTERM)
+
+        assert program.wait() == 0
+        assert program.err[-1].startswith("Done: ")
+        assert "Traceback" not in "".join(program.err)
+
+
+WAITING = """
+from watcher.spark.jobs.running import stopped_by_signals
+with stopped_by_signals() as stopping:
+    print("ready", flush=True)
+    stopping.wait()
+    print("stopping", flush=True)
+    input()
+"""
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    command = [sys.executable, "-c", WAITING]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "stopping\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 128 + signal.SIGTERM

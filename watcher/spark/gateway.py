@@ -1,0 +1,88 @@
+"""Starts Spark's JVM; what it writes meanwhile is told in a line where the start fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+
+from watcher.errors import UsageError
+
+_EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.MULTILINE)
+_END_SECONDS = 5.0
+
+
+class Output:
+    """What the JVM writes: held back at first, then passed on to stderr, line by line.
+
+    Its stdout too (Ivy's, a library's): ours is for data.
+    """
+
+    def __init__(self) -> None:
+        reader, self.writer = os.pipe()
+        self._lock = threading.Lock()
+        self._held: list[bytes] | None = []
+        self._thread = threading.Thread(target=self._run, args=(reader,), daemon=True)
+        self._thread.start()
+
+    def _run(self, reader: int) -> None:
+        with open(reader, "rb") as lines:
+            for line in lines:
+                with self._lock:
+                    if self._held is not None:
+                        self._held.append(line)
+                        continue
+                # Not Python's stderr: its lock is no place to be as the interpreter ends.
+                os.write(2, line)
+
+    def pass_on(self, *, held: bool) -> None:
+        """From here on; with `held` also what was written until now."""
+        with self._lock:
+            if held and self._held:
+                os.write(2, b"".join(self._held))
+            self._held = None
+
+    def last_words(self) -> str:
+        """Why the JVM has ended, in its own words; empty where it has said nothing."""
+        self._thread.join(_END_SECONDS)
+        with self._lock:
+            text = b"".join(self._held or ()).decode(errors="replace")
+        if found := _EXCEPTION.search(text):
+            return found[1].strip()
+        return text.strip().partition("\n")[0]
+
+
+def launch(settings: Mapping[str, str]) -> Output | None:
+    """Start the JVM of this process, with Spark's settings; None where it runs already.
+
+    Raises UsageError with what the JVM has said, where it does not start.
+    """
+    if SparkContext._gateway is not None:
+        return None
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    output = Output()
+    try:
+        start: Any = launch_gateway
+        gateway = start(conf, {"stdout": output.writer, "stderr": output.writer})
+    except Exception as error:
+        os.close(output.writer)
+        raise UsageError(f"Spark did not start: {output.last_words() or said(error)}") from error
+    os.close(output.writer)
+    SparkContext._ensure_initialized(gateway=gateway)
+    return output
+
+
+def said(error: Exception) -> str:
+    """What an error out of Spark says, in one line."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
+    # py4j's own first line is which call it was.
+    told = lines[1:] if isinstance(error, Py4JJavaError) else lines
+    return told[0] if told else type(error).__name__
