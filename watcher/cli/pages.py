@@ -152,10 +152,8 @@ def _groups(parser: argparse.ArgumentParser) -> dict[str, argparse._ArgumentGrou
     """Those that have options, the command's own before the common ones."""
     groups = parser._action_groups
     found = {group.title: group for group in groups if group.title and group._group_actions}
-    common = [title for title in GROUPS if title in found]
-    return {
-        title: found[title] for title in [*(each for each in found if each not in GROUPS), *common]
-    }
+    own = [title for title in found if title not in GROUPS]
+    return {title: found[title] for title in [*own, *GROUPS] if title in found}
 
 
 def _add_group(formatter: argparse.HelpFormatter, group: argparse._ArgumentGroup) -> None:
