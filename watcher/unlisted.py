@@ -9,7 +9,7 @@ import time
 from watcher.errors import CredentialsError, ServiceError, ShardNotFoundError
 from watcher.lineage import Status, Tracked
 from watcher.position import TrimHorizon
-from watcher.streams import Streams
+from watcher.streams import Listing, Streams, patiently
 
 logger = logging.getLogger("watcher")
 
@@ -51,3 +51,29 @@ class Unlisted:
             return False
         del self._hidden_since[shard.id]
         return True
+
+
+def without_gaps(streams: Streams, arn: str) -> Listing:
+    """A listing in which no shard is missing that a child names and that can be read.
+
+    For those who ask once. Waits for a listing that lags as long as a watch does. Raises
+    StreamError.
+    """
+    gone: set[str] = set()
+    until = time.monotonic() + _HIDDEN_SECONDS
+    while True:
+        listing = patiently(lambda: streams.listing(arn))
+        listed = {shard.id for shard in listing.shards}
+        named = {shard.parent for shard in listing.shards if shard.parent} - listed - gone
+        gone |= {parent for parent in named if _is_gone(streams, arn, parent)}
+        if named <= gone or time.monotonic() >= until:
+            return listing
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _is_gone(streams: Streams, arn: str, shard_id: str) -> bool:
+    try:
+        patiently(lambda: streams.iterator(arn, shard_id, TrimHorizon()))
+    except ShardNotFoundError:
+        return True
+    return False

@@ -33,7 +33,8 @@ from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import Chunk, Source
 from watcher.spark.schema import Columns, column_names, ddl
-from watcher.streams import connect, patiently
+from watcher.streams import connect
+from watcher.unlisted import without_gaps
 
 # A range whose pages are not at hand may be of any size.
 _UNKNOWN_BYTES = SHARD_BYTES
@@ -152,7 +153,7 @@ class BatchReader(DataSourceReader):
         """One partition per shard that has records up to now."""
         options = self._options
         streams, arn = connect(options.stream, options.connection)
-        listing = patiently(lambda: streams.listing(arn))
+        listing = without_gaps(streams, arn)
         lineage = Lineage(options.start)
         lineage.update(listing.shards)
         source = Source(options.connection, arn, options.fail_on_data_loss)
