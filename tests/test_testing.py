@@ -98,7 +98,7 @@ def test_a_new_handler_and_its_test_work_at_once(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
-    help_text = "\n".join(run("--help", env={}, cwd=tmp_path).out)
+    help_text = "\n".join(run("--help", "handlers", env={}, cwd=tmp_path).out)
     assert "--big-orders, -bo" in help_text
     assert "Print what became of each item." in help_text
     assert "--big-orders-prefix TEXT" in help_text
