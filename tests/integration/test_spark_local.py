@@ -22,16 +22,22 @@ from tests.spark.conftest import command as command
 from tests.spark.conftest import spark as spark
 from watcher.streams import Connection
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 ROOT = SCRIPT.parents[1]
 
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
 @pytest.fixture(autouse=True)
-def no_query_left(spark: Any) -> Iterator[None]:
+def nothing_left(spark: Any) -> Iterator[None]:
     yield
     for query in spark.streams.active:
         query.stop()
+    while STARTED:
+        with STARTED.pop() as process:
+            process.kill()
 
 
 def here(server: DynamoDBLocal) -> Connection:
@@ -56,7 +62,7 @@ def items(server: DynamoDBLocal, table: str) -> dict[str, Any]:
 
 
 def start(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "watcher", *arguments, "--master", "local[2]"],
         cwd=ROOT,
         env={**os.environ, **server.environment},
@@ -64,9 +70,11 @@ def start(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+    STARTED.append(process)
+    return process
 
 
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
+def wait_for(condition: Any, seconds: float = 200.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

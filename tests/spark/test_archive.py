@@ -87,7 +87,7 @@ def test_every_change_is_archived_by_date_over_two_runs_and_is_in_a_report(
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"Wrote {page}: 7,100 changes, ")
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("point", ["reading", "read", "commit"])
 def test_a_job_killed_at_any_point_goes_on_exactly(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, point: str
@@ -100,7 +100,7 @@ def test_a_job_killed_at_any_point_goes_on_exactly(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
     )
     assert killed.returncode == -9, killed.stderr
     begun, done = (numbers(lake / "_checkpoint" / log) for log in ("offsets", "commits"))

@@ -76,7 +76,7 @@ def test_triggers_exclude_each_other(spark: Any, sim: RemoteSimulator) -> None:
         interval("soon")
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_real_executors_in_other_processes(sim: RemoteSimulator, tmp_path: Path) -> None:
     """local-cluster: what travels to an executor is only what was pickled."""
     import subprocess
@@ -93,7 +93,7 @@ def test_real_executors_in_other_processes(sim: RemoteSimulator, tmp_path: Path)
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=250,
     )
     assert done.returncode == 0, done.stderr
     import pyarrow.dataset

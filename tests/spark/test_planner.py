@@ -103,7 +103,7 @@ class Query:
             for record in pages.decode(chunk.body).Records[chunk.first : chunk.last]
         ]
 
-    def until(self, count: int, seconds: float = 20.0) -> None:
+    def until(self, count: int, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while len(self.delivered) < count and time.monotonic() < deadline:
             self.batch()
@@ -300,7 +300,7 @@ def wait_for_ends(query: Query) -> None:
     """Until the query has seen that all its shards were closed."""
     assert query.offset is not None
     begun = set(query.offset.shards)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not all(
         query.offset.shards[each].finished for each in begun & query.offset.shards.keys()
     ):

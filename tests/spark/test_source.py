@@ -60,7 +60,7 @@ def test_a_running_query_follows_splits_and_rotations(
         sim.bulk(300, keys=20)
     written = sim.records
     rows: list[Any] = []
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while len(rows) < len(written) and time.monotonic() < deadline:
         rows = spark.sql("select sequence_number, keys, new_image from running").collect()
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from watcher.cli import options, spark
+
+logger = logging.getLogger("watcher")
 
 
 def parser(arguments: list[str]) -> options.Parser:
@@ -14,6 +18,9 @@ def parser(arguments: list[str]) -> options.Parser:
 
 def main(arguments: list[str]) -> int:
     """Print what the SQL finds in the view `changes`."""
+    from watcher.text import counted  # not for --help: it needs boto3
+
     parsed = spark.parse(parser(arguments), arguments)
-    spark.run(parsed, spark.module("jobs").query, parsed.sql, short=True)
+    rows = spark.run(parsed, spark.module("jobs").query, parsed.sql, short=True)
+    logger.info(f"Done: {counted(rows, 'row')}")
     return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -66,6 +67,9 @@ def start(
         if not equals:
             raise UsageError(f"--conf {each}: give KEY=VALUE")
         settings[name] = value
+    if SparkContext._gateway is None:
+        # It takes some seconds, in which there is nothing else to see.
+        logger.info(f"Starting Spark ({settings['spark.master']})")
     output = gateway.launch(settings)
     builder = SparkSession.builder
     for name, value in settings.items():
