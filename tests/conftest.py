@@ -2,6 +2,8 @@
 
 import logging
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +53,9 @@ def the_log_as_it_was() -> Iterator[None]:
     """A command that is run in this process sets the log up for itself."""
     logger = logging.getLogger("watcher")
     before = logger.level, logger.handlers[:], logger.propagate
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
     yield
+    sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
     level, logger.handlers[:], logger.propagate = before
     logger.setLevel(level)
 

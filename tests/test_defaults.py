@@ -1,6 +1,7 @@
 """Defaults from the environment and from files: who wins, and what is said of mistakes."""
 
 import argparse
+import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -275,3 +276,30 @@ def test_help_documents_them() -> None:
     text = "\n".join(program.out)
     assert "watcher.toml" in text
     assert "WATCHER_FROM=1h" in text
+
+
+def test_help_and_completion_are_there_where_a_file_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "watcher.toml").write_text("x = [")
+    for command in (["--help", "defaults"], ["--version"], ["completion", "bash"]):
+        program = run(*command, env={}, cwd=tmp_path)
+        assert (program.process.returncode, program.err) == (0, []), command
+        assert program.out
+    json_line = run("orders", env={"WATCHER_LOG_FORMAT": "json"}, cwd=tmp_path).err[0]
+    assert json.loads(json_line)["message"].startswith("watcher.toml is not TOML")
+
+
+def test_a_user_without_a_home_or_kept_out_of_it_has_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WATCHER_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for home in ("/proc/1/cwd/nowhere", str(tmp_path / "\udcff")):
+        monkeypatch.setenv("XDG_CONFIG_HOME", home)
+        assert defaults.raw("watch", "from") is None
+
+
+def test_the_version_of_an_image_is_no_default() -> None:
+    program = run("--version", env={"WATCHER_VERSION": "1.4.2"})
+    assert (program.process.returncode, program.err) == (0, [])
+    program = run("completion", "bash", env={"WATCHER_VERSION": "1"})
+    assert (program.process.returncode, program.err) == (0, [])

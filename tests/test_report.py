@@ -231,7 +231,9 @@ def lake(tmp_path: Path) -> Path:
     log.mkdir()
     for number, name in enumerate("01"):
         path = f"file:/elsewhere/date=2026-09-21/part-{name}%20%C3%A4.snappy.parquet"
-        (log / f"{number}").write_text("v1\n" + json.dumps({"path": path, "action": "add"}))
+        size = (folder / f"part-{name} ä.snappy.parquet").stat().st_size
+        entry = {"path": path, "size": size, "action": "add"}
+        (log / f"{number}").write_text("v1\n" + json.dumps(entry))
     (log / ".0.crc").write_bytes(b"\x00")
     return tmp_path / "lake"
 
@@ -257,6 +259,14 @@ def test_a_compacted_log_begins_with_its_latest_compaction(lake: Path) -> None:
     assert [path.name for path in Archive(lake).files] == ["part-0 ä.snappy.parquet"]
 
 
+@pytest.mark.parametrize("harm", ["missing", "empty"])
+def test_an_archive_that_lacks_a_written_file_is_refused(lake: Path, harm: str) -> None:
+    (path, *_) = sorted(lake.glob("date=*/part-0*"))
+    path.unlink() if harm == "missing" else path.write_bytes(b"")
+    with pytest.raises(UsageError, match="1 of its 2 files are missing or changed"):
+        Archive(lake)
+
+
 def test_text_archives_need_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("watcher.report.archive._has_pyarrow", lambda: False)
     row = {"event_name": "INSERT", "keys": '{"pk":"q\\"uo\\\\te,\\n"}', "shard_id": "s"}
@@ -266,8 +276,7 @@ def test_text_archives_need_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (made,) = map(changes.of_row, Archive(tmp_path).rows())
     assert made.key == (("pk", 'q"uo\\te,\n'),)
     (folder / "part-0.json").rename(folder / "part-0.csv")
-    # As Spark writes it.
-    quoted = row["keys"].replace("\\", "\\\\").replace('"', '\\"')
+    quoted = row["keys"].replace('"', '""')
     (folder / "part-0.csv").write_text(f'event_name,keys,shard_id\nINSERT,"{quoted}",s\n')
     assert list(map(changes.of_row, Archive(tmp_path).rows())) == [made]
     (folder / "part-0.csv").rename(folder / "part-0.parquet")

@@ -128,3 +128,30 @@ def test_text_stays_the_default_and_another_format_is_refused() -> None:
     program = run("orders", "--log-format", "xml", env={})
     assert program.process.returncode == 2
     assert "invalid choice: 'xml'" in program.err[-1]
+
+
+def test_what_python_says_of_errors_that_nobody_catches_is_lines_of_json_too(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    (tmp_path / "careless.py").write_text(
+        '"""Careless."""\nimport logging, threading\n'
+        "class Dropped:\n"
+        "    def __del__(self):\n"
+        '        raise ValueError("dropped")\n'
+        "def handle(record):\n"
+        '    thread = threading.Thread(target=int, args=("x",), name="aside")\n'
+        "    thread.start()\n"
+        "    thread.join()\n"
+        "    Dropped()\n"
+        '    logging.getLogger("mine").error("bad %d", "x")\n'
+    )
+    sim.write("a")
+    options = ("--log-format", "json", "--handlers", str(tmp_path), "--careless", "--no-follow")
+    with Program("orders", *options, "--from", "trim-horizon", env=sim.environment) as program:
+        program.process.wait(30)
+        program.wait_for_status("Done:")
+        lines = parsed(program)
+
+    assert saying(lines, "in thread aside")["level"] == "error"
+    assert "dropped" in saying(lines, "Dropped.__del__")["message"]
+    assert "can't be logged" in saying(lines, "bad %d")["message"]

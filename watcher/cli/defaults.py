@@ -101,9 +101,12 @@ def values(parser: Parser) -> dict[str, Any]:
 
 def raw(command: str, key: str) -> Any:
     """The default of an option that is needed before the others can be parsed."""
-    for default in reversed(list(_written(command))):
-        if default.key == key:
-            return default.value
+    if text := os.environ.get(_PREFIX + key.upper().replace("-", "_")):
+        return text
+    with contextlib.suppress(UsageError):  # the parsing will say it
+        for default in reversed(list(_written(command))):
+            if default.key == key:
+                return default.value
     return None
 
 
@@ -139,9 +142,10 @@ def _written(command: str) -> Iterator[Default]:
 def _files() -> list[Path]:
     if chosen := os.environ.get("WATCHER_CONFIG"):
         return [Path(chosen)]
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    places = [Path(home, "watcher", "config.toml"), Path("watcher.toml")]
-    return [place for place in places if place.is_file()]
+    # Neither is Path's: a user may have no home, or be kept out of it.
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    places = [os.path.join(home, "watcher", "config.toml"), "watcher.toml"]
+    return [Path(place) for place in places if os.path.isfile(place)]
 
 
 @functools.cache

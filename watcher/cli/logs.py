@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -19,6 +20,22 @@ logger = logging.getLogger("watcher")
 FORMATS = ("text", "json")
 # What a line says of itself beside its message, where the caller knows it.
 _FIELDS = ("stream", "shard", "observer", "exit_status")
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Where the lines go; one that can't be put together is a line, too."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say so, and where it comes from."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):  # there is no stderr to say it on
+            return
+        text = f"{record.msg!r} with {record.args!r} can't be logged: {error}"
+        text += f" ({record.pathname}:{record.lineno})"
+        self.emit(logger.makeRecord(record.name, record.levelno, "", 0, text, (), None))
 
 
 class _Lines(logging.Formatter):
@@ -68,13 +85,14 @@ def chosen_format(command: str, arguments: Sequence[str]) -> str:
     """The `--log-format`: needed before the arguments are parsed, which may fail."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--log-format", nargs="?")
-    given = first.parse_known_args(arguments)[0].log_format or defaults.raw(command, "log-format")
+    given = first.parse_known_args(arguments)[0].log_format
+    given = given or defaults.raw(command, "log-format")
     return given if given in FORMATS else "text"
 
 
 def set_up(log_format: str) -> None:
     """Send watcher's log to stderr; as JSON, everybody else's warnings and errors too."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr()
     logger.handlers[:] = [handler]
     logger.propagate = False
     if log_format == "text":
@@ -84,11 +102,34 @@ def set_up(log_format: str) -> None:
     logging.getLogger().handlers[:] = [handler]
     logging.captureWarnings(True)
     sys.excepthook = _log_crash
+    threading.excepthook = lambda failed: _log_elsewhere(
+        f"in thread {failed.thread.name if failed.thread else '?'}",
+        failed.exc_type,
+        failed.exc_value,
+        failed.exc_traceback,
+    )
+    sys.unraisablehook = lambda failed: _log_elsewhere(
+        failed.err_msg or f"in {failed.object!r}",
+        failed.exc_type,
+        failed.exc_value,
+        failed.exc_traceback,
+    )
 
 
 def is_json() -> bool:
     """Whether the log is one of JSON lines."""
     return any(isinstance(handler.formatter, _JsonLines) for handler in logger.handlers)
+
+
+def _log_elsewhere(
+    where: str,
+    kind: type[BaseException],
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    """What Python would write of an error that nobody catches, and that ends nothing."""
+    about = (kind, error, trace) if error is not None else None
+    logger.error(f"{kind.__name__} {where}: {error}", exc_info=about)
 
 
 def _log_crash(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 AWS = ("region", "profile", "endpoint_url")
+# They have no options, and help where a file of defaults is broken.
+_WITHOUT_DEFAULTS = ("completion", "help")
 
 
 # What people know from kubectl, stern, kcat, jq, gh, the aws CLI and Kafka's tools, and what it is
@@ -142,7 +144,8 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = self.parse_known_args(args, given)
         if unknown:
             self.error(f"unknown {unknown[0]}" + self._advice(unknown[0].partition("=")[0]))
-        defaults.fill(self, parsed)
+        if self.command not in _WITHOUT_DEFAULTS:
+            defaults.fill(self, parsed)
         for action in optional:
             if action.dest in dests and getattr(parsed, action.dest) is None:
                 if action.dest in self.required:
@@ -166,7 +169,7 @@ class Parser(argparse.ArgumentParser):
             option[2:]: action
             for action in self._actions
             for option in action.option_strings
-            if option.startswith("--") and action.dest != argparse.SUPPRESS
+            if option.startswith("--") and action.dest not in (argparse.SUPPRESS, "version")
         }
 
     def _advice(self, word: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -25,6 +26,7 @@ _ROWS_AT_ONCE = 2_000
 
 class _LogEntry(msgspec.Struct):
     path: str
+    size: int
     action: str = "add"
 
 
@@ -40,12 +42,10 @@ class Archive:
         try:
             whole = _whole(folder / _LOG)
             self.files = [
-                path
-                for path in sorted(folder.rglob("*"))
-                if path.is_file()
-                and not any(part[0] in "_." for part in path.relative_to(folder).parts)
-                and (whole is None or path.name in whole)
+                path for path in _data_files(folder) if whole is None or path.name in whole
             ]
+            if whole is not None:
+                self._refuse_gaps(whole)
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
         formats = {path.suffix[1:] for path in self.files}
@@ -60,6 +60,16 @@ class Archive:
                 f"a {self.format} archive is read with pyarrow: pip install 'watcher[spark]'"
             )
 
+    def _refuse_gaps(self, whole: dict[str, int]) -> None:
+        """A page without some of the changes would say something wrong."""
+        sizes = {path.name: path.stat().st_size for path in self.files}
+        wrong = [name for name, size in whole.items() if sizes.get(name) != size]
+        if wrong:
+            raise UsageError(
+                f"{self._folder} is not whole: {len(wrong)} of its {len(whole)} files are missing "
+                f"or changed since they were written, such as {wrong[0]}"
+            )
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows, file by file; those of text formats have text for times. Raises UsageError."""
         read = _READERS[self.format]
@@ -71,8 +81,21 @@ class Archive:
                 raise UsageError(f"can't read {path}: {reason}") from None
 
 
-def _whole(log: Path) -> set[str] | None:
-    """The names of the files that the log of Spark's file sink calls whole; None without one.
+def _data_files(folder: Path) -> list[Path]:
+    """The files below it, but not Spark's own. Raises OSError where a folder can't be read."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if name[0] not in "_."]
+        found += [Path(place, name) for name in names if name[0] not in "_."]
+    return sorted(found)
+
+
+def _whole(log: Path) -> dict[str, int] | None:
+    """The names and sizes of what the log of Spark's file sink calls whole; None without one.
 
     Names are enough (each has a UUID in it), and stay true where the folder has been moved.
     """
@@ -87,7 +110,11 @@ def _whole(log: Path) -> set[str] | None:
         if number >= first
         for line in path.read_bytes().splitlines()[1:]
     ]
-    return {PurePosixPath(unquote(each.path)).name for each in entries if each.action == "add"}
+    return {
+        PurePosixPath(unquote(each.path)).name: each.size
+        for each in entries
+        if each.action == "add"
+    }
 
 
 def _has_pyarrow() -> bool:
@@ -122,8 +149,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
     csv.field_size_limit(_LONGEST_FIELD)
     with path.open(encoding="utf-8", newline="") as file:
-        # As Spark writes it: quotes escaped by a backslash.
-        yield from csv.DictReader(file, doublequote=False, escapechar="\\")
+        yield from csv.DictReader(file)
 
 
 _READERS: Final = {

@@ -17,7 +17,7 @@ from watcher.report.summary import KINDS, Busiest, Key, Summary, utc
 
 _TOP = 20
 _BUCKETS_SHOWN = 300
-_KEY_SHOWN = 200
+_NAME_SHOWN = 200
 _SHARDS_SHOWN = 500
 _LANES_SHOWN = 40
 _SHARDS_LISTED = 1_000
@@ -134,7 +134,7 @@ def _attributes(summary: Summary) -> Element:
         section.append(_quiet(text))
     if told:
         section.append(_quiet(f"In {told:,} modifications; the share of those that changed it."))
-        rows = summary.attributes.top(_TOP)
+        rows = [(_cut(name), count) for name, count in summary.attributes.top(_TOP)]
         section.extend([*_imprecise(summary.attributes), _ranking("attribute", rows, told)])
     elif not modified:
         section.append(_quiet("There are no modifications."))
@@ -234,8 +234,11 @@ def _quiet(text: str) -> Element:
 
 
 def _key(key: Key) -> str:
-    text = ", ".join(f"{name}={value}" for name, value in key)
-    return text if len(text) <= _KEY_SHOWN else f"{text[:_KEY_SHOWN]}… ({len(text):,} characters)"
+    return _cut(", ".join(f"{name}={value}" for name, value in key))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _NAME_SHOWN else f"{text[:_NAME_SHOWN]}… ({len(text):,} characters)"
 
 
 def _share(count: int, whole: int) -> str:
