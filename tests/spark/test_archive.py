@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -172,3 +173,67 @@ def test_another_checkpoint_on_the_same_folder_is_refused(
 
     with pytest.raises(UsageError, match="with another checkpoint"):
         archived(spark, sim, tmp_path / "lake", checkpoint=str(tmp_path / "other"))
+
+
+def parts(to: Path) -> list[Path]:
+    return sorted(to.glob("**/part-*"))
+
+
+def test_a_folder_that_was_moved_is_refused_and_keeps_its_files(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(100, keys=5)
+    archived(spark, sim, tmp_path / "lake")
+    moved = (tmp_path / "lake").rename(tmp_path / "moved")
+    before = parts(moved)
+
+    with pytest.raises(UsageError, match=r"is of the parquet files in file:.*/lake"):
+        archived(spark, sim, moved)
+    (moved / "_checkpoint" / "watcher-archive.json").unlink()  # as an earlier version left it
+    with pytest.raises(UsageError, match="is not as it was written: it lacks"):
+        archived(spark, sim, moved)
+
+    assert parts(moved) == before != []
+
+
+def test_what_others_put_into_the_folder_stays(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    sim.bulk(100, keys=5)
+    archived(spark, sim, lake)
+    archived(spark, sim, lake / "nested")
+    (day,) = (each for each in lake.glob("date=*") if each.is_dir())
+    old, left = day / "part-of-somebody.parquet", day / "part-of-a-killed-attempt.parquet"
+    for path, age in ((old, 3600), (left, -1)):
+        path.write_bytes(b"")
+        now = path.stat().st_mtime
+        os.utime(path, (now - age, now - age))
+    before = parts(lake)
+
+    archived(spark, sim, lake)
+
+    assert parts(lake) == [path for path in before if path != left]
+
+
+def test_one_archive_has_one_job_one_folder_and_one_format(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from watcher.spark import lock
+    from watcher.spark.folder import Folder
+
+    monkeypatch.setattr(lock, "_WAIT_SECONDS", 0.0)
+    lake, checkpoint = tmp_path / "lake", tmp_path / "lake" / "_checkpoint"
+    sim.bulk(10, keys=5)
+    archived(spark, sim, lake)
+
+    with pytest.raises(UsageError, match="is of the parquet files in"):
+        archived(spark, sim, lake, format="json")
+    with pytest.raises(UsageError, match=r"is of the parquet files in file:.*/lake: give that"):
+        archived(spark, sim, tmp_path / "other", checkpoint=str(checkpoint))
+    with (
+        lock.only_here(spark, Folder(spark, str(checkpoint))),
+        pytest.raises(UsageError, match="another job is writing"),
+    ):
+        archived(spark, sim, lake)
+    assert archived(spark, sim, lake) == 0

@@ -16,25 +16,41 @@ class Folder:
         self._path = self._hadoop.fs.Path(path)
         self._system = self._path.getFileSystem(context._jsc.hadoopConfiguration())
         self.path = path
+        self.whole_path: str = self._system.makeQualified(self._path).toString()
+        """With its file system, wherever it is asked from."""
+
+    @property
+    def on_this_machine(self) -> str | None:
+        """Its path on this machine's own disks; None for any other file system."""
+        uri = self._system.makeQualified(self._path).toUri()
+        path: str = uri.getPath()
+        return path if uri.getScheme() == "file" else None
 
     def has(self, name: str) -> bool:
         """Whether there is such an entry in it."""
         return bool(self._system.exists(self._inside(name)))
 
-    def files(self, prefix: str) -> dict[str, Any]:
-        """The files below it with such names, by their whole path; not those in `_folders`."""
-        found: dict[str, Any] = {}
-        whole = self._system.makeQualified(self._path).toString()
-        listing = self._system.listFiles(self._path, True)
-        while listing.hasNext():
-            path = listing.next().getPath()
-            if "/_" not in path.toString()[len(whole) :] and path.getName().startswith(prefix):
-                found[path.toUri().getPath()] = path
-        return found
+    def files(self, folders: str, prefix: str) -> dict[str, int]:
+        """The files with such names in its direct subfolders with such names.
 
-    def remove(self, path: Any) -> None:
-        """Remove one of its files."""
-        self._system.delete(path, False)
+        By their whole path, with the time of their last change (milliseconds, by the file system).
+        """
+        return {
+            str(file.getPath().toUri().getPath()): int(file.getModificationTime())
+            for folder in self._system.listStatus(self._path)
+            if folder.isDirectory() and folder.getPath().getName().startswith(folders)
+            for file in self._system.listStatus(folder.getPath())
+            if file.isFile() and file.getPath().getName().startswith(prefix)
+        }
+
+    def newest(self, name: str) -> int:
+        """When the last entry of one of its folders was written, in milliseconds; 0 for none."""
+        entries = self._system.listStatus(self._inside(name))
+        return max((int(entry.getModificationTime()) for entry in entries), default=0)
+
+    def remove(self, path: str) -> None:
+        """Remove one of its files, by its whole path."""
+        self._system.delete(self._hadoop.fs.Path(path), False)
 
     def read(self, name: str) -> str | None:
         """The text of a small file in it; None where there is none."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Annotated, Any
 
-from pyspark.sql import SparkSession
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import to_date
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
@@ -14,13 +16,25 @@ from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import Totals, changes, in_one_line, run, triggered
 from watcher.spark.jobs.settings import HERE
+from watcher.spark.lock import only_here
 from watcher.streams import Connection
 
 logger = logging.getLogger("watcher")
 
 # Where Spark's file sink notes which files are whole; readers other than Spark don't look there.
 _LOG = "_spark_metadata"
+_PARTITIONS = "date="
 _OWN_FILES = "part-"
+# In the checkpoint: what it is the checkpoint of.
+_NOTE = "watcher-archive.json"
+
+
+class Archive(msgspec.Struct, frozen=True):
+    """What a checkpoint is used for."""
+
+    folder: str
+    """With its file system."""
+    format: str
 
 
 def archive(
@@ -63,8 +77,16 @@ def archive(
         frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])
     place = Folder(spark, to)
     checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
-    with in_one_line():
-        _put_in_order(spark, place, checkpoint)
+    kept = Folder(spark, checkpoint)
+    with in_one_line(), only_here(spark, kept):
+        _put_in_order(spark, place, kept, format)
+        writer = _writer(frame, format, to, checkpoint)
+        writer = triggered(writer, once=once, every=every, default="10s")
+        logger.info(f"Archiving {stream} to {to} as {format}")
+        return run(writer.start, "archived")
+
+
+def _writer(frame: DataFrame, format: str, to: str, checkpoint: str) -> DataStreamWriter:  # noqa: A002
     writer = (
         frame.writeStream.format(format)
         .partitionBy("date")
@@ -74,31 +96,61 @@ def archive(
     if format == "csv":
         # Images are full of quotes: doubled, as RFC 4180 and every other reader have them.
         writer = writer.option("header", "true").option("escape", '"')
-    writer = triggered(writer, once=once, every=every, default="10s")
-    logger.info(f"Archiving {stream} to {to} as {format}")
-    return run(writer.start, "archived")
+    return writer
 
 
-def _put_in_order(spark: SparkSession, place: Folder, checkpoint: str) -> None:
-    """Remove what a killed attempt has left. Raises UsageError for another checkpoint's folder."""
-    if not place.has(_LOG):
-        return
-    if not Folder(spark, checkpoint).has("offsets"):
-        # Spark would count from 0 again, and skip what it takes for written.
+def _put_in_order(spark: SparkSession, place: Folder, checkpoint: Folder, format: str) -> None:  # noqa: A002
+    """Remove what a killed attempt has left.
+
+    Raises UsageError where folder, checkpoint and format have not been used together before: Spark
+    would go on, and ruin the archive.
+    """
+    here = Archive(place.whole_path, format)
+    # Before the first batch nothing is bound to anything: a mistyped format, say.
+    text = checkpoint.read(_NOTE) if checkpoint.has("offsets") else None
+    there = msgspec.json.decode(text, type=Archive) if text else here
+    if there != here:
         raise UsageError(
-            f"{place.path} was written with another checkpoint than {checkpoint}: "
-            "give that one, or choose another folder"
+            f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
+            f"give that folder and format, or another --checkpoint and --to"
         )
+    if place.has(_LOG):
+        if not checkpoint.has("offsets"):
+            # Spark would count from 0 again, and skip what it takes for written.
+            raise UsageError(
+                f"{place.path} was written with another checkpoint than {checkpoint.path}: "
+                "give that one, or choose another folder"
+            )
+        _remove_leftovers(spark, place)
+    elif text is None and checkpoint.has("commits/1"):
+        raise UsageError(
+            f"the checkpoint {checkpoint.path} was used for another folder than {place.path}: "
+            "give that one, or another --checkpoint"
+        )
+    if text is None:
+        checkpoint.write(_NOTE, msgspec.json.encode(here).decode())
+
+
+def _remove_leftovers(spark: SparkSession, place: Folder) -> None:
+    """Raises UsageError where the folder has been moved: its log does not know its files then."""
     whole = _committed(spark, place.path)
-    left = {name: path for name, path in place.files(_OWN_FILES).items() if name not in whole}
-    for path in left.values():
+    found = place.files(_PARTITIONS, _OWN_FILES)
+    if elsewhere := sorted(whole - found.keys()):
+        raise UsageError(
+            f"{place.path} is not as it was written: it lacks {len(elsewhere)} of its files, such "
+            f"as {elsewhere[0]}; put it back to where it was, or choose another folder"
+        )
+    # What is older than the last batch is no attempt's that came after it, but somebody else's.
+    since = place.newest(_LOG)
+    left = [path for path, time in found.items() if path not in whole and time >= since]
+    for path in left:
         place.remove(path)
     if left:
         logger.info(f"Removed {len(left)} files of an attempt that did not finish")
 
 
 def _committed(spark: SparkSession, path: str) -> set[str]:
-    """The files that the sink's log calls whole."""
+    """The files that the sink's log calls whole, wherever it says they are."""
     jvm: Any = spark.sparkContext._jvm
     files = spark._jsparkSession.read().format("text").load(path).inputFiles()
     return {jvm.java.net.URI(each).getPath() for each in files}
