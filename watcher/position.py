@@ -9,10 +9,12 @@ from dateutil import parser as dates
 
 from watcher.errors import UsageError
 
-_AGE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd])")
+_AGE = re.compile(r"(?:\d+(?:\.\d+)?(?:[smhdw]|min))+")
+_PART = re.compile(r"([\d.]+)([a-z]+)")
 # dateutil reads almost anything as some time of today; a date or a time of day has to be there.
 _TIME = re.compile(r"\d{4}-\d\d|\d{8}t|\b\d{1,2}:\d\d")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_OLDEST = ("trim-horizon", "earliest", "oldest", "beginning")
 
 
 class Latest(msgspec.Struct, frozen=True, tag="latest"):
@@ -59,18 +61,21 @@ def at_time(time: datetime, now: datetime) -> AtTime:
 
 
 def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
-    """What `--from` means: `latest`, `trim-horizon`, an age like `90s 15m 2h 1d`, or a time.
+    """What `--from` means: `latest`, `trim-horizon`, an age like `90s 15m 2h30m 1d`, or a time.
 
-    A time without a zone is local time. Raises UsageError for anything else.
+    Kafka's `earliest` and the like are the trim horizon, `now` is the latest. A time without a zone
+    is local time. Raises UsageError for anything else.
     """
     word = text.strip().lower().replace("_", "-")
-    if word == "latest":
+    if word in ("latest", "now"):
         return Latest()
-    if word == "trim-horizon":
+    if word in _OLDEST:
         return TrimHorizon()
-    if age := _AGE.fullmatch(word):
+    if _AGE.fullmatch(word):
+        parts = [(_UNITS[unit], float(number)) for number, unit in _PART.findall(word)]
         try:
-            return at_time(now - timedelta(**{_UNITS[age["unit"]]: float(age["number"])}), now)
+            age = sum((timedelta(**{unit: number}) for unit, number in parts), timedelta())
+            return at_time(now - age, now)
         except OverflowError:
             raise UsageError(f"{text!r} is before all time; retention is 24 hours") from None
     if not _TIME.search(word):

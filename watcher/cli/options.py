@@ -7,6 +7,7 @@ import difflib
 import inspect
 import logging
 import re
+import sys
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from types import NoneType, UnionType
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import watcher
 from watcher import cli
 from watcher.cli import defaults, logs, pages
+from watcher.cli.synonyms import translated
 from watcher.flag import Flag
 from watcher.watching import watch
 
@@ -141,7 +143,11 @@ class Parser(argparse.ArgumentParser):
         dests = {action.dest for action in optional} - {argparse.SUPPRESS}
         # None, so that what was given can be told from what was not.
         given = argparse.Namespace(**dict.fromkeys(dests))
-        parsed, unknown = self.parse_known_args(args, given)
+        words = translated(sys.argv[1:] if args is None else args, self._option_string_actions)
+        parsed, unknown = self.parse_known_args(words, given)
+        if unknown and self.command == "watch" and not unknown[0].startswith("-"):
+            names = ", ".join(cli.COMMANDS)
+            self.error(f"no command {parsed.stream}, and STREAM is one word; commands: {names}")
         if unknown:
             self.error(f"unknown {unknown[0]}" + self._advice(unknown[0].partition("=")[0]))
         if self.command not in _WITHOUT_DEFAULTS:
