@@ -10,7 +10,7 @@ import watcher
 PACKAGE = Path(watcher.__file__).parent
 
 LAYERS = [
-    {"errors", "flag", "forks"},
+    {"calls", "errors", "flag", "forks"},
     {"http", "output", "position", "record", "tally", "text"},
     {"batches", "document", "filters", "page"},
     {"streams"},

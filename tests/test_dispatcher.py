@@ -105,6 +105,12 @@ def test_an_observer_that_exits_has_failed() -> None:
     assert made.failures == 1 and seen.numbers == [1]
 
 
+def test_an_observer_that_only_answers_a_generator_has_failed() -> None:
+    made = dispatcher(lambda _: (number for number in range(3)), on_error="retry:0")
+    made.deliver(record(1))
+    assert made.failures == 1
+
+
 def test_retry_tries_again_ever_later(no_waiting: list[float]) -> None:
     seen = Seen(failures=3)
     made = dispatcher(seen.handle, on_error="retry:5")

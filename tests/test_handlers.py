@@ -105,6 +105,8 @@ def test_dataclasses_and_pickling_work_in_a_handler_module(folder: Path) -> None
         ("x = 1\n", "broken.py has no function handle"),
         ("handle = 3\n", "broken.py has no function handle"),
         ("async def handle(record): ...\n", "broken.py: handle is async"),
+        ("def handle(record): yield record\n", "broken.py: handle is a generator"),
+        ("def handle(record): ...\nasync def close(): ...\n", "broken.py: close is async"),
         ("import no_such_module\n", "no_such_module"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
         ("1 / 0\n", "ZeroDivisionError"),

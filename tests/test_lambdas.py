@@ -162,6 +162,23 @@ def test_a_context_has_what_functions_look_at() -> None:
     assert first.log_group_name == "/aws/lambda/<lambda>"
 
 
+def test_a_function_that_a_call_does_not_run_is_refused() -> None:
+    async def handler(event: Any, context: Any) -> None: ...
+
+    with pytest.raises(UsageError, match="handler is async, and nothing would await it"):
+        lambda_function(handler)
+
+
+def test_a_function_that_answers_a_coroutine_has_failed() -> None:
+    async def inner() -> None: ...
+
+    dispatcher = Dispatcher([lambda_function(lambda *_: inner(), retries=0)], OnError())
+    dispatcher.begin(ARN)
+    dispatcher.deliver(record(1))
+    dispatcher.page_end("s")
+    assert dispatcher.failures == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

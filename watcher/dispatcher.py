@@ -19,6 +19,7 @@ import msgspec
 
 from watcher import forks
 from watcher.batches import Batches
+from watcher.calls import check_answer
 from watcher.errors import ObserverError, UsageError
 from watcher.record import Record
 
@@ -111,7 +112,8 @@ class Dispatcher:
         fatal: ObserverError | None = None
         for index, call in enumerate(self._calls):
             try:
-                call(record)
+                if (answer := call(record)) is not None:
+                    check_answer(answer)
             except (Exception, SystemExit) as error:
                 fatal = self._failed(self._observers[index], record, error) or fatal
         if fatal is not None:
@@ -187,7 +189,7 @@ class Dispatcher:
         for attempt in range(self._on_error.retries):
             time.sleep(min(_RETRY_SECONDS * 2.0 ** min(attempt, 10), _RETRY_SECONDS_MAX))
             try:
-                observer.handle(record)
+                check_answer(observer.handle(record))
             except (Exception, SystemExit) as another:
                 error = another
             else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from watcher.calls import never_runs
 from watcher.errors import UsageError
 
 if TYPE_CHECKING:
@@ -140,16 +140,17 @@ def observer(module: ModuleType, name: str, place: str) -> Observer:
     handle = getattr(module, "handle", None)
     if not callable(handle):
         raise UsageError(f"handler {place} has no function handle(record)")
-    if inspect.iscoroutinefunction(handle):
-        raise UsageError(f"handler {place}: handle is async, and nothing would await it")
     close = getattr(module, "close", None)
+    for each, what in ((handle, "handle"), (close, "close")):
+        if callable(each) and (reason := never_runs(each)):
+            raise UsageError(f"handler {place}: {what} {reason}")
     return Observer(name, handle, close if callable(close) else None)
 
 
 def function(name: str) -> Callable[..., Any]:
     """Import `package.module:function`; the folder one works in counts as well.
 
-    Raises UsageError where there is no such function.
+    Raises UsageError where there is no such function, or one that a call does not run.
     """
     module_name, _, path = name.partition(":")
     if not module_name or not path:
@@ -166,6 +167,8 @@ def function(name: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(f"{name}: {module_name} has no function {path}")
     made: Callable[..., Any] = found
+    if reason := never_runs(made):
+        raise UsageError(f"{name} {reason}")
     return made
 
 

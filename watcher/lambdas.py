@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from watcher.calls import check_answer, never_runs
 from watcher.errors import UsageError
 from watcher.flag import Flag
 from watcher.handlers import function
@@ -74,6 +75,8 @@ def lambda_function(
         size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
     )
     name = handler if isinstance(handler, str) else getattr(handler, "__name__", repr(handler))
+    if not isinstance(handler, str) and (reason := never_runs(handler)):
+        raise UsageError(f"{name} {reason}")
     runtime = _Runtime(name, _imported(handler) if isinstance(handler, str) else handler)
     batches = Batches(runtime.call, settings)
     return Observer(name, batches.add, begin=runtime.begin, batches=batches)
@@ -122,6 +125,7 @@ class _Runtime:
         event = {"Records": [lambda_record(record, self._arn) for record in records]}
         region, account = [*self._arn.split(":"), "", "", "", "", ""][3:5]
         answer = self._handler(event, Context(self._name, region, account))
+        check_answer(answer)
         return processed(answer, [record.sequence_number for record in records])
 
 

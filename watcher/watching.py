@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import multiprocessing
 import os
 import signal
@@ -15,6 +14,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from watcher import handlers
+from watcher.calls import never_runs
 from watcher.errors import UsageError
 from watcher.flag import Flag
 
@@ -197,8 +197,8 @@ def _observer(each: object) -> Observer:
     if not callable(each):
         raise UsageError(f"observer {each!r} can't be called: give a function of a record")
     name = getattr(each, "__name__", repr(each))
-    if inspect.iscoroutinefunction(each):
-        raise UsageError(f"observer {name} is async: nothing would await it; give a plain function")
+    if reason := never_runs(each):
+        raise UsageError(f"observer {name} {reason}")
     return Observer(name, each)
 
 

@@ -27,6 +27,8 @@ def handler(event, context):
     for record in event["Records"]:
         if record["dynamodb"]["Keys"]["pk"]["S"] in poison:
             raise ValueError("poison")
+
+async def later(*given): ...
 """
 # As AWS's own examples have it: the whole of a function that reports what has failed.
 REPORTING = """
@@ -201,6 +203,8 @@ def test_retries_for_ever_end_with_the_watch(sim: RemoteSimulator, place: Path) 
     [
         (["--lambda", "app.nosuch"], "app has no function nosuch"),
         (["--lambda", "handler"], "give MODULE:FUNCTION"),
+        (["--lambda", "app.later"], "app:later is async, and nothing would await it"),
+        (["--call", "app:later"], "app:later is async, and nothing would await it"),
         (["--lambda", "app.handler", "--batch-size", "0"], "--batch-size 0: give 1 to 10000"),
     ],
 )

@@ -1,0 +1,71 @@
+"""Functions that a call alone does not run are told from those that it does."""
+
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from watcher.calls import NotRunError, check_answer, never_runs
+
+
+async def coroutine(*given: object) -> None: ...
+
+
+async def async_generator(*given: object) -> AsyncIterator[int]:
+    yield 1
+
+
+def generator(*given: object) -> Iterator[int]:
+    yield 1
+
+
+@functools.wraps(coroutine)
+def runs_it(*given: object) -> None:
+    """As decorators do that run an async function."""
+
+
+@functools.wraps(coroutine)
+def only_calls_it(*given: object) -> Any:
+    return coroutine(*given)
+
+
+class Async:
+    async def __call__(self, *given: object) -> None: ...
+
+    async def method(self, *given: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "word"),
+    [
+        (coroutine, "is async"),
+        (async_generator, "is async"),
+        (generator, "is a generator"),
+        (Async(), "is async"),
+        (Async().method, "is async"),
+        (functools.partial(functools.partial(coroutine, 1), 2), "is async"),
+        (functools.partial(Async()), "is async"),
+    ],
+    ids=str,
+)
+def test_what_never_runs_is_named(function: Callable[..., Any], word: str) -> None:
+    assert never_runs(function).startswith(word)
+
+
+@pytest.mark.parametrize(
+    "function", [print, Async, runs_it, only_calls_it, functools.partial(print), lambda _: None]
+)
+def test_what_runs_or_may_is_not(function: Callable[..., Any]) -> None:
+    assert never_runs(function) == ""
+
+
+@pytest.mark.parametrize("function", [coroutine, async_generator, generator, only_calls_it])
+def test_an_answer_tells_too(function: Callable[..., Any]) -> None:
+    with pytest.raises(NotRunError, match="nothing runs"):
+        check_answer(function())
+
+
+def test_other_answers_are_nobodys_business() -> None:
+    for answer in (None, 1, "", [1], {}, iter([1])):
+        check_answer(answer)
