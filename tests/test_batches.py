@@ -1,5 +1,6 @@
 """Batches of one shard's records: when they are called, tried again, split, given up, held."""
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -152,6 +153,31 @@ def test_the_end_of_the_watch_leaves_a_failing_batch_unsettled() -> None:
     made.settle_all()  # not again: 2 must not come before 1
     assert function.calls == [[1]]
     assert function.given_up == []
+
+
+def test_each_failed_call_is_told_before_what_follows() -> None:
+    told: list[str] = []
+    function = Function(lambda numbers: 1 if len(numbers) == 3 else 0)
+    made = batched(function, retries=0)
+    made.on_failure = lambda error: told.append(str(error))
+    add(made, 1, 2, 3)
+    made.page_end("s")
+    assert function.calls == [[1, 2, 3]]
+    assert told == ["the first that it reported as failed is 2"]
+    assert function.given_up == [[2, 3]]
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError, SystemExit])
+def test_whatever_a_call_raises_is_its_batchs_failure(error: type[BaseException]) -> None:
+    def fails(numbers: list[int]) -> int:
+        raise error
+
+    function = Function(fails)
+    made = batched(function, retries=1)
+    add(made, 1)
+    made.page_end("s")
+    assert function.calls == [[1], [1]]
+    assert function.given_up == [[1]]
 
 
 # Under the dispatcher's policies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import io
@@ -98,9 +99,16 @@ def test_a_traceback_only_where_it_was_asked_for(caplog: pytest.LogCaptureFixtur
     assert "in fail" in caplog.text
 
 
-def test_an_observer_that_exits_has_failed() -> None:
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize("policy", ["log", "retry:1"])
+def test_an_observer_that_exits_or_is_cancelled_has_failed(
+    error: type[BaseException], policy: str, no_waiting: list[float]
+) -> None:
+    def leave(record: Record) -> None:
+        raise error
+
     seen = Seen()
-    made = dispatcher(lambda _: sys.exit(3), seen.handle)
+    made = dispatcher(leave, seen.handle, on_error=policy)
     made.deliver(record(1))
     assert made.failures == 1 and seen.numbers == [1]
 

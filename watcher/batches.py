@@ -45,8 +45,8 @@ class Batches:
     """Records of each shard, in order, until a call with them has gone well or is given up.
 
     `call` answers how many of the first records went well (all, most often), or raises where none
-    did. `give_up`, which the dispatcher sets, is told of those that failed for good; where it
-    raises, they stay unsettled.
+    did. `on_failure` and `give_up`, which the dispatcher sets, are told of each call that failed,
+    and of the records that failed for good; where they raise, the records stay unsettled.
     """
 
     def __init__(self, call: Callable[[Sequence[Record]], int], settings: Settings) -> None:
@@ -58,6 +58,7 @@ class Batches:
         self._held: set[str] = set()
         self._stopping = False
         self.give_up: Callable[[Sequence[Record], BaseException], None] = _raise
+        self.on_failure: Callable[[BaseException], object] = lambda error: None
 
     def add(self, record: Record) -> None:
         """Take one more record; a full batch is called at once."""
@@ -122,6 +123,7 @@ class Batches:
             failures = 1 if done else failures + 1
             if not count:
                 return
+            self.on_failure(error)
             if self._settings.bisect and count > 1 and not done:
                 self._settle(waiting, count // 2)
                 count -= count // 2
@@ -137,9 +139,12 @@ class Batches:
         """How many went well, and what went wrong with the next one."""
         try:
             done = self._call(part)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return 0, error
-        return done, NotAll(f"{len(part) - done} of {len(part)} reported as failed")
+        first = "" if done == len(part) else part[done].sequence_number
+        return done, NotAll(f"the first that it reported as failed is {first}")
 
     def _drop_old(self, waiting: list[Record], count: int) -> int:
         """Give up those of the first records that are too old; how many they were."""

@@ -80,8 +80,12 @@ class Dispatcher:
         for observer in observers:
             if observer.batches is not None:
                 observer.batches.give_up = functools.partial(self._given_up, observer)
+                observer.batches.on_failure = self._batch_failed
                 self._batches.append(observer.batches)
         self._arn = ""
+        self._output_closed = False
+        self.before_retry: Callable[[], object] = lambda: None
+        """Called before what has failed is tried again, which may take long."""
         self._dead_letters: IO[bytes] | None = None
         if on_error.file:
             try:
@@ -114,7 +118,9 @@ class Dispatcher:
             try:
                 if (answer := call(record)) is not None:
                     check_answer(answer)
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 fatal = self._failed(self._observers[index], record, error) or fatal
         if fatal is not None:
             raise fatal
@@ -122,12 +128,26 @@ class Dispatcher:
     def _failed(
         self, observer: Observer, record: Record, error: BaseException
     ) -> ObserverError | None:
-        if isinstance(error, BrokenPipeError) and _stdout_is_closed():
-            raise OutputClosed from error
-        if observer.batches is not None and isinstance(error, ObserverError):
+        if observer.batches is not None and isinstance(error, OutputClosed | ObserverError):
+            if isinstance(error, OutputClosed):
+                raise error
             return error  # of a batch that this record has filled
+        self._end_if_output_is_closed(error)
         again = self._retry(observer, record, error)
         return None if again is None else self._failed_for_good(observer, [record], again)
+
+    def _end_if_output_is_closed(self, error: BaseException) -> None:
+        """Raise OutputClosed where it is no failure: nobody reads what the observer prints."""
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, BrokenPipeError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None and _stdout_is_closed():
+            self._output_closed = True
+            raise OutputClosed from error
+
+    def _batch_failed(self, error: BaseException) -> None:
+        self._end_if_output_is_closed(error)
+        self.before_retry()
 
     def _given_up(
         self, observer: Observer, records: Sequence[Record], error: BaseException
@@ -187,10 +207,14 @@ class Dispatcher:
     ) -> BaseException | None:
         """The last error after the retries that the policy allows; None once one went well."""
         for attempt in range(self._on_error.retries):
+            self.before_retry()
             time.sleep(min(_RETRY_SECONDS * 2.0 ** min(attempt, 10), _RETRY_SECONDS_MAX))
             try:
                 check_answer(observer.handle(record))
-            except (Exception, SystemExit) as another:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as another:
+                self._end_if_output_is_closed(another)
                 error = another
             else:
                 return None
@@ -259,7 +283,9 @@ class Dispatcher:
             if observer.close is not None:
                 try:
                     observer.close()
-                except (Exception, SystemExit) as error:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
                     if isinstance(error, BrokenPipeError) and _stdout_is_closed():
                         continue
                     self._failed_to_close += 1
@@ -277,6 +303,10 @@ class Dispatcher:
             batches.settle_all()
         except ObserverError as error:
             logger.error(str(error))
+        except OutputClosed:
+            pass
+        if self._output_closed:
+            return
         for shard_id, count in batches.left().items():
             logger.warning(
                 f"observer {name} has not processed {count} records of {shard_id}; "

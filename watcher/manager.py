@@ -115,6 +115,7 @@ class Manager:
         self._connection = connection
         self._arn = arn
         self._dispatcher = dispatcher
+        dispatcher.before_retry = self._save_before_waiting
         self._settings = settings
         self._checkpoint = checkpoint
         self._of_table = of_table
@@ -528,6 +529,13 @@ class Manager:
         limit = math.inf if self._settings.max_records is None else self._settings.max_records
         record: Record | None = None
         tick = time.monotonic() + _TICK_SECONDS
+
+        def save_before_retry() -> None:
+            if record is not None:
+                self._moved(shard, record)
+            self._save_before_waiting()
+
+        self._dispatcher.before_retry = save_before_retry
         try:
             for following in pages.records(page.body, shard.id, page.first, page.last):
                 if wanted is None or wanted(following):
@@ -546,6 +554,7 @@ class Manager:
                     tick = time.monotonic() + _TICK_SECONDS
             self._dispatcher.page_end(shard.id)
         finally:
+            self._dispatcher.before_retry = self._save_before_waiting
             if record is not None:
                 self._moved(shard, record)
 

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,10 @@ def handler(event, context):
             raise ValueError("poison")
 
 async def later(*given): ...
+
+def wordy(event, context):
+    handler(event, context)
+    print("x" * 100_000)
 """
 # As AWS's own examples have it: the whole of a function that reports what has failed.
 REPORTING = """
@@ -196,6 +202,47 @@ def test_retries_for_ever_end_with_the_watch(sim: RemoteSimulator, place: Path) 
     (place / "calls.jsonl").unlink()
     run(*options, "--no-follow", env=sim.environment, cwd=place)
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
+
+
+@pytest.mark.parametrize("size", ["3", "100"])
+def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
+    sim: RemoteSimulator, place: Path, size: str
+) -> None:
+    options = [*ALL, "--batch-size", size, "--checkpoint", "state.json", "--no-follow"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "watcher", *options, "--lambda", "app.wordy"]
+    with os.fdopen(writing, "w") as nobody:
+        ended = subprocess.run(
+            [*words, "--retries", "9"],
+            cwd=place,
+            env={**os.environ, **sim.environment},
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    assert ended.returncode == 0
+    assert "failed" not in ended.stderr and "not processed" not in ended.stderr
+    assert len(keys(place)) == 1
+    run(*options, "--lambda", "app.handler", env=sim.environment, cwd=place)
+    assert keys(place)[1] == keys(place)[0]
+
+
+@pytest.mark.parametrize("size", ["2", "3"])
+def test_a_kill_amid_retries_repeats_nothing_that_went_well(
+    sim: RemoteSimulator, place: Path, size: str
+) -> None:
+    (place / "poison").write_text("k7")
+    options = [*ALL, "--lambda", "app.handler", "--batch-size", size, "--checkpoint", "state.json"]
+    with Program(*options, "--retries", "-1", env=sim.environment, cwd=place) as program:
+        sim.wait_for(lambda: len(keys(place)) >= 7, timeout=30)
+        program.end(signal.SIGKILL)
+    failing = keys(place)[-1]
+    (place / "poison").unlink()
+    (place / "calls.jsonl").unlink()
+    run(*options, "--no-follow", env=sim.environment, cwd=place)
+    assert keys(place) == [failing]
 
 
 @pytest.mark.parametrize(
