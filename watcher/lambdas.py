@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -62,11 +63,11 @@ def lambda_function(
     """
     if not 1 <= batch_size <= _LARGEST_BATCH:
         raise UsageError(f"--batch-size {batch_size}: give 1 to {_LARGEST_BATCH}")
-    if batch_window < 0:
+    if not 0 <= batch_window < math.inf:
         raise UsageError(f"--batch-window {batch_window:g}: give 0 or more seconds")
     if retries < -1:
         raise UsageError(f"--retries {retries}: give 0 or more, or -1 for ever")
-    if max_age is not None and max_age <= 0:
+    if max_age is not None and not 0 < max_age < math.inf:
         raise UsageError(f"--max-age {max_age:g}: give more than 0 seconds")
     from watcher.batches import Batches, Settings
     from watcher.dispatcher import Observer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -156,7 +157,7 @@ def watch(
     )
     if max_records is not None and max_records < 1:
         raise UsageError(f"--max-records {max_records}: give 1 or more")
-    if not poll > 0:
+    if not 0 < poll < math.inf:
         raise UsageError(f"--poll {poll}: give more than 0 seconds")
     with ExitStack() as stack:
         displays = [] if display is None else [display]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -44,6 +45,8 @@ def main(arguments: list[str]) -> int:
     parsed = _parser(handlers).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
     output.set_up(**options.chosen(parsed, output.set_up))
+    if not 0 <= parsed.seconds < math.inf:
+        raise UsageError(f"--seconds {parsed.seconds:g}: give 0 or more seconds")
     observers = choosing.load(parsed, handlers) or [load(handlers["print_summary"])]
     if importlib.util.find_spec("moto") is None:
         raise UsageError("the demo needs the embedded DynamoDB: pip install 'watcher[demo]'")
