@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tests.program import Program
 from tests.wire import record, wire
+from watcher import lambda_function
 from watcher.cli import main
 from watcher.dispatcher import Dispatcher, Observer, OnError
 from watcher.record import Record
@@ -41,6 +45,61 @@ def test_each_record_is_handed_over_once_as_it_came(
     printed = capsys.readouterr()
     assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (1, 2, 3)]
     assert printed.err.splitlines()[-1] == "Done: 3 replayed, 0 failed, 0 unreadable"
+
+
+def test_what_two_batches_failed_on_is_handed_over_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "dead.jsonl"
+    batched = [lambda_function(f, retries=0) for f in (lambda *_: 1 / 0, lambda *_: 1 / 0)]
+    observers = [
+        msgspec.structs.replace(each, name=name)
+        for each, name in zip(batched, ("first", "second"), strict=True)
+    ]
+    dispatcher = Dispatcher(observers, OnError.parse(f"dead-letter:{path}"))
+    for number in (1, 2, 3):
+        dispatcher.deliver(record(number))
+    dispatcher.settle()
+    dispatcher.close()
+    assert len(path.read_text().splitlines()) == 6
+    assert main(["replay", str(path), "--print-json"]) == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (1, 2, 3)]
+    assert printed.err.splitlines()[-1] == "Done: 3 replayed, 0 failed, 0 unreadable"
+
+
+def test_a_batch_has_the_arn_of_its_own_stream(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "dead.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"record": wire(number), "shard_id": "s", "stream": stream}) + "\n"
+            for number, stream in ((1, "arn:a"), (2, "arn:a"), (3, "arn:b"))
+        )
+    )
+    (tmp_path / "app_of_arns.py").write_text(
+        "def handler(event, context):\n"
+        "    print(*[each['eventSourceARN'] for each in event['Records']])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["replay", str(path), "--lambda", "app_of_arns.handler"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["arn:a arn:a", "arn:b"]
+
+
+def test_a_signal_amid_retries_ends_it_and_says_what_is_done(letters: Path, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "import sys\n"
+        "def handler(event, context):\n"
+        "    print(len(event['Records']), flush=True)\n"
+        "    if event['Records'][-1]['dynamodb']['NewImage']['n']['N'] == '3': 1 / 0\n"
+    )
+    options = ["--lambda", "app.handler", "--batch-size", "2", "--retries", "-1"]
+    with Program("replay", str(letters), *options, env={}, cwd=tmp_path) as program:
+        program.wait_for_lines(3)
+        assert program.end(signal.SIGTERM) == 143
+    assert program.err[-1] == "Ended early: 2 replayed, 0 failed, 0 unreadable, 1 not processed"
+    assert not any("Traceback" in line for line in program.err)
 
 
 def test_the_shard_is_known_again(

@@ -223,8 +223,9 @@ class Dispatcher:
     # What observers that work in batches have not done yet
 
     def begin(self, arn: str) -> None:
-        """Records of this stream are to come."""
+        """Records of this stream are to come. Raises as `deliver`."""
         if arn != self._arn:
+            self.settle()  # what waits is of the stream before
             self._arn = arn
             for observer in self._observers:
                 if observer.begin is not None:
@@ -252,6 +253,11 @@ class Dispatcher:
         """The first of a shard's delivered records that some observer has not processed yet."""
         numbers = [batches.unsettled(shard_id) for batches in self._batches]
         return min((number for number in numbers if number), key=int, default=None)
+
+    @property
+    def left(self) -> int:
+        """How many delivered records wait for an observer that works in batches (the slowest)."""
+        return max((sum(batches.left().values()) for batches in self._batches), default=0)
 
     def stop(self) -> None:
         """The watch is to end: what fails from here on is not tried again."""

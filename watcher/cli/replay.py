@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import stat
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 import msgspec
@@ -28,6 +32,7 @@ logger = logging.getLogger("watcher")
 _WRONG_FILE = 10
 """After so many lines and no record it is another file."""
 _DRAW_SECONDS = 0.2
+_REMEMBERED = 20_000
 
 
 class Letter(msgspec.Struct):
@@ -36,6 +41,7 @@ class Letter(msgspec.Struct):
     record: msgspec.Raw = msgspec.Raw()
     shard_id: str = ""
     stream: str = ""
+    observer: str = ""
 
 
 def parser(arguments: list[str]) -> options.Parser:
@@ -60,7 +66,10 @@ def _parser(handlers: dict[str, Handler]) -> options.Parser:
 
 
 def main(arguments: list[str]) -> int:
-    """Replay a file; 1 if a handler failed again, or a line could not be read."""
+    """Replay a file; 1 if a handler failed again, or a line could not be read.
+
+    Ended by SIGINT or SIGTERM it says what it has done, and ends with 128 and the signal's number.
+    """
     handlers = find(choosing.folders(arguments, "replay"))
     parsed = _parser(handlers).parse_args(arguments)
     cli.set_verbose(parsed.verbose)
@@ -75,14 +84,16 @@ def main(arguments: list[str]) -> int:
         dispatcher = Dispatcher(observers, on_error)
         with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
             progress = None if line is None else _Progress(line, file)
-            filtered = _deliver(replay, test, dispatcher, progress)
-    failures = dispatcher.failures
-    left_out = f"{filtered} filtered out, " if filtered else ""
+            ended = _deliver(replay, test, dispatcher, progress)
+    failures, left = dispatcher.failures, dispatcher.left
+    left_out = f"{replay.filtered} filtered out, " if replay.filtered else ""
+    unprocessed = f", {left} not processed" if left else ""
+    replayed = replay.records - replay.filtered - left
     logger.info(
-        f"Done: {replay.records - filtered} replayed, {left_out}"
-        f"{failures} failed, {replay.unread} unreadable"
+        f"{'Ended early' if ended else 'Done'}: {replayed} replayed, "
+        f"{left_out}{failures} failed, {replay.unread} unreadable{unprocessed}"
     )
-    return 1 if failures or replay.unread else 0
+    return 128 + ended if ended else int(bool(failures or replay.unread))
 
 
 def _deliver(
@@ -91,25 +102,50 @@ def _deliver(
     dispatcher: Dispatcher,
     progress: _Progress | None,
 ) -> int:
-    """Hand over the records that pass the test, if there is one; how many did not."""
-    filtered = 0
+    """Hand over the records that pass the test, if there is one; the signal that ended it, or 0."""
     try:
+        _hand_over(replay, test, dispatcher, progress)
+    except OutputClosed:
+        pass
+    except KeyboardInterrupt as interrupt:
+        return interrupt.args[0] if interrupt.args else signal.SIGINT
+    finally:
+        dispatcher.close()
+    return 0
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does: a read, a handler or a pause may be long."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _hand_over(
+    replay: RecordLines,
+    test: Callable[[Record], bool] | None,
+    dispatcher: Dispatcher,
+    progress: _Progress | None,
+) -> None:
+    with _sigterm_interrupts():
         for record in replay:
             if test is None or test(record):
                 dispatcher.begin(replay.stream)
                 dispatcher.deliver(record)
             else:
-                filtered += 1
+                replay.filtered += 1
             if progress is not None and progress.is_due():
                 dispatcher.flush()
                 progress.draw(replay, dispatcher.failures)
         dispatcher.settle()
         dispatcher.flush()
-    except OutputClosed:
-        pass
-    finally:
-        dispatcher.close()
-    return filtered
 
 
 def _opened(name: str, on_error: OnError) -> IO[bytes]:
@@ -132,6 +168,8 @@ class RecordLines:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.records = 0
+        self.filtered = 0
+        """How many of them whoever iterates has left out."""
         self.unread = 0
         self.bytes = 0
         self.stream = ""
@@ -139,6 +177,8 @@ class RecordLines:
 
     def __iter__(self) -> Iterator[Record]:
         before = b""
+        # Who failed on a record first, of so many as the batches of two Lambda functions may hold.
+        first: OrderedDict[tuple[str, str, str], str] = OrderedDict()
         for number, line in enumerate(self._file, 1):
             self.bytes += len(line)
             if not line.strip():
@@ -155,7 +195,12 @@ class RecordLines:
                     ) from None
                 logger.warning(f"line {number} is neither a dead letter nor a record: {error}")
                 continue
-            if raw != before:
+            name = (letter.stream, letter.shard_id, record.sequence_number)
+            is_first = first.setdefault(name, letter.observer) == letter.observer
+            first.move_to_end(name)
+            if len(first) > _REMEMBERED:
+                first.popitem(last=False)
+            if is_first and raw != before:
                 self.records += 1
                 self.stream = letter.stream
                 yield record
