@@ -102,12 +102,17 @@ def test_a_new_handler_and_its_test_work_at_once(tmp_path: Path) -> None:
     assert "--big-orders, -bo" in help_text
     assert "Print what became of each item." in help_text
     assert "--big-orders-prefix TEXT" in help_text
+    demo = run("demo", "--seconds", "1", "--big-orders", env={}, cwd=tmp_path)  # PK and SK
+    assert demo.process.returncode == 0, demo.err
+    assert demo.out[0] == "INSERT ada order-1001" and demo.out[-1] == "60 changes"
     again = run("new-handler", "big_orders", env={}, cwd=tmp_path)
     assert again.process.returncode == 2
     assert "big_orders.py is there already" in again.err[-1]
 
 
-@pytest.mark.parametrize("name", ["_hidden", "9lives", "class", "a.b", "filter", "max-records"])
+@pytest.mark.parametrize(
+    "name", ["_hidden", "9lives", "class", "a.b", "filter", "max-records", "jmespath", "print-json"]
+)
 def test_a_name_that_cannot_be_a_handlers_is_refused(tmp_path: Path, name: str) -> None:
     refused = run("new-handler", name, env={}, cwd=tmp_path)
     assert refused.process.returncode == 2

@@ -10,6 +10,7 @@ from watcher import cli
 from watcher.cli import options
 from watcher.cli.watch import watch_parser
 from watcher.errors import UsageError
+from watcher.handlers import find
 
 logger = logging.getLogger("watcher")
 
@@ -45,7 +46,7 @@ def handle(record: Record) -> None:
     record.changes: attribute -> (old, new).
     """
     counts[record.event_name] += 1
-    print(f"{prefix}{record.event_name} {record.key['pk']}")
+    print(f"{prefix}{record.event_name}", *record.key.values())
 
 
 def close() -> None:
@@ -117,5 +118,5 @@ def _refuse_unusable(name: str, module: Path, test: Path) -> None:
         if path.exists():
             raise UsageError(f"{path} is there already; choose another name")
     flag = "--" + name.replace("_", "-")
-    if flag in watch_parser({})._option_string_actions:
+    if flag in watch_parser(find())._option_string_actions:
         raise UsageError(f"{flag} is an option of watcher; choose another name")
