@@ -74,7 +74,7 @@ def wanted(
     None where everything is wanted. Raises UsageError, which names the place, for what can't be.
     """
     tests = []
-    if only:
+    if isinstance(only, str) or only:
         tests.append(_only(only))
     if key:
         tests.append(_key(key))
@@ -90,8 +90,8 @@ def wanted(
 
 
 def _only(only: str | Iterable[str]) -> Callable[[Record], bool]:
-    words = only.split(",") if isinstance(only, str) else only
-    kinds = {word.strip().upper() for word in words}
+    texts = [only] if isinstance(only, str) else only
+    kinds = {word.strip().upper() for text in texts for word in text.split(",")}
     for kind in sorted(kinds - set(KINDS)):
         _refuse("--only", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, KINDS))
     return lambda record: record.event_name in kinds
@@ -159,9 +159,17 @@ def _read(text: str) -> Any:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
             raise UsageError(f"can't read filter {source}: {reason}") from None
     try:
-        return json.loads(text, parse_float=Decimal)
+        return json.loads(text, parse_float=_decimal)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{source}: not JSON: {error}") from None
+
+
+def _decimal(text: str) -> Decimal:
+    """A JSON number; one that is too large is refused as infinity is, where its place is known."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return Decimal("Infinity")
 
 
 def _of_criteria(row: Any) -> str | Pattern:
@@ -211,7 +219,7 @@ def _object(pattern: Any, level: str, place: str, images: Mapping[str, _Image]) 
         else:
             kind = _kind(name, level, place)
             test = _part(part, kind, inner, images)
-            tests.append(_field(name, level, test, images))
+            tests.append(_field(name, level, test, images, _is_absence(part)))
     if len(tests) == 1:
         return tests[0]
     return lambda value: all(test(value) for test in tests)
@@ -231,6 +239,8 @@ def _kind(name: str, level: str, place: str) -> str:
     known = _LEVELS[level]
     if name in known:
         return known[name]
+    if (level, name) == ("record", "eventSourceARN"):
+        raise UsageError("--filter: eventSourceARN: all records are of the stream that you name")
     advice = {
         "record": "",
         "value": 'an attribute\'s value stands under its type, as in {"S": ["open"]}',
@@ -253,8 +263,20 @@ def _part(part: Any, kind: str, place: str, images: Mapping[str, _Image]) -> Tes
     return _object(part, kind, place, images)
 
 
-def _field(name: str, level: str, test: Test, images: Mapping[str, _Image]) -> Test:
-    """The test on a field of what it is given; of one of the elements, where that is a list."""
+def _is_absence(part: Any) -> bool:
+    """Whether a part asks for nothing but that something is absent."""
+    if isinstance(part, Mapping) and len(part) == 1 and "$or" not in part:
+        return _is_absence(next(iter(part.values())))
+    return isinstance(part, list | tuple) and list(part) == [{"exists": False}]
+
+
+def _field(
+    name: str, level: str, test: Test, images: Mapping[str, _Image], absence: bool = False
+) -> Test:
+    """The test on a field of what it is given.
+
+    Where that is a list: of one of its elements, but what is to be absent has to be so in all.
+    """
     if level == "change" and name in images:
         image = images[name]
         return lambda change: test(image(change))
@@ -268,7 +290,7 @@ def _field(name: str, level: str, test: Test, images: Mapping[str, _Image]) -> T
         if isinstance(value, dict):
             return test(value[name] if name in value else value.get(other, ABSENT))
         if isinstance(value, list) and value:
-            return any(look(element) for element in value)
+            return (all if absence else any)(look(element) for element in value)
         return test(ABSENT)
 
     return look
@@ -333,9 +355,16 @@ def _equals(literal: Any, numeral: bool, place: str) -> Test:
     if isinstance(literal, str):
         return lambda value: bool(value == literal)
     if isinstance(literal, int | float | Decimal):
-        number, read = Decimal(str(literal)), _reader(numeral)
+        number, read = _finite(literal, place), _reader(numeral)
         return lambda value: read(value) == number
     raise UsageError(f"--filter: {place}: give a string, a number, true, false or null")
+
+
+def _finite(literal: int | float | Decimal, place: str) -> Decimal:
+    number = Decimal(str(literal))
+    if not number.is_finite():
+        raise UsageError(f"--filter: {place}: not a number that DynamoDB has")
+    return number
 
 
 def _numeric(argument: Any, numeral: bool, place: str) -> Test:
@@ -348,7 +377,7 @@ def _numeric(argument: Any, numeral: bool, place: str) -> Test:
         known = isinstance(name, str) and name in _COMPARISONS
         if not known or isinstance(bound, bool) or not isinstance(bound, int | float | Decimal):
             raise UsageError(f"--filter: {place}: {advice}")
-        comparisons.append((_COMPARISONS[name], Decimal(str(bound))))
+        comparisons.append((_COMPARISONS[name], _finite(bound, place)))
     if len(argument) == 4 and (argument[0][0], argument[2][0]) not in ((">", "<"), ("<", ">")):
         raise UsageError(f"--filter: {place}: {advice}")
     read = _reader(numeral)

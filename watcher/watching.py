@@ -53,10 +53,10 @@ def watch(
         Flag("N", "end after N records (those that a filter drops don't count)", group="start"),
     ] = None,
     only: Annotated[
-        str | Iterable[str] | None,
+        list[str] | str | Iterable[str] | None,
         Flag(
             "KINDS",
-            "only these kinds of change: insert, modify, remove (as in insert,remove)",
+            "only these kinds of change: insert, modify, remove (as in insert,remove); repeatable",
             group="filters",
             values=("insert", "modify", "remove"),
         ),

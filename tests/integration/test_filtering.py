@@ -36,6 +36,7 @@ def shown(sim: RemoteSimulator, *options: str) -> list[str]:
     ("options", "expected"),
     [
         (["--only", "remove"], ["REMOVE a"]),
+        (["--only", "remove", "--key", "pk=a", "--only", "insert"], ["INSERT a", "REMOVE a"]),
         (["--key", "pk=b"], ["INSERT b", "MODIFY b"]),
         (["--key", "pk=b", "--key", "pk=c", "--only", "insert"], ["INSERT b", "INSERT c"]),
         (
