@@ -80,6 +80,17 @@ _HABITS = {
     **dict.fromkeys(("--endpoint", "--url", "--host"), "--endpoint-url"),
     **dict.fromkeys(("--no-color", "--no-colors", "--monochrome-output", "-M"), "--color never"),
     **dict.fromkeys(("-C", "--color-output"), "--color always"),
+    **dict.fromkeys(("--bisect-batch-on-function-error", "--bisect-batch"), "--bisect"),
+    "--maximum-batching-window-in-seconds": "--batch-window",
+    "--maximum-retry-attempts": "--retries",
+    "--maximum-record-age-in-seconds": "--max-age",
+    "--lambda-handler": "--lambda",
+    **dict.fromkeys(
+        ("--dead-letter", "--destination-config", "--on-failure"), "--on-error dead-letter:FILE"
+    ),
+    **dict.fromkeys(
+        ("--ca-bundle", "--no-verify-ssl"), "a variable: AWS_CA_BUNDLE=FILE, the certificates"
+    ),
     "-V": "--version",
 }
 
