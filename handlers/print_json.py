@@ -12,7 +12,8 @@ OPTIONS = {
     "jmespath": (
         "EXPR",
         "print this of each change instead, as the aws CLI's --query does; EXPR sees eventName, "
-        "key, old, new (as plain values), createdAt, sequenceNumber, shardId",
+        "key, old, new (as plain values; fractions as doubles, 17 digits), createdAt, "
+        "sequenceNumber, shardId",
     ),
     "jsonl_file": ("PATH", "append the lines to PATH instead of printing them"),
 }

@@ -204,6 +204,18 @@ def test_retries_for_ever_end_with_the_watch(sim: RemoteSimulator, place: Path) 
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
 
 
+def test_records_that_are_too_old_become_dead_letters(sim: RemoteSimulator, place: Path) -> None:
+    sim.advance(3600)  # what is put from here on is never old: it is from our future
+    sim.put({"pk": {"S": "young"}})
+    options = ["--lambda", "app.handler", "--max-age", "0.001", "--no-follow"]
+    policy = ["--on-error", "dead-letter:dead.jsonl"]
+    program = run(*ALL, *options, *policy, env=sim.environment, cwd=place)
+    assert program.process.returncode == 0, program.err
+    assert keys(place) == ["young"]
+    letters = [json.loads(line) for line in (place / "dead.jsonl").read_text().splitlines()]
+    assert [each["error"] for each in letters] == ["TooOld: older than 0.001 s"] * 8
+
+
 @pytest.mark.parametrize("size", ["3", "100"])
 def test_output_that_nobody_reads_ends_it_quietly_before_the_batch(
     sim: RemoteSimulator, place: Path, size: str
