@@ -47,7 +47,6 @@ class Async:
         (functools.partial(functools.partial(coroutine, 1), 2), "is async"),
         (functools.partial(Async()), "is async"),
     ],
-    ids=str,
 )
 def test_what_never_runs_is_named(function: Callable[..., Any], word: str) -> None:
     assert never_runs(function).startswith(word)
