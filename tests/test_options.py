@@ -8,10 +8,10 @@ from watcher.cli import COMMANDS, main, options, watch
 
 TRIED = {
     # kubectl, stern
-    "--since=1h": "--from",
-    "-f": "--follow",
+    "--since=1h": None,
+    "-f": None,
     "--tail=10": "--from",
-    "-o json": "--print-json",
+    "-o json": None,
     "-l app=x": "--filter",
     "--timestamps": "--print-summary",
     "--exclude x": "--filter",
@@ -21,17 +21,17 @@ TRIED = {
     "-e": "--no-follow",
     "-J": "--print-json",
     "--from-beginning": "--from trim-horizon",
-    "--max-messages 5": "--max-records",
+    "--max-messages 5": None,
     "--group g": "--checkpoint",
     # the aws CLI
-    "--query x": "--jmespath",
-    "--output json": "--print-json",
-    "--max-items 5": "--max-records",
-    "--start-time 1h": "--from",
+    "--query x": None,
+    "--output json": None,
+    "--max-items 5": None,
+    "--start-time 1h": None,
     "--end-time now": "--no-follow",
     "--filter-pattern x": "--filter",
     "--no-cli-pager": "nothing",
-    "--debug": "--verbose",
+    "--debug": None,
     "--maximum-batching-window-in-seconds 5": "--batch-window",
     "--maximum-retry-attempts 3": "--retries",
     "--bisect-batch-on-function-error": "--bisect",
@@ -46,16 +46,16 @@ TRIED = {
     "--region r": None,
     "--endpoint-url u": None,
     # jq, gh
-    "--jq .key": "--jmespath",
-    "--limit 5": "--max-records",
+    "--jq .key": None,
+    "--limit 5": None,
     "-L 5": "--max-records",
-    "--json": "--print-json",
+    "--json": None,
     "-r": "--print-json",
     # all of them
     "-v": None,
     "--quiet": "2>/dev/null",
     "--config x": "WATCHER_CONFIG",
-    "--no-color": "--color never",
+    "--no-color": None,
     "-V": "--version",
 }
 

@@ -75,11 +75,10 @@ def test_a_function_that_cannot_be_called_is_refused(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--since", "2h"], "unknown --since; here it is --from"),
-        (["-f"], "unknown -f; here it is --follow, which is what it does anyway"),
-        (["--query=new"], "unknown --query=new; here it is --jmespath"),
-        (["-o", "json"], "here it is --print-json"),
-        (["--limit", "3"], "here it is --max-records"),
+        (["--grep=new"], "unknown --grep=new; here it is --filter"),
+        (["-o", "yaml"], "here it is --print-json"),
+        (["-c", "3"], "here it is --max-records"),
+        (["more"], "no command orders, and STREAM is one word"),
         (["--frum", "2h"], "did you mean --from?"),
         (["--batch-size", "3"], "--batch-size is a setting of --lambda"),
     ],

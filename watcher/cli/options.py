@@ -30,35 +30,27 @@ AWS = ("region", "profile", "endpoint_url")
 _WITHOUT_DEFAULTS = ("completion", "help")
 
 
-# What people know from kubectl, stern, kcat, jq, gh, the aws CLI and Kafka's tools, and what it is
-# here: options that the command has to have, or a sentence.
+# What people know from kubectl, stern, kcat, jq, gh, the aws CLI and Kafka's tools, and what comes
+# nearest here (synonyms.py has what is the same): options that the command has, or a sentence.
 _HABITS = {
-    **dict.fromkeys(
-        ("-s", "--since", "--since-time", "--start", "--start-time", "--starting-position"),
-        "--from",
-    ),
+    **dict.fromkeys(("-s", "--start", "--offset", "--shard-iterator-type"), "--from"),
     **dict.fromkeys(("-b", "--from-beginning", "--beginning", "--earliest"), "--from trim-horizon"),
-    **dict.fromkeys(("--offset", "--shard-iterator-type"), "--from"),
-    **dict.fromkeys(("-f", "-w", "--watch"), "--follow, which is what it does anyway"),
-    **dict.fromkeys(("-e", "--exit", "--once", "--exit-eof"), "--no-follow"),
-    **dict.fromkeys(("-n", "-c", "-L", "--limit", "--max-items", "--count"), "--max-records"),
-    **dict.fromkeys(("--max-messages", "--page-size", "--head"), "--max-records"),
+    "-e": "--no-follow",
+    **dict.fromkeys(("-c", "-L", "--count", "--page-size", "--head"), "--max-records"),
     **dict.fromkeys(
         ("--tail", "--lines"), "--from, an age, with --max-records: changes come oldest first"
     ),
     **dict.fromkeys(("--end", "--end-time", "--until", "--to-time"), "--no-follow: up to now"),
-    **dict.fromkeys(("-q", "--query", "--jq", "--template"), "--jmespath"),
+    **dict.fromkeys(("-q", "--template"), "--jmespath"),
     **dict.fromkeys(
         ("--filter-pattern", "--filters", "--grep", "--selector", "--where", "-l"), "--filter"
     ),
     **dict.fromkeys(("-i", "--include", "--exclude", "--filter-expression"), "--filter"),
-    **dict.fromkeys(
-        ("-o", "-J", "-r", "--output", "--json", "--raw", "--raw-output"), "--print-json"
-    ),
+    **dict.fromkeys(("-o", "-J", "-r", "--output", "--raw", "--raw-output"), "--print-json"),
     **dict.fromkeys(("--format", "--pretty"), "--print-record, --print-summary or --print-json"),
-    **dict.fromkeys(("--event-name", "--event-names", "--type", "--kind", "--event"), "--only"),
+    **dict.fromkeys(("--type", "--kind", "--event"), "--only"),
     **dict.fromkeys(("-k", "--pk", "--keys", "--partition-key", "--key-condition"), "--key"),
-    **dict.fromkeys(("--debug", "--log-level", "--trace"), "--verbose"),
+    **dict.fromkeys(("--log-level", "--trace"), "--verbose"),
     **dict.fromkeys(("--quiet", "--silent"), "2>/dev/null: status goes to stderr, data to stdout"),
     **dict.fromkeys(("--progress", "--no-progress"), "--no-status"),
     **dict.fromkeys(("--log-json", "--json-logs"), "--log-format json"),
@@ -77,8 +69,8 @@ _HABITS = {
     **dict.fromkeys(
         ("--no-cli-pager", "--no-pager", "--no-paginate"), "nothing: there is no pager"
     ),
-    **dict.fromkeys(("--endpoint", "--url", "--host"), "--endpoint-url"),
-    **dict.fromkeys(("--no-color", "--no-colors", "--monochrome-output", "-M"), "--color never"),
+    **dict.fromkeys(("--url", "--host"), "--endpoint-url"),
+    **dict.fromkeys(("--monochrome-output", "-M"), "--color never"),
     **dict.fromkeys(("-C", "--color-output"), "--color always"),
     **dict.fromkeys(("--bisect-batch-on-function-error", "--bisect-batch"), "--bisect"),
     "--maximum-batching-window-in-seconds": "--batch-window",
