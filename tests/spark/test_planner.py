@@ -55,6 +55,7 @@ class Query:
         self.options: SourceOptions = parse({**given, **more}, streaming=True)
         self.once = once
         self.offset: Offset | None = None
+        self.before: Offset | None = None
         self.delivered: list[str] = []
         self.batches: list[int] = []
         self.start()
@@ -80,7 +81,7 @@ class Query:
         for part in records:
             self.delivered.extend(part)
         # Spark stores offsets as text.
-        self.offset = offsets.from_json(offsets.to_json(end))
+        self.before, self.offset = self.offset, offsets.from_json(offsets.to_json(end))
         return True
 
     def read(self, between: offsets.Range) -> list[str]:
@@ -294,6 +295,48 @@ def test_a_shard_that_waited_for_longer_than_the_retention_is_a_loss(sim: Simula
 
     with pytest.raises(DataLossError, match=r"shard shardId-\S+ from .*longer than the retention"):
         query.until(100, 3)
+
+
+def replayed(query: Query) -> list[str]:
+    """The last micro-batch once more, as after a crash before its commit."""
+    assert query.before and query.offset
+    query.start()
+    records: list[str] = []
+    for between in offsets.ranges(query.before, query.offset):
+        query.planner.say_if_too_late(between, query.before, query.offset)
+        records.extend(query.read(between))
+    return records
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_range_from_the_trim_horizon_that_is_read_again_too_late_is_a_loss(
+    fail: str, closed: bool
+) -> None:
+    with Simulator(shards=1) as sim:
+        sim.bulk(10)
+        Query(sim).batch()
+        query = Query(sim, once=True, failOnDataLoss=fail)
+        query.batch()
+        sim.rotate("all")
+        sim.bulk(50, keys=10)
+        sim.advance(3600)
+        sim.bulk(50, keys=10)
+        if closed:
+            sim.rotate("all")
+        sim.advance(5)
+        query.start()
+        query.until(110)
+        assert len(replayed(query)) == 100
+        sim.advance(23.5 * 3600)
+
+        if fail == "true":
+            with pytest.raises(DataLossError, match=r"shard shardId-\S+ from .*the retention"):
+                replayed(query)
+        else:
+            assert len(replayed(query)) == 50
+            assert query.planner.losses == 1
+        stop_planners()
 
 
 def wait_for_ends(query: Query) -> None:

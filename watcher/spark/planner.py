@@ -54,6 +54,8 @@ class Planner:
         self._closed: set[str] = set()
         self._target: datetime | None = None
         self._closed_at_target: set[str] = set()
+        self._too_late: set[str] = set()
+        """Shards of which the query has said already that something has left them."""
         self._childless: dict[str, float] = {}
         """Finished shards without a child, and until when one may still show up."""
         self._first_until = 0.0
@@ -82,6 +84,7 @@ class Planner:
     def stop_at_now(self) -> None:
         """From here on, behave as if nothing was written after this moment (`availableNow`)."""
         listing = patiently(lambda: self._streams.listing(self.arn))
+        self._listing = listing
         self._target = listing.time
         self._closed_at_target = _closed(listing)
 
@@ -109,6 +112,26 @@ class Planner:
         with self._background.lock:
             shard = self._background.shards.get(between.shard_id)
             return None if shard is None else shard.between(between.start, between.upto)
+
+    def say_if_too_late(self, between: Range, start: Offset, end: Offset) -> None:
+        """Whether records have left a range's shard before executors read it.
+
+        The planner has looked when the shard's turn came; after a crash that may be long ago.
+        """
+        if isinstance(between.start, AfterSequence):
+            return  # the service says it itself
+        if self._listing is None:
+            self._listing = patiently(lambda: self._streams.listing(self.arn))
+        before, place = start.shards.get(between.shard_id), end.shards[between.shard_id]
+        self._say_if_too_late(
+            Tracked(
+                between.shard_id,
+                place.parent,
+                between.start,
+                expected=not place.unlisted,
+                since=before.since if before else None,
+            )
+        )
 
     def report(self) -> dict[str, Any]:
         """What the query's progress shows: how far behind, how much is being read."""
@@ -329,7 +352,8 @@ class Planner:
         """
         now = self._listing.time if self._listing else datetime.now(UTC)
         shard.since = shard.since or opened_at(shard.id)
-        if shard.has_outwaited(now):
+        if shard.id not in self._too_late and shard.has_outwaited(now):
+            self._too_late.add(shard.id)
             since = shard.since.isoformat() if shard.since else ""
             self._lost(shard, Loss(shard.id, since, "unread for longer than the retention"))
 

@@ -120,14 +120,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin is None or finish is None:
             return []
         source = Source(self._options.connection, finish.stream, self._options.fail_on_data_loss)
-        pieces = [self._piece(each) for each in offsets.ranges(begin, finish)]
+        pieces = [Piece(each, self._planner.slices(each)) for each in offsets.ranges(begin, finish)]
+        for piece in pieces:
+            # As of a shard that had its turn long ago, or of a micro-batch before a restart.
+            if piece.slices is None:
+                self._planner.say_if_too_late(piece.between, begin, finish)
         bins = _packed([each for each in pieces if each.slices != []], self._parallelism)
         return [StreamPartition(source, pieces) for pieces in bins]
-
-    def _piece(self, between: Range) -> Piece:
-        # A micro-batch that is replayed after a restart has no planner yet: executors read it.
-        planner = self._made_planner
-        return Piece(between, planner.slices(between) if planner else None)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, shard by shard."""
