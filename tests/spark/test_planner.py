@@ -366,6 +366,39 @@ def test_latest_is_the_moment_of_the_first_offset(sim: Simulator) -> None:
     assert judge(sim.records[100:], query.delivered) == ALL_WELL
 
 
+def record(number: int, created: float) -> dict[str, Any]:
+    inner = {"Keys": {"pk": {"S": f"x{number}"}}, "ApproximateCreationDateTime": created}
+    return {"eventName": "INSERT", "dynamodb": inner}
+
+
+def test_latest_leaves_out_no_record_that_a_clock_behind_has_stamped(sim: Simulator) -> None:
+    query = Query(sim, startingPosition="latest")
+    query.batch()
+    assert query.offset is not None
+    (time_of_start,) = {
+        place.position.time.timestamp() + 2
+        for place in query.offset.shards.values()
+        if isinstance(place.position, AtTime)
+    }
+
+    written = [sim.append(record(n, time_of_start + n)) for n in (-1, 0, 1)]
+    query.until(3, 10)
+
+    assert sorted(query.delivered) == sorted(written)
+
+
+def test_available_now_leaves_out_no_record_that_a_clock_ahead_has_stamped() -> None:
+    with Simulator(shards=1) as sim:
+        written = [sim.append(record(n, int(time.time()) + n)) for n in (0, 1)]
+        query = Query(sim, once=True)
+        sim.append(record(60, time.time() + 60))
+
+        query.to_the_end()
+
+        assert query.delivered == written
+        stop_planners()
+
+
 def test_finished_shards_leave_the_offset(sim: Simulator) -> None:
     query = Query(sim)
     for _ in range(4):

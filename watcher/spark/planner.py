@@ -14,6 +14,7 @@ from watcher.errors import DataLossError, ServiceError, StreamError, TransientEr
 from watcher.lineage import Lineage, Status, Tracked
 from watcher.messages import Loss
 from watcher.position import AfterSequence, AtTime, Latest, TrimHorizon
+from watcher.reader import CLOCKS_APART
 from watcher.spark import offsets
 from watcher.spark.background import BATCH_BYTES, SHARD_BYTES, Background, Shard, Slice
 from watcher.spark.offsets import Offset, Place, Range
@@ -74,8 +75,9 @@ class Planner:
         places: dict[str, Place] = {}
         for shard in lineage.unfinished:
             position = shard.position
-            # LATEST is another place a moment later; the service's time is not.
-            position = AtTime(listing.time) if isinstance(position, Latest) else position
+            if isinstance(position, Latest):
+                # LATEST is another place a moment later; the service's time is not.
+                position = AtTime(listing.time - CLOCKS_APART)
             places[shard.id] = Place(
                 position, shard.parent, unlisted=not shard.expected, since=listing.time
             )
@@ -85,7 +87,7 @@ class Planner:
         """From here on, behave as if nothing was written after this moment (`availableNow`)."""
         listing = patiently(lambda: self._streams.listing(self.arn))
         self._listing = listing
-        self._target = listing.time
+        self._target = listing.time + CLOCKS_APART
         self._closed_at_target = _closed(listing)
 
     def latest(self, start: Offset, limit: int | None) -> Offset:

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from watcher.errors import UsageError
 from watcher.lineage import Lineage
 from watcher.position import Latest, Position
+from watcher.reader import CLOCKS_APART
 from watcher.spark import offsets, ranges
 from watcher.spark.background import SHARD_BYTES, Slice
 from watcher.spark.offsets import Range
@@ -156,7 +157,7 @@ class BatchReader(DataSourceReader):
         lineage = Lineage(options.start)
         lineage.update(listing.shards)
         source = Source(options.connection, arn, options.fail_on_data_loss)
-        end = options.end or listing.time
+        end = options.end or listing.time + CLOCKS_APART
         listed = {shard.id for shard in listing.shards}
         # A parent that left the listing is gone: there is nothing to read, and nothing is lost.
         return [

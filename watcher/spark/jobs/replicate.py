@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from watcher.errors import StreamError, UsageError
 from watcher.flag import Flag
+from watcher.reader import CLOCKS_APART
 from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import (
@@ -120,7 +121,7 @@ def replicate(
     place.write(_TARGET_FILE, msgspec.json.encode(target).decode())
     if not changes_only:
         work = CopyWork(listing.table, here, to, there, 0)
-        copied = _copied(spark, place, arn, listing.time, work)
+        copied = _copied(spark, place, arn, listing.time - CLOCKS_APART, work)
         if copied is None:
             return Totals()
         start = copied.isoformat()
