@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
-from watcher.lineage import Lineage, Status, Tracked
+from watcher.lineage import RETENTION, Lineage, Status, Tracked
 from watcher.messages import Loss
 from watcher.position import AfterSequence, AtTime, Latest, TrimHorizon
 from watcher.reader import CLOCKS_APART
@@ -140,7 +140,8 @@ class Planner:
         with self._background.lock:
             shards = list(self._background.shards.values())
             waiting = [each for shard in shards for each in shard.slices]
-            oldest = min((each.created for each in waiting), default=None)
+            times = [each.created for each in waiting] + self._unread_since(shards)
+            oldest = min(times, default=None)
             return {
                 "buffered_bytes": sum(shard.bytes for shard in shards),
                 "buffered_records": sum(each.count for each in waiting),
@@ -149,6 +150,14 @@ class Planner:
                 "shards_finished": self._finished,
                 "shards_open": sum(not shard.has_ended for shard in shards),
             }
+
+    def _unread_since(self, shards: list[Shard]) -> list[float]:
+        """When the first record may have been made of shards that nobody has looked into here."""
+        unread = [shard.tracked for shard in shards if not shard.attempted and not shard.slices]
+        if self._lineage is not None:
+            unread += [each for each in self._lineage.unfinished if each.status is Status.WAITING]
+        kept = time.time() - RETENTION.total_seconds()
+        return [max(kept, since.timestamp()) for each in unread if (since := _begins(each))]
 
     def stop(self) -> None:
         """End the background reading."""
@@ -368,6 +377,13 @@ class Planner:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text} ({loss.reason}); to go on: failOnDataLoss=false")
         logger.warning(f"{text} ({loss.reason})")
+
+
+def _begins(shard: Tracked) -> datetime | None:
+    """A time before which no record of a shard is unread, where one is known."""
+    if isinstance(shard.position, AtTime):
+        return shard.position.time
+    return opened_at(shard.id) or shard.since
 
 
 def _closed(listing: Listing) -> set[str]:
