@@ -55,6 +55,7 @@ class Query:
         self.options: SourceOptions = parse({**given, **more}, streaming=True)
         self.once = once
         self.offset: Offset | None = None
+        self.before: Offset | None = None
         self.delivered: list[str] = []
         self.batches: list[int] = []
         self.start()
@@ -80,7 +81,7 @@ class Query:
         for part in records:
             self.delivered.extend(part)
         # Spark stores offsets as text.
-        self.offset = offsets.from_json(offsets.to_json(end))
+        self.before, self.offset = self.offset, offsets.from_json(offsets.to_json(end))
         return True
 
     def read(self, between: offsets.Range) -> list[str]:
@@ -296,6 +297,47 @@ def test_a_shard_that_waited_for_longer_than_the_retention_is_a_loss(sim: Simula
         query.until(100, 3)
 
 
+def replayed(query: Query) -> list[str]:
+    """The last micro-batch once more, as after a crash before its commit."""
+    assert query.before and query.offset
+    query.start()
+    records: list[str] = []
+    for between in offsets.ranges(query.before, query.offset):
+        query.planner.say_if_too_late(between, query.before, query.offset)
+        records.extend(query.read(between))
+    return records
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_range_from_the_trim_horizon_that_is_read_again_too_late_is_a_loss(
+    fail: str, closed: bool
+) -> None:
+    with Simulator(shards=1) as sim:
+        sim.bulk(10)
+        query = Query(sim, once=True, failOnDataLoss=fail)
+        query.batch()
+        sim.rotate("all")
+        sim.bulk(50, keys=10)
+        sim.advance(3600)
+        sim.bulk(50, keys=10)
+        if closed:
+            sim.rotate("all")
+        sim.advance(5)
+        query.start()
+        query.until(110)
+        assert len(replayed(query)) == 100
+        sim.advance(23.5 * 3600)
+
+        if fail == "true":
+            with pytest.raises(DataLossError, match=r"shard shardId-\S+ from .*the retention"):
+                replayed(query)
+        else:
+            assert len(replayed(query)) == 50
+            assert query.planner.losses == 1
+        stop_planners()
+
+
 def wait_for_ends(query: Query) -> None:
     """Until the query has seen that all its shards were closed."""
     assert query.offset is not None
@@ -321,6 +363,39 @@ def test_latest_is_the_moment_of_the_first_offset(sim: Simulator) -> None:
     query.until(50)
 
     assert judge(sim.records[100:], query.delivered) == ALL_WELL
+
+
+def record(number: int, created: float) -> dict[str, Any]:
+    inner = {"Keys": {"pk": {"S": f"x{number}"}}, "ApproximateCreationDateTime": created}
+    return {"eventName": "INSERT", "dynamodb": inner}
+
+
+def test_latest_leaves_out_no_record_that_a_clock_behind_has_stamped(sim: Simulator) -> None:
+    query = Query(sim, startingPosition="latest")
+    query.batch()
+    assert query.offset is not None
+    (time_of_start,) = {
+        place.position.time.timestamp() + 2
+        for place in query.offset.shards.values()
+        if isinstance(place.position, AtTime)
+    }
+
+    written = [sim.append(record(n, time_of_start + n)) for n in (-1, 0, 1)]
+    query.until(3, 10)
+
+    assert sorted(query.delivered) == sorted(written)
+
+
+def test_available_now_leaves_out_no_record_that_a_clock_ahead_has_stamped() -> None:
+    with Simulator(shards=1) as sim:
+        written = [sim.append(record(n, int(time.time()) + n)) for n in (0, 1)]
+        query = Query(sim, once=True)
+        sim.append(record(60, time.time() + 60))
+
+        query.to_the_end()
+
+        assert query.delivered == written
+        stop_planners()
 
 
 def test_finished_shards_leave_the_offset(sim: Simulator) -> None:
@@ -432,3 +507,25 @@ def test_the_report_says_how_far_behind_it_is(sim: Simulator) -> None:
     assert report["shards_open"] == 2
     assert report["buffered_records"] > 0
     assert 0 <= report["lag_seconds"] < 60
+
+
+def test_the_report_counts_what_executors_read_and_what_waits_for_it(sim: Simulator) -> None:
+    """Nothing of it is buffered: its age is that of the shard."""
+    sim.advance(-7200)
+    sim.rotate("all")
+    sim.bulk(60, keys=10)
+    sim.rotate("all")
+    sim.advance(7200)
+    sim.bulk(20, keys=10)
+    query = Query(sim)
+    query.batch()  # the first shards were empty
+    lags = []
+    while len(query.delivered) < 80:
+        lags.append(query.planner.report()["lag_seconds"])
+        query.batch()
+    while query.batch():
+        pass
+
+    assert query.verdict(sim) == ALL_WELL
+    assert lags[0] == pytest.approx(7200, abs=60)
+    assert query.planner.report()["lag_seconds"] == 0

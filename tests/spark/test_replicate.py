@@ -153,6 +153,43 @@ def test_a_copy_older_than_the_retention_is_refused(
     assert "begin anew with another --checkpoint" in done.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("mode", [[], ["--changes-only"]])
+def test_a_checkpoint_is_of_one_target(
+    command: Run, server: DynamoDBLocal, tmp_path: Path, mode: list[str]
+) -> None:
+    arn = server.create_table("shop")
+    put(server.client(), "shop", 1, 2)
+    url = server.endpoint_url
+
+    mistyped = replicate(command, arn, url, tmp_path, *mode)
+    first = replicate(command, arn, url, tmp_path, *mode, "--create")
+    other = replicate(command, arn, url, tmp_path, *mode, "--create", "--to", "other")
+    region = replicate(command, arn, url, tmp_path, *mode, "--to-region", "eu-west-1")
+    again = replicate(command, arn, f"{url}/", tmp_path, *mode)
+
+    assert [each.status for each in (mistyped, first, other, region, again)] == [2, 0, 2, 2, 0]
+    said = f"the checkpoint {tmp_path} is of the copy to copy (us-east-1, {url}), not to other"
+    assert said in other.err.splitlines()[-1]
+    assert "not to copy (eu-west-1)" in region.err.splitlines()[-1]
+    assert "other" not in server.client().list_tables()["TableNames"]
+
+
+def test_a_checkpoint_from_before_the_target_was_stored_goes_on(
+    command: Run, server: DynamoDBLocal, tmp_path: Path
+) -> None:
+    arn = server.create_table("shop")
+    server.create_table("copy", None)
+    server.create_table("other", None)
+    put(server.client(), "shop", 1, 2)
+    begun(tmp_path, arn, timedelta(minutes=1), [0, 1])
+
+    first = replicate(command, arn, server.endpoint_url, tmp_path)
+    other = replicate(command, arn, server.endpoint_url, tmp_path, "--to", "other")
+
+    assert (first.status, other.status) == (0, 2), first.err
+    assert "is of the copy to copy" in other.err
+
+
 def test_what_can_be_no_replica_is_refused(
     command: Run, server: DynamoDBLocal, tmp_path: Path
 ) -> None:

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
-from watcher.lineage import Lineage, Status, Tracked
+from watcher.lineage import RETENTION, Lineage, Status, Tracked
 from watcher.messages import Loss
 from watcher.position import AfterSequence, AtTime, Latest, TrimHorizon
+from watcher.reader import CLOCKS_APART
 from watcher.spark import offsets
 from watcher.spark.background import BATCH_BYTES, SHARD_BYTES, Background, Shard, Slice
 from watcher.spark.offsets import Offset, Place, Range
@@ -54,6 +55,8 @@ class Planner:
         self._closed: set[str] = set()
         self._target: datetime | None = None
         self._closed_at_target: set[str] = set()
+        self._too_late: set[str] = set()
+        """Shards of which the query has said already that something has left them."""
         self._childless: dict[str, float] = {}
         """Finished shards without a child, and until when one may still show up."""
         self._first_until = 0.0
@@ -72,8 +75,9 @@ class Planner:
         places: dict[str, Place] = {}
         for shard in lineage.unfinished:
             position = shard.position
-            # LATEST is another place a moment later; the service's time is not.
-            position = AtTime(listing.time) if isinstance(position, Latest) else position
+            if isinstance(position, Latest):
+                # LATEST is another place a moment later; the service's time is not.
+                position = AtTime(listing.time - CLOCKS_APART)
             places[shard.id] = Place(
                 position, shard.parent, unlisted=not shard.expected, since=listing.time
             )
@@ -82,7 +86,8 @@ class Planner:
     def stop_at_now(self) -> None:
         """From here on, behave as if nothing was written after this moment (`availableNow`)."""
         listing = patiently(lambda: self._streams.listing(self.arn))
-        self._target = listing.time
+        self._listing = listing
+        self._target = listing.time + CLOCKS_APART
         self._closed_at_target = _closed(listing)
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
@@ -110,12 +115,33 @@ class Planner:
             shard = self._background.shards.get(between.shard_id)
             return None if shard is None else shard.between(between.start, between.upto)
 
+    def say_if_too_late(self, between: Range, start: Offset, end: Offset) -> None:
+        """Whether records have left a range's shard before executors read it.
+
+        The planner has looked when the shard's turn came; after a crash that may be long ago.
+        """
+        if isinstance(between.start, AfterSequence):
+            return  # the service says it itself
+        if self._listing is None:
+            self._listing = patiently(lambda: self._streams.listing(self.arn))
+        before, place = start.shards.get(between.shard_id), end.shards[between.shard_id]
+        self._say_if_too_late(
+            Tracked(
+                between.shard_id,
+                place.parent,
+                between.start,
+                expected=not place.unlisted,
+                since=before.since if before else None,
+            )
+        )
+
     def report(self) -> dict[str, Any]:
         """What the query's progress shows: how far behind, how much is being read."""
         with self._background.lock:
             shards = list(self._background.shards.values())
             waiting = [each for shard in shards for each in shard.slices]
-            oldest = min((each.created for each in waiting), default=None)
+            times = [each.created for each in waiting] + self._unread_since(shards)
+            oldest = min(times, default=None)
             return {
                 "buffered_bytes": sum(shard.bytes for shard in shards),
                 "buffered_records": sum(each.count for each in waiting),
@@ -124,6 +150,14 @@ class Planner:
                 "shards_finished": self._finished,
                 "shards_open": sum(not shard.has_ended for shard in shards),
             }
+
+    def _unread_since(self, shards: list[Shard]) -> list[float]:
+        """When the first record may have been made of shards that nobody has looked into here."""
+        unread = [shard.tracked for shard in shards if not shard.attempted and not shard.slices]
+        if self._lineage is not None:
+            unread += [each for each in self._lineage.unfinished if each.status is Status.WAITING]
+        kept = time.time() - RETENTION.total_seconds()
+        return [max(kept, since.timestamp()) for each in unread if (since := _begins(each))]
 
     def stop(self) -> None:
         """End the background reading."""
@@ -329,7 +363,8 @@ class Planner:
         """
         now = self._listing.time if self._listing else datetime.now(UTC)
         shard.since = shard.since or opened_at(shard.id)
-        if shard.has_outwaited(now):
+        if shard.id not in self._too_late and shard.has_outwaited(now):
+            self._too_late.add(shard.id)
             since = shard.since.isoformat() if shard.since else ""
             self._lost(shard, Loss(shard.id, since, "unread for longer than the retention"))
 
@@ -342,6 +377,13 @@ class Planner:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text} ({loss.reason}); to go on: failOnDataLoss=false")
         logger.warning(f"{text} ({loss.reason})")
+
+
+def _begins(shard: Tracked) -> datetime | None:
+    """A time before which no record of a shard is unread, where one is known."""
+    if isinstance(shard.position, AtTime):
+        return shard.position.time
+    return opened_at(shard.id) or shard.since
 
 
 def _closed(listing: Listing) -> set[str]:

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from watcher.errors import UsageError
 from watcher.lineage import Lineage
 from watcher.position import Latest, Position
+from watcher.reader import CLOCKS_APART
 from watcher.spark import offsets, ranges
 from watcher.spark.background import SHARD_BYTES, Slice
 from watcher.spark.offsets import Range
@@ -120,14 +121,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin is None or finish is None:
             return []
         source = Source(self._options.connection, finish.stream, self._options.fail_on_data_loss)
-        pieces = [self._piece(each) for each in offsets.ranges(begin, finish)]
+        pieces = [Piece(each, self._planner.slices(each)) for each in offsets.ranges(begin, finish)]
+        for piece in pieces:
+            # As of a shard that had its turn long ago, or of a micro-batch before a restart.
+            if piece.slices is None:
+                self._planner.say_if_too_late(piece.between, begin, finish)
         bins = _packed([each for each in pieces if each.slices != []], self._parallelism)
         return [StreamPartition(source, pieces) for pieces in bins]
-
-    def _piece(self, between: Range) -> Piece:
-        # A micro-batch that is replayed after a restart has no planner yet: executors read it.
-        planner = self._made_planner
-        return Piece(between, planner.slices(between) if planner else None)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, shard by shard."""
@@ -157,7 +157,7 @@ class BatchReader(DataSourceReader):
         lineage = Lineage(options.start)
         lineage.update(listing.shards)
         source = Source(options.connection, arn, options.fail_on_data_loss)
-        end = options.end or listing.time
+        end = options.end or listing.time + CLOCKS_APART
         listed = {shard.id for shard in listing.shards}
         # A parent that left the listing is gone: there is nothing to read, and nothing is lost.
         return [

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from watcher.errors import StreamError, UsageError
 from watcher.flag import Flag
+from watcher.reader import CLOCKS_APART
 from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import (
@@ -31,6 +32,7 @@ from watcher.streams import Connection, Listing, connect, patiently
 logger = logging.getLogger("watcher")
 
 _COPY_FILE = "watcher-copy.json"
+_TARGET_FILE = "watcher-target.json"
 _RETENTION = timedelta(hours=24)
 _WARN_AFTER = timedelta(hours=18)
 # A part of the scan is done again as a whole after a crash; some minutes' worth.
@@ -51,6 +53,18 @@ class Copy(msgspec.Struct):
     def is_whole(self) -> bool:
         """Whether every item was copied."""
         return len(self.done) == self.segments
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The table that a checkpoint speaks of; stored in it."""
+
+    table: str
+    region: str | None
+    endpoint_url: str | None
+
+    def __str__(self) -> str:
+        place = [each for each in (self.region, self.endpoint_url) if each]
+        return f"{self.table} ({', '.join(place)})" if place else self.table
 
 
 class CopyWork(msgspec.Struct, frozen=True):
@@ -100,10 +114,14 @@ def replicate(
         connection.profile,
         to_endpoint_url or (None if to_region else connection.endpoint_url),
     )
+    place = Folder(spark, checkpoint)
+    target = Target(to, there.region, there.endpoint_url and there.endpoint_url.rstrip("/"))
+    _refuse_another_target(place, target)
     _prepare(tables(here), tables(there), listing.table, to, here == there, create)
+    place.write(_TARGET_FILE, msgspec.json.encode(target).decode())
     if not changes_only:
         work = CopyWork(listing.table, here, to, there, 0)
-        copied = _copied(spark, Folder(spark, checkpoint), arn, listing.time, work)
+        copied = _copied(spark, place, arn, listing.time - CLOCKS_APART, work)
         if copied is None:
             return Totals()
         start = copied.isoformat()
@@ -117,11 +135,11 @@ def replicate(
         failOnDataLoss=fail_on_data_loss,
     ).select("event_name", "keys", "new_image")
     spark.dataSource.register(DynamoDBReplica)
-    place = {"region": there.region, "profile": there.profile, "endpointUrl": there.endpoint_url}
+    given = {"region": there.region, "profile": there.profile, "endpointUrl": there.endpoint_url}
     writer = (
         frame.writeStream.format("dynamodb_replica")
         .option("table", to)
-        .options(**{name: value for name, value in place.items() if value is not None})
+        .options(**{name: value for name, value in given.items() if value is not None})
         .option("checkpointLocation", f"{checkpoint.rstrip('/')}/changes")
     )
     logger.info(f"Applying the changes of {listing.table} to {to}")
@@ -133,6 +151,19 @@ def _refuse_without_images(listing: Listing) -> None:
         raise StreamError(
             f"the stream of {listing.table} carries no new images ({listing.view_type}): "
             "a replica needs StreamViewType NEW_IMAGE or NEW_AND_OLD_IMAGES"
+        )
+
+
+def _refuse_another_target(place: Folder, target: Target) -> None:
+    """What was copied and applied to one table is nothing that another one has."""
+    text = place.read(_TARGET_FILE)
+    if text is None:
+        return  # a new checkpoint, or one from before this was stored
+    known = msgspec.json.decode(text, type=Target)
+    if known != target:
+        raise UsageError(
+            f"the checkpoint {place.path} is of the copy to {known}, not to {target}: "
+            "choose another --checkpoint, or give that table"
         )
 
 
