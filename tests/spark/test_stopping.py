@@ -93,14 +93,23 @@ def test_counts_go_on(command: Run, sim: RemoteSimulator, tmp_path: Path) -> Non
 NOTE = '''
 """Note."""
 
+import time
+
 
 def handle(record):
     with open("{lines}", "a") as file:
         file.write(record.sequence_number + "\\n")
+    time.sleep(0.002)
+
+
+def close():
+    open("{lines}.closed", "a").close()
 '''
 
 
-def test_handlers_go_on_at_least_once(command: Run, sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_handlers_finish_their_batch_are_closed_and_go_on(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
     lines = tmp_path / "lines"
     (tmp_path / "note.py").write_text(NOTE.lstrip().format(lines=lines))
     watch = here(sim, "--engine", "spark", "--checkpoint", str(tmp_path / "state"))
@@ -108,12 +117,14 @@ def test_handlers_go_on_at_least_once(command: Run, sim: RemoteSimulator, tmp_pa
     sim.bulk(300, keys=5)
     with sigterm(lambda: lines.exists() and lines.stat().st_size):
         stopped = command(*watch)
+    closed = (tmp_path / "lines.closed").exists()
     sim.bulk(100, keys=5)
     sim.advance(2)
     again = command(*watch, "--no-follow")
 
     assert (stopped.status, again.status) == (0, 0)
-    numbers = list(dict.fromkeys(lines.read_text().splitlines()))
+    assert closed
+    numbers = lines.read_text().splitlines()
     assert judge(sim.records, numbers) == ([], [], [], [])
 
 

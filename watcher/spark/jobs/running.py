@@ -23,6 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher import errors
 from watcher.errors import UsageError, WatcherError
+from watcher.spark import gateway
 from watcher.spark.gateway import said
 from watcher.streams import Connection
 
@@ -32,6 +33,9 @@ _TIME = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 5.0
+# A service manager's or container's own patience ends after 10 s (docker) to 90 s (systemd).
+_LAST_BATCH_SECONDS = 8.0
+_LAST_BATCH_POLL_SECONDS = 0.05
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
 
@@ -107,7 +111,7 @@ def run(
                 query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
                 progress.tell()
             if query.isActive:
-                query.stop()
+                _stop(query)
             elif (error := query.exception()) is not None:
                 raise error
             progress.tell(last=True)
@@ -121,6 +125,24 @@ def run(
             else:
                 raise WatcherError("Spark's JVM has ended; -v shows more") from error
     return totals
+
+
+def _stop(query: StreamingQuery) -> None:
+    """End a query once the micro-batch in flight is done, if that does not take too long.
+
+    Spark's own stop cancels the tasks at work: what they have done is done again, and handlers
+    in them are not closed.
+    """
+    gateway.silence()
+    state = query._jsq.streamingQuery().state()
+    kind = state.get().getClass()
+    # As Spark's stop does it, but without the interrupt: no other micro-batch begins.
+    terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
+    state.set(terminated.getField("MODULE$").get(None))
+    deadline = time.monotonic() + _LAST_BATCH_SECONDS
+    while query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_LAST_BATCH_POLL_SECONDS)
+    query.stop()
 
 
 class _Progress:
