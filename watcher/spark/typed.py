@@ -66,12 +66,14 @@ def _string(value: Attribute) -> str | None:
 
 def _decimal(kind: pa.Decimal128Type) -> Converter:
     step = Decimal(1).scaleb(-kind.scale)
-    context = decimal.Context(prec=kind.precision, traps=[decimal.InvalidOperation])
+    context = decimal.Context(
+        prec=kind.precision, traps=[decimal.InvalidOperation, decimal.Inexact]
+    )
 
     def convert(value: Attribute) -> Decimal | None:
         try:
             return Decimal(value["N"]).quantize(step, context=context) if "N" in value else None
-        except decimal.InvalidOperation:  # more digits than the type has
+        except (decimal.InvalidOperation, decimal.Inexact):  # more digits than the type has
             return None
 
     return convert

@@ -38,6 +38,15 @@ _LAST_BATCH_SECONDS = 8.0
 _LAST_BATCH_POLL_SECONDS = 0.05
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
+# The source knows its option, not which command it runs in.
+_LOSS_OPTION = "failOnDataLoss=false"
+_LOSS_FLAGS = "on the command line: --lossy, or a watch without --fail-on-data-loss"
+
+
+class _Signal:
+    """The signal that has asked the job of this process to end; 0 for none."""
+
+    number = 0
 
 
 class Totals(msgspec.Struct):
@@ -114,6 +123,8 @@ def run(
                 _stop(query)
             elif (error := query.exception()) is not None:
                 raise error
+            else:
+                _Signal.number = 0  # one that came later has not ended anything
             progress.tell(last=True)
         except (PySparkException, Py4JError, OSError) as error:
             # The signal went to Spark's JVM as well (a whole group's, a service manager's): it
@@ -181,6 +192,7 @@ class _Progress:
 def stopped_by_signals() -> Iterator[threading.Event]:
     """An event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
     event = threading.Event()
+    _Signal.number = 0
     if threading.current_thread() is not threading.main_thread():
         yield event
         return
@@ -188,6 +200,8 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     def end(number: int, frame: FrameType | None) -> None:
         if event.is_set():
             os._exit(128 + number)
+        _Signal.number = number
+        gateway.silence()
         event.set()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -196,6 +210,11 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def ended_by() -> int:
+    """The signal that has ended the last job of this process at work; 0 for none."""
+    return _Signal.number
 
 
 @contextmanager
@@ -212,6 +231,7 @@ def translated(error: Exception) -> WatcherError:
     text = str(error)
     if found := _OURS.findall(text):
         name, message = found[-1]
+        message = message.replace(_LOSS_OPTION, f"{_LOSS_OPTION} ({_LOSS_FLAGS})")
         kind = getattr(errors, name, WatcherError)
         return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
     return WatcherError(f"Spark: {said(error)}")
