@@ -60,9 +60,11 @@ def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path
     sim.bulk(4000, keys=20)
     sim.advance(2)
     with sigterm(lambda: list(lake.glob("_checkpoint/offsets/2"))):
-        stopped = command(*archive, "--every", "100ms")
-    assert stopped.status == 0
-    assert "Done: " in stopped.err.splitlines()[-1]
+        stopped = command(*archive, "--once")
+    assert stopped.status == 128 + signal.SIGTERM, "a cron job does not take it for finished"
+    last = stopped.err.splitlines()[-1]
+    assert last.startswith("warning: Stopped early: ")
+    assert last.endswith("; the same command goes on")
     again = command(*archive, "--once")
 
     data = pyarrow.dataset.dataset(lake, format="parquet", partitioning="hive")
@@ -93,14 +95,23 @@ def test_counts_go_on(command: Run, sim: RemoteSimulator, tmp_path: Path) -> Non
 NOTE = '''
 """Note."""
 
+import time
+
 
 def handle(record):
     with open("{lines}", "a") as file:
         file.write(record.sequence_number + "\\n")
+    time.sleep(0.002)
+
+
+def close():
+    open("{lines}.closed", "a").close()
 '''
 
 
-def test_handlers_go_on_at_least_once(command: Run, sim: RemoteSimulator, tmp_path: Path) -> None:
+def test_handlers_finish_their_batch_are_closed_and_go_on(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
     lines = tmp_path / "lines"
     (tmp_path / "note.py").write_text(NOTE.lstrip().format(lines=lines))
     watch = here(sim, "--engine", "spark", "--checkpoint", str(tmp_path / "state"))
@@ -108,12 +119,14 @@ def test_handlers_go_on_at_least_once(command: Run, sim: RemoteSimulator, tmp_pa
     sim.bulk(300, keys=5)
     with sigterm(lambda: lines.exists() and lines.stat().st_size):
         stopped = command(*watch)
+    closed = (tmp_path / "lines.closed").exists()
     sim.bulk(100, keys=5)
     sim.advance(2)
     again = command(*watch, "--no-follow")
 
     assert (stopped.status, again.status) == (0, 0)
-    numbers = list(dict.fromkeys(lines.read_text().splitlines()))
+    assert closed
+    numbers = lines.read_text().splitlines()
     assert judge(sim.records, numbers) == ([], [], [], [])
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
 from watcher.cli import options, spark
-
-logger = logging.getLogger("watcher")
 
 
 def parser(arguments: list[str]) -> options.Parser:
@@ -17,6 +13,6 @@ def parser(arguments: list[str]) -> options.Parser:
 def main(arguments: list[str]) -> int:
     """Archive until stopped, or up to now with `--once`."""
     job = spark.module("jobs").archive
-    totals = spark.run(spark.parse(parser(arguments), arguments), job)
-    logger.info(f"Done: {totals.records} changes in {totals.batches} batches")
-    return 0
+    parsed = spark.parse(parser(arguments), arguments)
+    totals = spark.run(parsed, job)
+    return spark.ended(totals, once=parsed.once, goes_on=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import logging
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from watcher import cli
 from watcher.cli import options
 from watcher.errors import UsageError
+
+logger = logging.getLogger("watcher")
 
 
 def module(name: str) -> ModuleType:
@@ -56,3 +59,18 @@ def run(
             )
     finally:
         session.stop(spark)
+
+
+def ended(totals: Any, *, once: bool, goes_on: bool) -> int:
+    """Say what was done; the exit status: 0, or 128 + the signal that ended a `once` too early.
+
+    `goes_on` where there is a checkpoint: a cron job is to take neither for finished.
+    """
+    done = f"{totals.records} changes in {totals.batches} batches"
+    number: int = module("jobs.running").ended_by()
+    if once and number:
+        rest = "the same command goes on" if goes_on else "the rest was not read"
+        logger.warning(f"Stopped early: {done}; {rest}")
+        return 128 + number
+    logger.info(f"Done: {done}")
+    return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import logging
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +18,6 @@ from watcher.filters import wanted
 from watcher.handlers import Handler
 from watcher.handlers import load as load_handler
 from watcher.record import Record
-
-logger = logging.getLogger("watcher")
 
 # What the watch can do and Spark can't, with the reason or the way round.
 _NOT_HERE = {
@@ -60,8 +57,7 @@ def watch(
         )
     finally:
         session.stop(started)
-    logger.info(f"Done: {totals.records} changes in {totals.batches} batches")
-    return 0
+    return spark.ended(totals, once=not parsed.follow, goes_on=bool(parsed.checkpoint))
 
 
 def _load(parsed: argparse.Namespace, handlers: dict[str, Handler], default: str) -> list[Observer]:

@@ -16,6 +16,8 @@ from watcher.errors import UsageError
 
 _EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.MULTILINE)
 _END_SECONDS = 5.0
+# Of this process's JVM, as Spark's own gateway is; none where somebody else has started it.
+_outputs: list[Output] = []
 
 
 class Output:
@@ -28,6 +30,8 @@ class Output:
         reader, self.writer = os.pipe()
         self._lock = threading.Lock()
         self._held: list[bytes] | None = []
+        self.is_silent = False
+        """Whether what comes from now on is dropped."""
         self._thread = threading.Thread(target=self._run, args=(reader,), daemon=True)
         self._thread.start()
 
@@ -38,6 +42,8 @@ class Output:
                     if self._held is not None:
                         self._held.append(line)
                         continue
+                if self.is_silent:
+                    continue
                 # Not Python's stderr: its lock is no place to be as the interpreter ends.
                 os.write(2, line)
 
@@ -77,7 +83,17 @@ def launch(settings: Mapping[str, str]) -> Output | None:
         raise UsageError(f"Spark did not start: {output.last_words() or said(error)}") from error
     os.close(output.writer)
     SparkContext._ensure_initialized(gateway=gateway)
+    _outputs.append(output)
     return output
+
+
+def silence() -> None:
+    """Drop what the JVM and Spark's Python processes still write; a signal handler may call it.
+
+    A query that is being stopped makes pages of it: every task that was cut off, in Java.
+    """
+    for output in _outputs:
+        output.is_silent = True
 
 
 def said(error: Exception) -> str:

@@ -34,6 +34,7 @@ from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import Chunk, Source
 from watcher.spark.schema import Columns, column_names, ddl
+from watcher.spark.typed import refuse_unfit
 from watcher.streams import connect
 from watcher.unlisted import without_gaps
 
@@ -204,6 +205,7 @@ class DynamoDBStreams(DataSource):
 
 
 def _columns(options: SourceOptions, schema: StructType) -> Columns:
+    refuse_unfit(schema)
     arrow = to_arrow_schema(schema, timezone="UTC")
     if arrow.names != column_names(options):
         raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")

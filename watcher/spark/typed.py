@@ -11,7 +11,26 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
 
+from watcher.errors import UsageError
 from watcher.spark.images import plain
 
 Attribute = dict[str, Any]
@@ -19,6 +38,39 @@ Converter = Callable[[Attribute], Any]
 
 _item: Final = msgspec.json.Decoder(dict[str, Attribute])
 _SETS: Final = {"SS": "S", "NS": "N", "BS": "B"}
+
+
+_POSSIBLE: Final = (
+    "string, boolean, binary, decimal, tinyint to bigint, float, double, timestamp, date, "
+    "array, struct, map<string, …>"
+)
+_FILLED: Final = (
+    *(StringType, BooleanType, BinaryType, DecimalType, IntegralType),
+    *(FloatType, DoubleType, TimestampType, TimestampNTZType, DateType),
+)
+
+
+def refuse_unfit(schema: StructType) -> None:
+    """Raises UsageError for a column that has a type in it that no attribute can become."""
+    for field in schema:
+        if field.name in ("new_image", "old_image"):
+            _refuse_unfit(field.dataType, field.name)
+
+
+def _refuse_unfit(kind: DataType, name: str) -> None:
+    match kind:
+        case StructType():
+            for field in kind:
+                _refuse_unfit(field.dataType, field.name)
+        case ArrayType():
+            _refuse_unfit(kind.elementType, name)
+        case MapType() if type(kind.keyType) is StringType:
+            _refuse_unfit(kind.valueType, name)
+        # Its subclasses (varchar) are no strings for Arrow.
+        case _ if isinstance(kind, CharType | VarcharType) or not isinstance(kind, _FILLED):
+            raise UsageError(
+                f"imageSchema: {name} can't be {kind.simpleString()}; possible are {_POSSIBLE}"
+            )
 
 
 def typed_images(raws: Sequence[msgspec.Raw], kind: pa.StructType) -> pa.Array:
@@ -50,7 +102,7 @@ def converter(kind: pa.DataType) -> Converter:
         return _map(kind)
     if pa.types.is_list(kind):
         return _list(kind)
-    return lambda value: None
+    raise AssertionError(f"{kind} is refused before")
 
 
 def _string(value: Attribute) -> str | None:
@@ -66,12 +118,14 @@ def _string(value: Attribute) -> str | None:
 
 def _decimal(kind: pa.Decimal128Type) -> Converter:
     step = Decimal(1).scaleb(-kind.scale)
-    context = decimal.Context(prec=kind.precision, traps=[decimal.InvalidOperation])
+    context = decimal.Context(
+        prec=kind.precision, traps=[decimal.InvalidOperation, decimal.Inexact]
+    )
 
     def convert(value: Attribute) -> Decimal | None:
         try:
             return Decimal(value["N"]).quantize(step, context=context) if "N" in value else None
-        except decimal.InvalidOperation:  # more digits than the type has
+        except (decimal.InvalidOperation, decimal.Inexact):  # more digits than the type has
             return None
 
     return convert

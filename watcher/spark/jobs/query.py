@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import sys
@@ -111,10 +112,12 @@ def _text(value: Any) -> str:
             return ""
         case str():
             return value
+        case bytes() | bytearray():  # as in the JSON
+            return base64.b64encode(value).decode()
         case Row():
-            return json.dumps(value.asDict(recursive=True), default=str, ensure_ascii=False)
+            return json.dumps(value.asDict(recursive=True), default=_text, ensure_ascii=False)
         case list() | dict():
-            return json.dumps(value, default=str, ensure_ascii=False)
+            return json.dumps(value, default=_text, ensure_ascii=False)
     return str(value)
 
 

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher import errors
 from watcher.errors import UsageError, WatcherError
+from watcher.spark import gateway
 from watcher.spark.gateway import said
 from watcher.streams import Connection
 
@@ -32,8 +33,20 @@ _TIME = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 5.0
+# A service manager's or container's own patience ends after 10 s (docker) to 90 s (systemd).
+_LAST_BATCH_SECONDS = 8.0
+_LAST_BATCH_POLL_SECONDS = 0.05
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
+# The source knows its option, not which command it runs in.
+_LOSS_OPTION = "failOnDataLoss=false"
+_LOSS_FLAGS = "on the command line: --lossy, or a watch without --fail-on-data-loss"
+
+
+class _Signal:
+    """The signal that has asked the job of this process to end; 0 for none."""
+
+    number = 0
 
 
 class Totals(msgspec.Struct):
@@ -107,9 +120,11 @@ def run(
                 query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
                 progress.tell()
             if query.isActive:
-                query.stop()
+                _stop(query)
             elif (error := query.exception()) is not None:
                 raise error
+            else:
+                _Signal.number = 0  # one that came later has not ended anything
             progress.tell(last=True)
         except (PySparkException, Py4JError, OSError) as error:
             # The signal went to Spark's JVM as well (a whole group's, a service manager's): it
@@ -121,6 +136,24 @@ def run(
             else:
                 raise WatcherError("Spark's JVM has ended; -v shows more") from error
     return totals
+
+
+def _stop(query: StreamingQuery) -> None:
+    """End a query once the micro-batch in flight is done, if that does not take too long.
+
+    Spark's own stop cancels the tasks at work: what they have done is done again, and handlers
+    in them are not closed.
+    """
+    gateway.silence()
+    state = query._jsq.streamingQuery().state()
+    kind = state.get().getClass()
+    # As Spark's stop does it, but without the interrupt: no other micro-batch begins.
+    terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
+    state.set(terminated.getField("MODULE$").get(None))
+    deadline = time.monotonic() + _LAST_BATCH_SECONDS
+    while query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_LAST_BATCH_POLL_SECONDS)
+    query.stop()
 
 
 class _Progress:
@@ -159,6 +192,7 @@ class _Progress:
 def stopped_by_signals() -> Iterator[threading.Event]:
     """An event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
     event = threading.Event()
+    _Signal.number = 0
     if threading.current_thread() is not threading.main_thread():
         yield event
         return
@@ -166,6 +200,8 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     def end(number: int, frame: FrameType | None) -> None:
         if event.is_set():
             os._exit(128 + number)
+        _Signal.number = number
+        gateway.silence()
         event.set()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -174,6 +210,11 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def ended_by() -> int:
+    """The signal that has ended the last job of this process at work; 0 for none."""
+    return _Signal.number
 
 
 @contextmanager
@@ -190,6 +231,7 @@ def translated(error: Exception) -> WatcherError:
     text = str(error)
     if found := _OURS.findall(text):
         name, message = found[-1]
+        message = message.replace(_LOSS_OPTION, f"{_LOSS_OPTION} ({_LOSS_FLAGS})")
         kind = getattr(errors, name, WatcherError)
         return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
     return WatcherError(f"Spark: {said(error)}")
