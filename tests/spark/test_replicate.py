@@ -168,9 +168,9 @@ def test_a_checkpoint_is_of_one_target(
     again = replicate(command, arn, f"{url}/", tmp_path, *mode)
 
     assert [each.status for each in (mistyped, first, other, region, again)] == [2, 0, 2, 2, 0]
-    said = f"the checkpoint {tmp_path} is of the copy to copy (us-east-1, {url}), not to other"
+    said = f"the checkpoint {tmp_path} is of the copy to copy ({url}), not to other"
     assert said in other.err.splitlines()[-1]
-    assert "not to copy (eu-west-1)" in region.err.splitlines()[-1]
+    assert "not to copy (https://dynamodb.eu-west-1.amazonaws.com)" in region.err.splitlines()[-1]
     assert "other" not in server.client().list_tables()["TableNames"]
 
 

@@ -207,7 +207,7 @@ def _read(lines: RecordLines, name: str) -> Iterator[Record]:
 
 def _choice(parsed: argparse.Namespace, filtered: int) -> list[str]:
     """What was left out, in the words that it was asked for."""
-    given = [f"--only {parsed.only}"] if parsed.only else []
+    given = [f"--only {each}" for each in parsed.only or ()]
     given += [f"--key {each}" for each in parsed.key or ()]
     given += [f"--filter {each}" for each in parsed.filters or ()]
     if not given:

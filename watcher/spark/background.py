@@ -32,6 +32,7 @@ _IDLE_PAUSE = 1.0
 # One call takes some 5 ms of this one process: with many idle shards each waits longer.
 _IDLE_PAUSE_A_SHARD = 0.01
 _TROUBLES_BEFORE_WARNING = 5
+_END_SECONDS = 2.0
 # A number can't follow this anywhere but in a record itself; decoding takes 1,000 times longer.
 _CREATED = re.compile(rb'"ApproximateCreationDateTime":\s*([0-9.eE+]+)')
 
@@ -170,10 +171,12 @@ class Background:
             return shard
 
     def stop(self) -> None:
-        """End the threads."""
+        """End the threads; one that is in a call may take until its answer."""
         with self.lock:
             self._stopped = True
             self._work.notify_all()
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
 
     def _schedule(self, shard: Shard, pause: float) -> None:
         heapq.heappush(self._due, (time.monotonic() + pause, next(self._order), shard))

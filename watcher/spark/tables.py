@@ -62,6 +62,12 @@ class Tables:
         except (boto.BotoCoreError, ValueError) as error:
             raise StreamError(" ".join(str(error).split())) from error
 
+    @property
+    def endpoint(self) -> str:
+        """The URL that it talks to."""
+        url: str = self._client.meta.endpoint_url
+        return url.rstrip("/")
+
     def describe(self, table: str) -> Description | None:
         """The table; None where there is none."""
         try:

@@ -59,12 +59,11 @@ class Target(msgspec.Struct, frozen=True):
     """The table that a checkpoint speaks of; stored in it."""
 
     table: str
-    region: str | None
-    endpoint_url: str | None
+    endpoint: str
+    """As the client has made it out, from options or the environment; a region is in it."""
 
     def __str__(self) -> str:
-        place = [each for each in (self.region, self.endpoint_url) if each]
-        return f"{self.table} ({', '.join(place)})" if place else self.table
+        return f"{self.table} ({self.endpoint})"
 
 
 class CopyWork(msgspec.Struct, frozen=True):
@@ -115,7 +114,7 @@ def replicate(
         to_endpoint_url or (None if to_region else connection.endpoint_url),
     )
     place = Folder(spark, checkpoint)
-    target = Target(to, there.region, there.endpoint_url and there.endpoint_url.rstrip("/"))
+    target = Target(to, tables(there).endpoint)
     _refuse_another_target(place, target)
     _prepare(tables(here), tables(there), listing.table, to, here == there, create)
     place.write(_TARGET_FILE, msgspec.json.encode(target).decode())
