@@ -65,3 +65,13 @@ def simulator() -> Iterator[Simulator]:
     """A stream of one shard, in a thread of the test."""
     with Simulator(table="orders") as sim:
         yield sim
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder `handlers/` in the current folder, which is the test's own."""
+    made = tmp_path / "handlers"
+    made.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return made

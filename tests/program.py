@@ -11,12 +11,37 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Self
 
 
-class Program:
+class Killed(ABC):
+    """A process in a group of its own, which does not outlive its `with` block."""
+
+    process: subprocess.Popen[Any]
+
+    @abstractmethod
+    def release(self) -> None:
+        """Wait for its end, and give back what it held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.release()
+
+
+class Program(Killed):
     """`python -m watcher …`, its lines of stdout and stderr collected as they come."""
 
     def __init__(
@@ -89,17 +114,8 @@ class Program:
             thread.join(timeout)
         return status
 
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+    def release(self) -> None:
+        """Wait for the end, and close the pipes."""
         self.wait()
         for pipe in (self.process.stdout, self.process.stderr, self._output):
             if pipe is not None:

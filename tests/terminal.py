@@ -6,19 +6,19 @@ import contextlib
 import fcntl
 import os
 import pty
-import signal
 import struct
 import subprocess
 import termios
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 
 import pyte
 
+from tests.program import Killed
 
-class Terminal:
+
+class Terminal(Killed):
     """Runs a command with its input, output and errors on one terminal, which it controls."""
 
     def __init__(
@@ -80,16 +80,7 @@ class Terminal:
         self._reader.join(timeout)
         return status
 
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+    def release(self) -> None:
+        """Wait for the end, and close the terminal."""
         self.end()
         os.close(self._leader)

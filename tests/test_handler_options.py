@@ -1,6 +1,5 @@
 """Options that handler modules declare, and how their values get there."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,6 @@ def configure(**options):
 def handle(record):
     return given
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    made = tmp_path / "handlers"
-    made.mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return made
 
 
 def chosen(*arguments: str) -> list[Any]:

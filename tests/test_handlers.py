@@ -1,19 +1,9 @@
-import sys
 from pathlib import Path
 
 import pytest
 
 from watcher import handlers
 from watcher.errors import UsageError
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    made = tmp_path / "handlers"
-    made.mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return made
 
 
 def write(folder: Path, name: str, text: str) -> Path:

@@ -94,6 +94,6 @@ def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
 
 def _unreadable(text: str) -> UsageError:
     return UsageError(
-        f"can't read {text!r} as a start: use latest, trim-horizon, an age like 2h, "
+        f"can't read {text!r} as a position: use latest, trim-horizon, an age like 2h, "
         "or a time like 2026-11-21T08:00Z"
     )

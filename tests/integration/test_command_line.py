@@ -32,7 +32,7 @@ def sim() -> Iterator[RemoteSimulator]:
         ([ARN, "--profile", "nobody"], 3, "nobody"),
         ([ARN, "--endpoint-url", "nonsense"], 3, "nonsense"),
         ([ARN, "--from", "2100-01-01"], 2, "is in the future"),
-        ([ARN, "--from", "someday"], 2, "can't read 'someday' as a start"),
+        ([ARN, "--from", "someday"], 2, "can't read 'someday' as a position"),
         ([ARN, "--print-sumary"], 2, "did you mean --print-summary?"),
         ([ARN, "--max-records", "0"], 2, "--max-records 0"),
         ([ARN, "--max-records", "x"], 2, "--max-records"),

@@ -17,12 +17,12 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset
 
 from tests.dynamodb_local import SCRIPT, DynamoDBLocal
-from tests.spark.conftest import Run
+from tests.spark.conftest import PATIENCE, Run
 from tests.spark.conftest import command as command
 from tests.spark.conftest import spark as spark
 from watcher.streams import Connection
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(PATIENCE + 60)]
 
 ROOT = SCRIPT.parents[1]
 
@@ -74,7 +74,7 @@ def start(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
-def wait_for(condition: Any, seconds: float = 200.0) -> None:
+def wait_for(condition: Any, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -110,10 +110,10 @@ def test_an_archive_killed_with_sigkill_goes_on_exactly_once(
 
     found = numbers(lake)
     assert totals.records > 0
-    assert len(found) == len(set(found)) == expected(server, arn)
+    assert len(found) == len(set(found)) == len(printed(server, arn))
 
 
-def expected(server: DynamoDBLocal, arn: str) -> int:
+def printed(server: DynamoDBLocal, arn: str) -> list[dict[str, Any]]:
     """What the watch prints of the same stream."""
     watch = [sys.executable, "-m", "watcher", arn, "--no-follow", "--print-json"]
     done = subprocess.run(
@@ -124,7 +124,7 @@ def expected(server: DynamoDBLocal, arn: str) -> int:
         text=True,
         check=True,
     )
-    return len(done.stdout.splitlines())
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_a_batch_read_equals_what_the_watch_prints(
@@ -135,16 +135,7 @@ def test_a_batch_read_equals_what_the_watch_prints(
     write(server, "shop", 0, 30)
     server.rollover()
     write(server, "shop", 30, 30)
-    watch = [sys.executable, "-m", "watcher", arn, "--no-follow", "--print-json"]
-    printed = subprocess.run(
-        [*watch, "--from", "trim-horizon"],
-        cwd=ROOT,
-        env={**os.environ, **server.environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = [json.loads(line) for line in printed.stdout.splitlines()]
+    lines = printed(server, arn)
     options = {"stream": arn, "endpointUrl": server.endpoint_url, "region": "us-east-1"}
 
     frame = spark.read.format("dynamodb_streams").options(imageFormat="dynamodb-json", **options)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.conftest import PATIENCE
 from tests.test_readme import ON_SPARK, place, server
 
 __all__ = ["place", "server"]  # fixtures
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(PATIENCE + 60)]
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,9 +21,11 @@ ROOT = Path(__file__).parents[2]
 def arguments(command: str) -> list[str]:
     given = shlex.split(command)
     assert given[:3] == ["python", "-m", "watcher"]
+    # For so few rows; less to wait for.
+    few = ["--conf", "spark.sql.shuffle.partitions=2"]
     if "--engine" in given:
-        return [*given[3:], "--from", "trim-horizon", "--no-follow"]
-    return given[3:] if given[3] == "query" else [*given[3:], "--once"]
+        return [*given[3:], *few, "--from", "trim-horizon", "--no-follow"]
+    return [*given[3:], *few] if given[3] == "query" else [*given[3:], *few, "--once"]
 
 
 def test_the_spark_commands_of_the_readme_work_as_written(
@@ -35,7 +38,7 @@ def test_the_spark_commands_of_the_readme_work_as_written(
         cwd=place,
         capture_output=True,
         text=True,
-        timeout=230,
+        timeout=PATIENCE,
         check=True,
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]

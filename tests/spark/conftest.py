@@ -12,14 +12,17 @@ from tests.simulator import RemoteSimulator, Simulator
 
 Options = dict[str, Any]
 
+# Spark starts in 5 s here, in a minute there: only what hangs is to be cut off.
+PATIENCE = 600.0
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """The first test pays for Spark's start; and one cut off in a call into Spark spoils the rest.
 
-    So on a busy machine they are given time.
+    So on a slow machine they are given time.
     """
-    if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
-        item.add_marker(pytest.mark.timeout(300))
+    if item.get_closest_marker("spark"):
+        item.add_marker(pytest.mark.timeout(PATIENCE + 60))
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset
 
 from tests.simulator import RemoteSimulator
-from tests.spark.conftest import Run
+from tests.spark.conftest import PATIENCE, Run
 from watcher.cli import main
 from watcher.errors import UsageError
 from watcher.streams import Connection
@@ -88,7 +88,6 @@ def test_every_change_is_archived_by_date_over_two_runs_and_is_in_a_report(
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"Wrote {page}: 7,100 changes, ")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("point", ["reading", "read", "commit"])
 def test_a_job_killed_at_any_point_goes_on_exactly(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, point: str
@@ -101,7 +100,7 @@ def test_a_job_killed_at_any_point_goes_on_exactly(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=PATIENCE,
     )
     assert killed.returncode == -9, killed.stderr
     begun, done = (numbers(lake / "_checkpoint" / log) for log in ("offsets", "commits"))

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
+from tests.spark.conftest import PATIENCE
 from watcher.errors import DataLossError, UsageError, WatcherError
 from watcher.streams import Connection
 
@@ -76,7 +77,6 @@ def test_triggers_exclude_each_other(spark: Any, sim: RemoteSimulator) -> None:
         interval("soon")
 
 
-@pytest.mark.timeout(300)
 def test_real_executors_in_other_processes(sim: RemoteSimulator, tmp_path: Path) -> None:
     """local-cluster: what travels to an executor is only what was pickled."""
     import subprocess
@@ -93,7 +93,7 @@ def test_real_executors_in_other_processes(sim: RemoteSimulator, tmp_path: Path)
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     import pyarrow.dataset

@@ -131,7 +131,7 @@ def test_filters_and_colours_are_those_of_the_watch(
         (["--poll", "2"], "--poll is not for --engine spark: Spark reads as it can"),
         (["--lambda", "app.handler"], "--lambda is not for --engine spark"),
         (["--on-error", "shrug"], "can't read 'shrug': use log, stop"),
-        (["--from", "soon"], "can't read 'soon' as a start"),
+        (["--from", "soon"], "can't read 'soon' as a position"),
     ],
 )
 def test_what_cannot_work_here_is_refused(

@@ -35,7 +35,7 @@ def test_an_end_is_a_moment() -> None:
         ({"stream": "t", "maxRecordsPerTrigger": "0"}, "1 or more"),
         ({"stream": "t", "failOnDataLoss": "maybe"}, "true or false"),
         ({"stream": "t", "imageFormat": "xml"}, "json or dynamodb-json"),
-        ({"stream": "t", "startingPosition": "tomorrowish"}, "as a start"),
+        ({"stream": "t", "startingPosition": "tomorrowish"}, "as a position"),
         ({"stream": "t", "endingPosition": "1h"}, "has no end"),
     ],
 )

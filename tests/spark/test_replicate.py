@@ -1,7 +1,6 @@
 """A table that follows another, through the real command line."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from moto.server import ThreadedMotoServer
-
 from tests.dynamodb_local import DynamoDBLocal
 from tests.integration.conftest import fresh_dynamodb_local
 from tests.spark.conftest import Done, Run
+from watcher.testing import NewTable
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
+
+pytest_plugins = ["watcher.testing"]
 
 pytestmark = pytest.mark.spark
 
@@ -78,41 +78,22 @@ def test_the_copy_may_be_on_another_server(
     assert server.client().list_tables()["TableNames"] == ["shop"]
 
 
-@pytest.fixture
-def moto() -> Iterator[str]:
-    """A server that keeps regions apart, as AWS does and DynamoDB Local does not."""
-    started = ThreadedMotoServer(port=0, verbose=False)
-    started.start()
-    host, port = started.get_host_and_port()
-    yield f"http://{host}:{port}"
-    started.stop()
+def test_the_copy_may_be_in_another_region(
+    command: Run, new_table: NewTable, embedded_dynamodb: str, tmp_path: Path
+) -> None:
+    """On a server that keeps regions apart, as AWS does and DynamoDB Local does not."""
+    west = boto3.client("dynamodb", endpoint_url=embedded_dynamodb, region_name="us-east-1")
+    there = boto3.client("dynamodb", endpoint_url=embedded_dynamodb, region_name="eu-west-1")
+    table = new_table({"PK": "S", "SK": "S"}, "NEW_IMAGE")
+    put(west, table.name, 1, 2)
 
-
-def test_the_copy_may_be_in_another_region(command: Run, moto: str, tmp_path: Path) -> None:
-    west = boto3.client("dynamodb", endpoint_url=moto, region_name="us-east-1")
-    there = boto3.client("dynamodb", endpoint_url=moto, region_name="eu-west-1")
-    table = west.create_table(
-        TableName="shop",
-        KeySchema=[
-            {"AttributeName": "PK", "KeyType": "HASH"},
-            {"AttributeName": "SK", "KeyType": "RANGE"},
-        ],
-        AttributeDefinitions=[
-            {"AttributeName": "PK", "AttributeType": "S"},
-            {"AttributeName": "SK", "AttributeType": "S"},
-        ],
-        BillingMode="PAY_PER_REQUEST",
-        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
-    )
-    arn = table["TableDescription"]["LatestStreamArn"]
-    put(west, "shop", 1, 2)
-
-    options = ["--create", "--to-region", "eu-west-1", "--to-endpoint-url", moto]
-    done = replicate(command, arn, moto, tmp_path, *options)
+    options = ["--create", "--to-region", "eu-west-1", "--to-endpoint-url", embedded_dynamodb]
+    done = replicate(command, table.stream_arn, embedded_dynamodb, tmp_path, *options)
 
     assert done.status == 0, done.err
     assert keys(there, "copy") == {"k1", "k2"}
-    assert west.list_tables()["TableNames"] == ["shop"]
+    assert "copy" not in west.list_tables()["TableNames"]
+    assert table.name not in there.list_tables()["TableNames"]
 
 
 def begun(place: Path, arn: str, ago: timedelta, done: list[int]) -> None:

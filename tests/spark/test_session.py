@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
+from tests.spark.conftest import PATIENCE
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +25,8 @@ def ask(sim: RemoteSimulator, sql: str, *more: str) -> CompletedProcess[str]:
     """A command in a process of its own, since a session's JVM is what this is about."""
     command = [sys.executable, "-m", "watcher", "query", sim.stream_arn, sql, "--output", "csv"]
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
-    return run([*command, *place, *more], cwd=ROOT, capture_output=True, text=True, timeout=110)
+    whole = [*command, *place, *more]
+    return run(whole, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from tests.simulator import RemoteSimulator, judge
-from tests.spark.conftest import options
+from tests.spark.conftest import PATIENCE, options
 from watcher.errors import DataLossError
 from watcher.spark.source import DynamoDBStreams
 
@@ -60,7 +60,7 @@ def test_a_running_query_follows_splits_and_rotations(
         sim.bulk(300, keys=20)
     written = sim.records
     rows: list[Any] = []
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while len(rows) < len(written) and time.monotonic() < deadline:
         rows = spark.sql("select sequence_number, keys, new_image from running").collect()
 
@@ -88,7 +88,7 @@ def test_available_now_ends_while_changes_go_on(
         query = in_memory(
             stream(spark, sim, maxRecordsPerTrigger=300), "now", tmp_path, availableNow=True
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(PATIENCE)
     finally:
         stopped.set()
         writer.join()
@@ -101,44 +101,37 @@ def test_available_now_ends_while_changes_go_on(
     assert max(each["numInputRows"] for each in query.recentProgress) <= 300
 
 
+def once(spark: Any, sim: RemoteSimulator, checkpoint: Path, **options: Any) -> Any:
+    """Run one query to the end of what is there."""
+    writer = stream(spark, sim, **options).writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination(PATIENCE)
+    return query
+
+
 def test_data_loss_ends_the_query_with_shard_and_range(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
-    def once() -> Any:
-        frame = stream(spark, sim, maxRecordsPerTrigger=1000)
-        writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination(60)
-        return query
-
     sim.bulk(200, keys=10)
     sim.advance(2)
-    once()
+    once(spark, sim, tmp_path, maxRecordsPerTrigger=1000)
     sim.bulk(200, keys=10)
     sim.trim(300)
 
     with pytest.raises(PySparkException, match=r"DATA LOSS: shard shardId-\S+ from sequence"):
-        once()
+        once(spark, sim, tmp_path, maxRecordsPerTrigger=1000)
 
 
 def test_a_micro_batch_that_is_done_again_says_what_is_gone_by_then(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
     """After a crash before its commit executors read the range anew."""
-
-    def once(**more: Any) -> Any:
-        frame = stream(spark, sim, **more)
-        writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination(60)
-        return query
-
     sim.bulk(200, keys=10)
     sim.advance(2)
-    once()
+    once(spark, sim, tmp_path)
     sim.bulk(200, keys=10)
     sim.advance(2)
-    once()
+    once(spark, sim, tmp_path)
     last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
     (tmp_path / "commits" / f".{last.name}.crc").unlink()
@@ -146,8 +139,8 @@ def test_a_micro_batch_that_is_done_again_says_what_is_gone_by_then(
 
     text = r"DATA LOSS: shard shardId-\S+ from after sequence number \d+ to sequence number \d+"
     with pytest.raises(PySparkException, match=text):
-        once()
-    assert once(failOnDataLoss="false").exception() is None
+        once(spark, sim, tmp_path)
+    assert once(spark, sim, tmp_path, failOnDataLoss="false").exception() is None
 
 
 def test_the_progress_says_how_old_the_oldest_unread_change_is(
@@ -160,7 +153,7 @@ def test_the_progress_says_how_old_the_oldest_unread_change_is(
     frame = stream(spark, sim, maxRecordsPerTrigger=25)
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(60)
+    query.awaitTermination(PATIENCE)
 
     reports = [each["sources"][0]["latestOffset"] for each in query.recentProgress]
     told = [json.loads(each) for each in reports if each]

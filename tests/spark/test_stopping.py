@@ -1,5 +1,6 @@
 """SIGTERM to a job at work: it ends soon and well, and the next start goes on where it was."""
 
+import importlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,14 +23,13 @@ from tests.dynamodb_local import DynamoDBLocal
 from tests.integration.conftest import fresh_dynamodb_local
 from tests.program import Program
 from tests.simulator import RemoteSimulator, judge
-from tests.spark.conftest import Run
+from tests.spark.conftest import PATIENCE, Run
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60.0
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def sigterm(condition: Callable[[], object]) -> Iterator[None]:
     """To this process, as soon as that holds: what the command line runs in has a session."""
 
     def send() -> None:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not condition() and time.monotonic() < deadline:
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -131,8 +132,12 @@ def test_handlers_finish_their_batch_are_closed_and_go_on(
 
 
 def test_a_replica_goes_on_in_the_copy_and_in_the_changes(
-    command: Run, fresh_dynamodb_local: DynamoDBLocal, tmp_path: Path
+    command: Run,
+    fresh_dynamodb_local: DynamoDBLocal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    replicating = importlib.import_module("watcher.spark.jobs.replicate")
     server = fresh_dynamodb_local
     arn = server.create_table("shop")
     client = server.client()
@@ -147,9 +152,19 @@ def test_a_replica_goes_on_in_the_copy_and_in_the_changes(
     def items(table: str) -> list[str]:
         return sorted(map(str, client.scan(TableName=table)["Items"]))
 
+    def save_and_stop(place: Any, copy: Any) -> None:
+        save(place, copy)
+        if copy.is_whole:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    save = replicating._save
     put(*range(60))
     with sigterm((tmp_path / "watcher-copy.json").exists):
         in_copy = command(*replicate)
+    with monkeypatch.context() as patch:
+        patch.setattr(replicating, "_save", save_and_stop)
+        as_copy_ends = command(*replicate, "--once")
+    assert not (tmp_path / "changes").exists()
     put(*range(60, 90))
     with sigterm(lambda: list(tmp_path.glob("changes/commits/1"))):
         in_changes = command(*replicate, "--every", "100ms")
@@ -157,6 +172,7 @@ def test_a_replica_goes_on_in_the_copy_and_in_the_changes(
     last = command(*replicate, "--once")
 
     assert [each.status for each in (in_copy, in_changes, last)] == [0, 0, 0]
+    assert as_copy_ends.status == 128 + signal.SIGTERM, "its changes are not applied yet"
     assert items("copy") == items("shop")
 
 
@@ -167,10 +183,10 @@ def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_pa
     lake = tmp_path / "lake"
     archive = ["archive", *here(sim, "--to", str(lake), "--every", "100ms"), "--master", "local[2]"]
     with Program(*archive, env={}) as program:
-        program.wait_for(lambda: bool(list(lake.glob("_checkpoint/commits/1"))), SECONDS)
+        program.wait_for(lambda: bool(list(lake.glob("_checkpoint/commits/1"))), PATIENCE)
         os.killpg(program.process.pid, signal.SIGTERM)
 
-        assert program.wait() == 0
+        assert program.wait(PATIENCE) == 0
         assert program.err[-1].startswith("Done: ")
         assert "Traceback" not in "".join(program.err)
 

@@ -210,9 +210,11 @@ def _copied(
         with stopped_by_signals() as stopping, in_one_line():
             work = msgspec.structs.replace(work, segments=copy.segments)
             _copy_segments(spark, place, copy, work, stopping)
-    if copy.is_whole and not Folder(spark, f"{place.path}/changes").has("offsets"):
+        if stopping.is_set():
+            return None
+    if not Folder(spark, f"{place.path}/changes").has("offsets"):
         _refuse_too_old(copy, datetime.now(UTC))
-    return copy.started if copy.is_whole else None
+    return copy.started
 
 
 def _begun(place: Folder, arn: str) -> Copy | None:
