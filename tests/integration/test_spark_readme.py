@@ -21,11 +21,9 @@ ROOT = Path(__file__).parents[2]
 def arguments(command: str) -> list[str]:
     given = shlex.split(command)
     assert given[:3] == ["python", "-m", "watcher"]
-    # For so few rows; less to wait for.
-    few = ["--conf", "spark.sql.shuffle.partitions=2"]
     if "--engine" in given:
-        return [*given[3:], *few, "--from", "trim-horizon", "--no-follow"]
-    return [*given[3:], *few] if given[3] == "query" else [*given[3:], *few, "--once"]
+        return [*given[3:], "--from", "trim-horizon", "--no-follow"]
+    return given[3:] if given[3] == "query" else [*given[3:], "--once"]
 
 
 def test_the_spark_commands_of_the_readme_work_as_written(

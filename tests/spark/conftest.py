@@ -39,9 +39,8 @@ def spark() -> Iterator[Any]:
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
     os.environ.setdefault("TERM", "xterm")
     os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull)
-    settings = ["spark.sql.shuffle.partitions=2", "spark.sql.streaming.numRecentProgressUpdates=99"]
     try:
-        started = session.start(master="local[2]", conf=settings)
+        started = session.start(master="local[2]")
     except WatcherError as error:
         missing(str(error))
     yield started
@@ -97,9 +96,7 @@ def command(
     monkeypatch.setattr(sys, "stdout", sys.stdout)  # the command line may replace it
 
     def run(*arguments: str) -> Done:
-        few = ["--conf", "spark.sql.shuffle.partitions=2"]
-        status = cli.main([*arguments, *few])
-        return Done(status, *capsys.readouterr())
+        return Done(cli.main([*arguments]), *capsys.readouterr())
 
     yield run
     logger.handlers[:], logger.propagate = before[0], before[1]

@@ -4,6 +4,7 @@ import sys
 import zipfile
 from pathlib import Path
 from subprocess import CompletedProcess, run
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,17 @@ def ask(sim: RemoteSimulator, sql: str, *more: str) -> CompletedProcess[str]:
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
     whole = [*command, *place, *more]
     return run(whole, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_what_the_user_says_in_spark_defaults_counts(spark: Any) -> None:
+    """It is tests/spark/conf/spark-defaults.conf."""
+    management: Any = spark._jvm.java.lang.management.ManagementFactory
+    java = list(management.getRuntimeMXBean().getInputArguments())
+
+    assert "-XX:+UseSerialGC" in java
+    assert any(each.endswith("watcher/spark/log4j2.properties") for each in java), "beside ours"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2", "not our default"
+    assert spark.conf.get("spark.ui.enabled") == "false", "our default"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -24,6 +24,7 @@ logger = logging.getLogger("watcher")
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
+# Where neither the user nor spark-defaults.conf says anything.
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -55,10 +56,13 @@ def start(
     """
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {**_DEFAULTS, "spark.app.name": "watcher", "spark.master": master or "local[*]"}
-    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-    if short:
-        settings["spark.driver.defaultJavaOptions"] = _SHORT
+    # Not extraJavaOptions: those are the user's.
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
+    settings = {
+        "spark.app.name": "watcher",
+        "spark.master": master or "local[*]",
+        "spark.driver.defaultJavaOptions": " ".join(options),
+    }
     if packages:
         settings["spark.jars.packages"] = packages
         logger.info(f"Fetching {packages}")
@@ -71,13 +75,15 @@ def start(
         # It takes some seconds, in which there is nothing else to see.
         logger.info(f"Starting Spark ({settings['spark.master']})")
     output = gateway.launch(settings)
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     try:
         with warnings.catch_warnings():
             # pyspark's word on pandas, which nothing here uses.
             warnings.simplefilter("ignore", FutureWarning)
+            theirs = SparkConf()  # with spark-defaults.conf
+            unsaid = {key: value for key, value in _DEFAULTS.items() if not theirs.contains(key)}
+            builder = SparkSession.builder
+            for name, value in {**unsaid, **settings}.items():
+                builder = builder.config(name, value)
             spark = builder.getOrCreate()
         register(spark)
     except Exception as error:
