@@ -110,9 +110,10 @@ def test_a_copy_that_nears_the_retention_warns_and_goes_on_where_it_was(
     put(server.client(), "shop", *range(40))
     begun(tmp_path, arn, timedelta(hours=19), [0, 1])
 
-    done = replicate(command, arn, server.endpoint_url, tmp_path)
+    done = replicate(command, arn, server.endpoint_url, tmp_path, "--from", "1h")
 
     assert done.status == 0
+    assert "warning: --from is only for --changes-only" in done.err
     assert "warning: The copy nears the stream's retention of 24 hours" in done.err
     assert "4 of 4 parts" in done.err
     copied = int(done.err.partition("copied: ")[2].split()[0])

@@ -49,7 +49,14 @@ def archive(
             values=("parquet", "json", "csv", "orc"),
         ),
     ] = "parquet",
-    start: settings.Start = "trim-horizon",
+    start: Annotated[
+        str,
+        Flag(
+            "START",
+            f"where to begin without a checkpoint: {settings.PLACES}; default trim-horizon",
+            "--from",
+        ),
+    ] = "trim-horizon",
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
     every: settings.EveryTenSeconds = None,

@@ -46,7 +46,14 @@ def metrics(
         str | None,
         Flag("TIME", "how late a change may come and be counted; default 24h, 10m with --to"),
     ] = None,
-    start: settings.Start = "latest",
+    start: Annotated[
+        str,
+        Flag(
+            "START",
+            f"where to begin without a checkpoint: {settings.PLACES}; default latest",
+            "--from",
+        ),
+    ] = "latest",
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
     every: settings.EveryTenSeconds = None,

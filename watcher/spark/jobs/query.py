@@ -35,7 +35,9 @@ def query(
             values=("table", "json", "csv"),
         ),
     ] = "table",
-    start: settings.Start = "trim-horizon",
+    start: Annotated[
+        str, Flag("START", f"where to begin: {settings.PLACES}; default trim-horizon", "--from")
+    ] = "trim-horizon",
     until: Annotated[
         str | None, Flag("END", "leave out what came later: an age (2h) or a time")
     ] = None,

@@ -89,7 +89,15 @@ def replicate(
     ] = None,
     create: Annotated[bool, Flag(None, "create the table, with the same keys")] = False,
     changes_only: Annotated[bool, Flag(None, "leave out the copy of what is there")] = False,
-    start: settings.Start = "trim-horizon",
+    start: Annotated[
+        str | None,
+        Flag(
+            "START",
+            "with --changes-only: where to begin without a checkpoint: "
+            f"{settings.PLACES}; default trim-horizon",
+            "--from",
+        ),
+    ] = None,
     once: settings.Once = False,
     every: settings.Every = None,
     max_records: settings.MaxRecords = None,
@@ -119,6 +127,9 @@ def replicate(
     _prepare(tables(here), tables(there), listing.table, to, here == there, create)
     place.write(_TARGET_FILE, msgspec.json.encode(target).decode())
     if not changes_only:
+        if start is not None:
+            text = "--from is only for --changes-only: a copy's changes count from its beginning on"
+            logger.warning(text)
         work = CopyWork(listing.table, here, to, there, 0)
         copied = _copied(spark, place, arn, listing.time - CLOCKS_APART, work)
         if copied is None:
@@ -128,7 +139,7 @@ def replicate(
         spark,
         arn,
         connection,
-        startingPosition=start,
+        startingPosition=start or "trim-horizon",
         imageFormat="dynamodb-json",
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,

@@ -10,15 +10,9 @@ from watcher.streams import Connection
 HERE = Connection()
 """AWS as the environment says."""
 
-Start: TypeAlias = Annotated[
-    str,
-    Flag(
-        "START",
-        "where to begin without a checkpoint: trim-horizon (default), latest, an age (2h), or a "
-        "time (2026-11-21T08:00Z)",
-        "--from",
-    ),
-]
+PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
+"""What a `--from` may be."""
+
 Checkpoint: TypeAlias = Annotated[
     str | None, Flag("PATH", "Spark's checkpoint: where the job goes on after an end or a crash")
 ]
