@@ -36,10 +36,23 @@ def compiled(expression: str) -> Any:
     import jmespath
 
     try:
-        return jmespath.compile(expression)
+        made = jmespath.compile(expression)
+        refuse_unknown_functions(made.parsed)
+        return made
     except jmespath.exceptions.JMESPathError as error:
         reason = str(error).splitlines()[0].rstrip(":")
         raise ValueError(f"--jmespath {expression!r}: {reason}") from None
+
+
+def refuse_unknown_functions(node: dict[str, Any]) -> None:
+    """Else each change would say so."""
+    from jmespath import exceptions, functions
+
+    name = node.get("value")
+    if node["type"] == "function_expression" and name not in functions.Functions.FUNCTION_TABLE:
+        raise exceptions.UnknownFunctionError(f"there is no function {name}()")
+    for child in node.get("children", ()):
+        refuse_unknown_functions(child)
 
 
 def handle(record: Record) -> None:

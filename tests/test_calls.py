@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from watcher.calls import NotRunError, check_answer, never_runs
+from watcher.calls import NotRunError, check_answer, never_runs, unfit
 
 
 async def coroutine(*given: object) -> None: ...
@@ -50,6 +50,24 @@ class Async:
 )
 def test_what_never_runs_is_named(function: Callable[..., Any], word: str) -> None:
     assert never_runs(function).startswith(word)
+
+
+def of_a_session(session: object, record: object) -> None: ...
+
+
+@functools.wraps(of_a_session)
+def with_a_session(*given: object) -> None:
+    of_a_session(object(), *given)
+
+
+@pytest.mark.parametrize("function", [print, with_a_session, lambda record, more=1: None, int])
+def test_what_can_take_the_arguments_fits(function: Callable[..., Any]) -> None:
+    assert unfit(function, "record") == ""
+
+
+@pytest.mark.parametrize("function", [of_a_session, lambda: None, Async().method])
+def test_what_cannot_take_them_or_never_runs_does_not(function: Callable[..., Any]) -> None:
+    assert unfit(function, "record") != ""
 
 
 @pytest.mark.parametrize(

@@ -177,11 +177,13 @@ def test_a_variable_that_resembles_an_option_is_told_and_others_are_left_alone(
     monkeypatch.setattr(logging.getLogger("watcher"), "propagate", False)
     monkeypatch.setattr(logging.getLogger("watcher"), "handlers", [caplog.handler])
     monkeypatch.setenv("WATCHER_REGON", "eu-west-1")
+    monkeypatch.setenv("WATCHER_FORM", "1h")
     monkeypatch.setenv("WATCHER_EVERY", "1m")
     monkeypatch.setenv("WATCHER_UNRELATED", "x")
     parsed()
     assert caplog.messages == [
-        "WATCHER_REGON is no option's variable; did you mean WATCHER_REGION?"
+        "WATCHER_REGON is no option's variable; did you mean WATCHER_REGION?",
+        "WATCHER_FORM is no option's variable; did you mean WATCHER_FROM?",
     ]
 
 

@@ -151,6 +151,7 @@ def test_a_pattern(pattern: dict[str, Any], expected: bool) -> None:
     ("pattern", "words"),
     [
         ("{", "--filter: not JSON: "),
+        ("f.json", "; a file is @FILE, one item is --key NAME=VALUE"),
         ("[]", "--filter: not a JSON object"),
         ("{}", "--filter: pattern: empty"),
         ("@no/such/file", "can't read filter no/such/file: No such file"),

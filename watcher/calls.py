@@ -1,4 +1,4 @@
-"""Functions that a call alone does not run: coroutines and generators, which others must drive."""
+"""Functions that a call does not run: of other parameters, or for others to drive (coroutines)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,22 @@ def never_runs(function: Callable[..., Any]) -> str:
             return "is async, and nothing would await it"
         if inspect.isgeneratorfunction(each):
             return "is a generator, and nothing would run it; use return instead of yield"
+    return ""
+
+
+def unfit(function: Callable[..., Any], *arguments: str) -> str:
+    """Why a call with arguments of these names would not run the function; empty where it would."""
+    if reason := never_runs(function):
+        return reason
+    try:
+        # Not of what it wraps: a decorator may hand that more than it is given.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (ValueError, TypeError):  # one of C's that does not say
+        return ""
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        return f"can't be called with ({', '.join(arguments)}): {error}"
     return ""
 
 

@@ -25,7 +25,8 @@ from watcher.record import Record
 
 logger = logging.getLogger("watcher")
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# The last: of a standard output that is closed (`>&-`).
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 _RETRY_SECONDS = 0.1
 _RETRY_SECONDS_MAX = 10.0
 
@@ -169,9 +170,9 @@ class Dispatcher:
             f"observer {observer.name} failed on {which} "
             f"of {records[0].shard_id}: {type(error).__name__}: {reason}"
         )
-        # Where a disk is full, all that follows would fail as well.
-        full = isinstance(error, OSError) and error.errno in _FULL
-        if self._on_error.policy == "stop" or (full and self._dead_letters is None):
+        # Where a disk is full or a file closed, all that follows would fail as well.
+        lasting = isinstance(error, OSError) and error.errno in _UNWRITABLE
+        if self._on_error.policy == "stop" or (lasting and self._dead_letters is None):
             return ObserverError(f"{text}; stopped before it")
         if self._dead_letters is not None:
             try:

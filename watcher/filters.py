@@ -161,7 +161,8 @@ def _read(text: str) -> Any:
     try:
         return json.loads(text, parse_float=_decimal)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{source}: not JSON: {error}") from None
+        hint = "" if text[:1] in "{[" else "; a file is @FILE, one item is --key NAME=VALUE"
+        raise UsageError(f"{source}: not JSON: {error}{hint}") from None
 
 
 def _decimal(text: str) -> Decimal:

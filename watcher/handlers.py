@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from watcher.calls import never_runs
+from watcher.calls import unfit
 from watcher.errors import UsageError
 
 if TYPE_CHECKING:
@@ -141,20 +141,23 @@ def observer(module: ModuleType, name: str, place: str) -> Observer:
     if not callable(handle):
         raise UsageError(f"handler {place} has no function handle(record)")
     close = getattr(module, "close", None)
-    for each, what in ((handle, "handle"), (close, "close")):
-        if callable(each) and (reason := never_runs(each)):
+    for each, what, given in ((handle, "handle", ["record"]), (close, "close", [])):
+        if callable(each) and (reason := unfit(each, *given)):
             raise UsageError(f"handler {place}: {what} {reason}")
     return Observer(name, handle, close if callable(close) else None)
 
 
-def function(name: str) -> Callable[..., Any]:
+def function(name: str, *arguments: str) -> Callable[..., Any]:
     """Import `package.module:function`; the folder one works in counts as well.
 
-    Raises UsageError where there is no such function, or one that a call does not run.
+    Raises UsageError where there is no such function, or one that a call with arguments of these
+    names does not run.
     """
     module_name, _, path = name.partition(":")
-    if not module_name or not path:
-        raise UsageError(f"{name}: give MODULE:FUNCTION, such as app.changes:handle")
+    if not module_name or not path or "/" in module_name:
+        before, _, after = name.removesuffix(".py").strip(":./").rpartition(".")
+        example = f"{before}:{after}" if before and "/" not in name else "app.changes:handle"
+        raise UsageError(f"{name}: give MODULE:FUNCTION, such as {example}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -167,7 +170,7 @@ def function(name: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(f"{name}: {module_name} has no function {path}")
     made: Callable[..., Any] = found
-    if reason := never_runs(made):
+    if reason := unfit(made, *arguments):
         raise UsageError(f"{name} {reason}")
     return made
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from watcher.calls import check_answer, never_runs
+from watcher.calls import check_answer, unfit
 from watcher.errors import UsageError
 from watcher.flag import Flag
 from watcher.handlers import function
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # The longest that a function may run on Lambda; here nothing ends it.
 _TIMEOUT_SECONDS = 900.0
 _LARGEST_BATCH = 10_000
+_ARGUMENTS = ("event", "context")
 
 
 class BadAnswerError(Exception):
@@ -76,7 +77,7 @@ def lambda_function(
         size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
     )
     name = handler if isinstance(handler, str) else getattr(handler, "__name__", repr(handler))
-    if not isinstance(handler, str) and (reason := never_runs(handler)):
+    if not isinstance(handler, str) and (reason := unfit(handler, *_ARGUMENTS)):
         raise UsageError(f"{name} {reason}")
     runtime = _Runtime(name, _imported(handler) if isinstance(handler, str) else handler)
     batches = Batches(runtime.call, settings)
@@ -84,8 +85,10 @@ def lambda_function(
 
 
 def _imported(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.rpartition(".")
-    return function(name if ":" in name else f"{module}:{attribute}")
+    module, dot, attribute = name.rpartition(".")
+    if not dot and ":" not in name:
+        raise UsageError(f"--lambda {name}: give MODULE.FUNCTION, such as app.handler")
+    return function(name if ":" in name else f"{module}:{attribute}", *_ARGUMENTS)
 
 
 class Context:

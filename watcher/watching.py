@@ -15,7 +15,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from watcher import handlers
-from watcher.calls import never_runs
+from watcher.calls import unfit
 from watcher.errors import UsageError
 from watcher.flag import Flag
 
@@ -198,7 +198,7 @@ def _observer(each: object) -> Observer:
     if not callable(each):
         raise UsageError(f"observer {each!r} can't be called: give a function of a record")
     name = getattr(each, "__name__", repr(each))
-    if reason := never_runs(each):
+    if reason := unfit(each, "record"):
         raise UsageError(f"observer {name} {reason}")
     return Observer(name, each)
 

@@ -26,6 +26,7 @@ def place(tmp_path: Path) -> Path:
         "class Shop:\n    def sell(record): print('sell', record['eventName'])\n"
         "def note(record): print('note', record.key['pk'])\n"
         "number = 3\n"
+        "def two(record, more): ...\n"
     )
     (tmp_path / "bad.py").write_text("1 / 0\n")
     (tmp_path / "handlers").mkdir()
@@ -56,7 +57,9 @@ def test_a_handlers_option_is_in_the_help_and_reaches_it(sim: RemoteSimulator, p
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("app.changes", "app.changes: give MODULE:FUNCTION"),
+        ("app.changes", "app.changes: give MODULE:FUNCTION, such as app:changes"),
+        ("./app/changes.py:note", "give MODULE:FUNCTION, such as app.changes:handle"),
+        ("app.changes:two", "can't be called with (record): missing a required argument: 'more'"),
         ("app.nosuch:f", "app.nosuch can't be imported: ModuleNotFoundError"),
         ("bad:f", "bad can't be imported: ZeroDivisionError"),
         ("app.changes:nosuch", "app.changes has no function nosuch"),

@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,6 +203,36 @@ def test_standard_output_on_a_full_disk_is_an_error_and_loses_nothing(
     assert "No space left on device" in program.err[-1]
     shards = json.loads(checkpoint.read_text())["shards"]
     assert [shard["iterator_type"] for shard in shards] == ["trim_horizon"]
+
+
+def through_a_shell(sim: RemoteSimulator, redirected: str, *options: str) -> tuple[int, list[str]]:
+    """The exit status, and the lines on the shell's standard output."""
+    script = f'exec "$0" -m watcher orders -ps --from trim-horizon --no-follow "$@" {redirected}'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable, *options],
+        env={**os.environ, **sim.environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_a_closed_standard_output_is_an_error_and_loses_nothing(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
+    sim.bulk(500)
+    assert through_a_shell(sim, ">&- 2>/dev/null", *checkpoint) == (1, [])
+    status, lines = through_a_shell(sim, "2>/dev/null", *checkpoint)
+    assert (status, len(lines)) == (0, 500)
+
+
+def test_a_closed_standard_error_keeps_nothing_from_standard_output(sim: RemoteSimulator) -> None:
+    sim.bulk(500)
+    for log in ("text", "json"):
+        status, lines = through_a_shell(sim, "2>&-", "--log-format", log)
+        assert (status, len(lines)) == (0, 500)
 
 
 SLOW = """

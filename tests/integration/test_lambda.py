@@ -31,6 +31,7 @@ def handler(event, context):
             raise ValueError("poison")
 
 async def later(*given): ...
+def once(event): ...
 
 def wordy(event, context):
     handler(event, context)
@@ -261,7 +262,8 @@ def test_a_kill_amid_retries_repeats_nothing_that_went_well(
     ("options", "words"),
     [
         (["--lambda", "app.nosuch"], "app has no function nosuch"),
-        (["--lambda", "handler"], "give MODULE:FUNCTION"),
+        (["--lambda", "handler"], "--lambda handler: give MODULE.FUNCTION"),
+        (["--lambda", "app.once"], "app:once can't be called with (event, context): too many"),
         (["--lambda", "app.later"], "app:later is async, and nothing would await it"),
         (["--call", "app:later"], "app:later is async, and nothing would await it"),
         (["--lambda", "app.handler", "--batch-size", "0"], "--batch-size 0: give 1 to 10000"),

@@ -99,6 +99,7 @@ def test_lines_of_json_go_to_a_file_beside_another_handler(
     ("options", "words"),
     [
         (["--jmespath", "new["], "--jmespath 'new[': "),
+        (["--jmespath", "[key.pk, foo(new)]"], "there is no function foo()"),
         (["--jsonl-file", "/nosuch/file"], "can't open /nosuch/file: No such file"),
     ],
 )

@@ -92,8 +92,12 @@ def set_verbose(verbose: bool) -> None:
 
 
 def _set_up_output() -> None:
-    if sys.stdout is None:  # started with `>&-`
-        sys.stdout = open(os.devnull, "w")
+    # Started with `>&-`: what is written is lost, and that is an error. With `2>&-` it is not. Both
+    # numbers are taken, or the next file or socket would be one that others take for a terminal.
+    if sys.stdout is None:
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w")
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper):
         if out is sys.__stdout__:

@@ -185,7 +185,7 @@ def load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Obser
     made = []
     for each in chosen:
         if isinstance(each, Call):
-            made.append(Observer(each.name, function(each.name)))
+            made.append(Observer(each.name, function(each.name, "record")))
         elif isinstance(each, Lambda):
             made.append(lambda_function(each.name, **options.chosen(parsed, lambda_function)))
         else:

@@ -26,7 +26,7 @@ logger = logging.getLogger("watcher")
 _PREFIX = "WATCHER_"
 # Not options: the file to read, and the environment that scripts/ make.
 _OTHER_VARIABLES = {"config", "venv"}
-_NEAR = 0.8
+_NEAR = 0.75
 _WORDS = {"1": True, "true": True, "yes": True, "on": True}
 _WORDS |= {"0": False, "false": False, "no": False, "off": False}
 _KINDS = {int: "a whole number", float: "a number"}
@@ -187,9 +187,9 @@ def _refuse_unknown(default: Default, keys: dict[str, argparse.Action]) -> None:
     if not variable:
         advice = _near(default.key, everywhere)
         raise UsageError(f"{default.origin}: no option {default.key}{advice}")
-    if near := difflib.get_close_matches(default.key, everywhere, 1, _NEAR):
-        name = _PREFIX + near[0].upper().replace("-", "_")
-        logger.warning(f"{default.origin} is no option's variable; did you mean {name}?")
+    (near,) = difflib.get_close_matches(default.key, keys, 1, _NEAR)
+    name = _PREFIX + near.upper().replace("-", "_")
+    logger.warning(f"{default.origin} is no option's variable; did you mean {name}?")
 
 
 @functools.cache

@@ -31,8 +31,8 @@ class _Stderr(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:
         """Say so, and where it comes from."""
         error = sys.exc_info()[1]
-        if isinstance(error, OSError):  # there is no stderr to say it on
-            return
+        if isinstance(error, OSError) or not record.pathname:
+            return  # there is no stderr to say it on; or this is what was said of another
         text = f"{record.msg!r} with {record.args!r} can't be logged: {error}"
         text += f" ({record.pathname}:{record.lineno})"
         self.emit(logger.makeRecord(record.name, record.levelno, "", 0, text, (), None))
