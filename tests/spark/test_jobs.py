@@ -26,25 +26,32 @@ def test_query_prints_a_table_json_and_csv(
 
     sim.put({"pk": {"S": "a\x1b[31m"}, "v": {"N": "1"}})
     sim.put({"pk": {"S": "b"}, "v": {"N": "2"}})
-    sql = "SELECT event_name, new_image:pk::string, changed_attributes FROM (SELECT event_name,"
-    sql += " parse_json(new_image) new_image, changed_attributes FROM changes) ORDER BY 2"
+    sim.put({"pk": {"S": "c"}, "v": {"N": "1" * 38}})
+    sql = "SELECT event_name, new_image:pk::string, changed_attributes, new_image:v FROM (SELECT"
+    sql += " event_name, parse_json(new_image) new_image, changed_attributes FROM changes)"
+    sql += " ORDER BY 2"
     for output in ("table", "json", "csv"):
-        assert query(sim.stream_arn, sql, output=output, connection=here(sim), spark=spark) == 2
+        assert query(sim.stream_arn, sql, output=output, connection=here(sim), spark=spark) == 3
     text = capsys.readouterr().out
 
     assert "\x1b" not in text.splitlines()[2], "a table is for terminals"
     assert '"event_name":"INSERT"' in text
-    assert 'INSERT,b,"[""pk"", ""v""]"' in text.splitlines()
+    assert 'INSERT,b,"[""pk"", ""v""]",2' in text.splitlines()
+    assert text.count("1" * 38) == 3, "a variant has all digits"
 
 
 def test_sql_that_is_wrong_is_one_line(spark: Any, sim: RemoteSimulator) -> None:
     from watcher.spark.jobs import query
 
-    with pytest.raises(WatcherError) as error:
-        query(sim.stream_arn, "SELECT nothing FROM changes", connection=here(sim), spark=spark)
-
-    assert "\n" not in str(error.value)
-    assert "nothing" in str(error.value)
+    sim.bulk(3)
+    for sql, text in (
+        ("SELECT nothing FROM changes", "nothing"),
+        ("SELECT cast(event_name AS int) FROM changes", "CAST_INVALID_INPUT"),
+    ):
+        with pytest.raises(WatcherError) as error:
+            query(sim.stream_arn, sql, connection=here(sim), spark=spark)
+        assert "\n" not in str(error.value)
+        assert text in str(error.value)
 
 
 def test_data_loss_is_the_job_s_own_error(spark: Any, sim: RemoteSimulator, tmp_path: Path) -> None:

@@ -103,6 +103,32 @@ def test_a_change_that_comes_too_late_is_in_no_file_and_one_in_time_is(
     assert sorted(counts.values()) == [1, 10, 10]
 
 
+def test_files_checkpoint_and_window_stay_together(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    to, other, kept = (str(tmp_path / name) for name in ("counts", "other", "kept"))
+    sim.bulk(50, keys=10)
+    sim.advance(1200)
+    sim.bulk(10, keys=10)
+    sim.advance(2)
+
+    def statuses(*options: str) -> tuple[int, str]:
+        done = metrics(command, sim, *options)
+        return done.status, done.err.splitlines()[-1]
+
+    assert statuses("--to", to)[0] == 0
+    own = ("--to", other, "--checkpoint", f"{to}/_checkpoint")
+    for options, text in (
+        (("--to", to, "--checkpoint", kept), "was written with another checkpoint"),
+        (own, "give that folder and format"),
+        (("--to", to, "--window", "2m"), "is of the Parquet (1 minutes windows) files in"),
+    ):
+        status, last = statuses(*options)
+        assert status == 2
+        assert text in last
+    assert statuses("--to", to)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

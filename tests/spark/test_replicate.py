@@ -172,6 +172,25 @@ def test_a_checkpoint_from_before_the_target_was_stored_goes_on(
     assert "is of the copy to copy" in other.err
 
 
+def test_a_target_made_anew_is_not_taken_for_copied(
+    command: Run, server: DynamoDBLocal, tmp_path: Path
+) -> None:
+    arn = server.create_table("shop")
+    put(server.client(), "shop", *range(10))
+    assert replicate(command, arn, server.endpoint_url, tmp_path, "--create").status == 0
+    server.client().delete_table(TableName="copy")
+
+    gone = replicate(command, arn, server.endpoint_url, tmp_path, "--create")
+    server.create_table("copy", None)
+    empty = replicate(command, arn, server.endpoint_url, tmp_path)
+    anew = replicate(command, arn, server.endpoint_url, tmp_path / "anew")
+
+    assert [each.status for each in (gone, empty, anew)] == [2, 2, 0]
+    for each in (gone, empty):
+        assert "copy is not the table any more that the checkpoint is of" in each.err
+    assert len(keys(server.client(), "copy")) == 10
+
+
 def test_what_can_be_no_replica_is_refused(
     command: Run, server: DynamoDBLocal, tmp_path: Path
 ) -> None:
@@ -184,9 +203,14 @@ def test_what_can_be_no_replica_is_refused(
     other_keys = replicate(command, arn, url, tmp_path)
     no_images = replicate(command, keys_only, url, tmp_path)
     itself = replicate(command, arn, url, tmp_path, "--to", "shop")
+    again = url.replace("127.0.0.1", "localhost") + "/"
+    as_another = replicate(
+        command, arn, url, tmp_path, "--to", "shop", "--to-endpoint-url", again, "--changes-only"
+    )
 
-    statuses = [each.status for each in (absent, other_keys, no_images, itself)]
-    assert statuses == [2, 2, 3, 2]
+    statuses = [each.status for each in (absent, other_keys, no_images, itself, as_another)]
+    assert statuses == [2, 2, 3, 2, 2]
+    assert "shop is the stream's own table" in as_another.err
     assert "no table copy: create it, or give --create" in absent.err
     assert "copy has other keys than shop" in other_keys.err
     assert "carries no new images (KEYS_ONLY)" in no_images.err

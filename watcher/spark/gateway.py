@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -15,6 +16,7 @@ from pyspark.java_gateway import launch_gateway
 from watcher.errors import UsageError
 
 _EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
 _END_SECONDS = 5.0
 # Of this process's JVM, as Spark's own gateway is; none where somebody else has started it.
 _outputs: list[Output] = []
@@ -94,10 +96,18 @@ def silence() -> None:
     """
     for output in _outputs:
         output.is_silent = True
+    # py4j writes a traceback to the root logger where the JVM ends in the middle of a call.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.msg != "Exception while sending command."
 
 
 def said(error: Exception) -> str:
-    """What an error out of Spark says, in one line."""
+    """What an error out of Spark says, in one line; of what others have wrapped, the innermost."""
+    if isinstance(error, Py4JJavaError) and (causes := _CAUSE.findall(str(error))):
+        return str(causes[-1]).strip()
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
     # py4j's own first line is which call it was.
     told = lines[1:] if isinstance(error, Py4JJavaError) else lines

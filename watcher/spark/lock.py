@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
@@ -43,7 +44,8 @@ def only_here(spark: SparkSession, folder: Folder) -> Iterator[None]:
             time.sleep(_PAUSE_SECONDS)
         yield
     finally:
-        file.close()
+        with suppress(Py4JError, OSError):  # a JVM that has ended, and its locks with it
+            file.close()
 
 
 def _has_locked(file: Any) -> bool:

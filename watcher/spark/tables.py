@@ -33,6 +33,8 @@ class Description(msgspec.Struct, frozen=True):
     keys: list[dict[str, str]]
     attributes: list[dict[str, str]]
     size: int
+    identity: str
+    """Another one where the table was deleted and created anew, or is in another region."""
 
     @property
     def key_types(self) -> list[tuple[str, str, str]]:
@@ -76,11 +78,16 @@ class Tables:
             if _code(error.__cause__) == "ResourceNotFoundException":
                 return None
             raise
+        # Not every emulator gives an id.
+        own = found.get("TableId") or found["CreationDateTime"].isoformat()
         return Description(
-            found["KeySchema"], found["AttributeDefinitions"], found.get("TableSizeBytes", 0)
+            found["KeySchema"],
+            found["AttributeDefinitions"],
+            found.get("TableSizeBytes", 0),
+            f"{found['TableArn']} {own}",
         )
 
-    def create(self, table: str, like: Description) -> None:
+    def create(self, table: str, like: Description) -> Description:
         """Create a table with the same keys, paid by request, and wait until it can be used."""
         names = {each["AttributeName"] for each in like.keys}
         self._call(
@@ -93,8 +100,8 @@ class Tables:
         deadline = time.monotonic() + _CREATE_SECONDS
         while time.monotonic() < deadline:
             state = self._call(self._client.describe_table, TableName=table)["Table"]["TableStatus"]
-            if state == "ACTIVE":
-                return
+            if state == "ACTIVE" and (made := self.describe(table)):
+                return made
             time.sleep(0.5)
         raise StreamError(f"table {table} is not active after {_CREATE_SECONDS:.0f} s")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Annotated, Any
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import to_date
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
+from watcher.spark import sink
 from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import Totals, changes, in_one_line, run, triggered
@@ -21,20 +21,9 @@ from watcher.streams import Connection
 
 logger = logging.getLogger("watcher")
 
-# Where Spark's file sink notes which files are whole; readers other than Spark don't look there.
-_LOG = "_spark_metadata"
 _PARTITIONS = "date="
 _OWN_FILES = "part-"
-# In the checkpoint: what it is the checkpoint of.
 _NOTE = "watcher-archive.json"
-
-
-class Archive(msgspec.Struct, frozen=True):
-    """What a checkpoint is used for."""
-
-    folder: str
-    """With its file system."""
-    format: str
 
 
 def archive(
@@ -107,35 +96,10 @@ def _writer(frame: DataFrame, format: str, to: str, checkpoint: str) -> DataStre
 
 
 def _put_in_order(spark: SparkSession, place: Folder, checkpoint: Folder, format: str) -> None:  # noqa: A002
-    """Remove what a killed attempt has left.
-
-    Raises UsageError where folder, checkpoint and format have not been used together before: Spark
-    would go on, and ruin the archive.
-    """
-    here = Archive(place.whole_path, format)
-    # Before the first batch nothing is bound to anything: a mistyped format, say.
-    text = checkpoint.read(_NOTE) if checkpoint.has("offsets") else None
-    there = msgspec.json.decode(text, type=Archive) if text else here
-    if there != here:
-        raise UsageError(
-            f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
-            f"give that folder and format, or another --checkpoint and --to"
-        )
-    if place.has(_LOG):
-        if not checkpoint.has("offsets"):
-            # Spark would count from 0 again, and skip what it takes for written.
-            raise UsageError(
-                f"{place.path} was written with another checkpoint than {checkpoint.path}: "
-                "give that one, or choose another folder"
-            )
+    """Remove what a killed attempt has left. Raises UsageError, as sink.bind."""
+    sink.bind(place, checkpoint, _NOTE, format)
+    if place.has(sink.LOG):
         _remove_leftovers(spark, place)
-    elif text is None and checkpoint.has("commits/1"):
-        raise UsageError(
-            f"the checkpoint {checkpoint.path} was used for another folder than {place.path}: "
-            "give that one, or another --checkpoint"
-        )
-    if text is None:
-        checkpoint.write(_NOTE, msgspec.json.encode(here).decode())
 
 
 def _remove_leftovers(spark: SparkSession, place: Folder) -> None:
@@ -148,7 +112,7 @@ def _remove_leftovers(spark: SparkSession, place: Folder) -> None:
             f"as {elsewhere[0]}; put it back to where it was, or choose another folder"
         )
     # What is older than the last batch is no attempt's that came after it, but somebody else's.
-    since = place.newest(_LOG)
+    since = place.newest(sink.LOG)
     left = [path for path, time in found.items() if path not in whole and time >= since]
     for path in left:
         place.remove(path)

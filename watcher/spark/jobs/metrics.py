@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated
 
 import msgspec
@@ -12,15 +14,20 @@ from pyspark.sql.functions import window
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
+from watcher.spark import sink
+from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import Totals, changes, in_one_line, interval, run, triggered
 from watcher.spark.jobs.settings import HERE
+from watcher.spark.lock import only_here
 from watcher.streams import Connection
 
 logger = logging.getLogger("watcher")
 
 # Shards are caught up with one generation after the other: hours may lie between them.
 _LATE = "24h"
+# In the checkpoint of windows in files: what it is the checkpoint of.
+_NOTE = "watcher-metrics.json"
 # Files get a window once it is final: so much later.
 _LATE_FOR_FILES = "10m"
 
@@ -76,16 +83,28 @@ def metrics(
     )
     with in_one_line():
         counts = _counts(frame, interval(size), interval(late))
-    if to is None:
+    if to is None or checkpoint is None:
         writer = counts.writeStream.outputMode("update").foreachBatch(
             _print_json if output == "json" else _print_lines
         )
+        alone: AbstractContextManager[None] = nullcontext()
     else:
         writer = counts.writeStream.outputMode("append").format("parquet").option("path", to)
+        alone = _alone(spark, to, checkpoint, f"Parquet ({interval(size)} windows)")
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", checkpoint)
     writer = triggered(writer, once=once, every=every, default="10s")
-    return run(writer.start, "counted")
+    with in_one_line(), alone:
+        return run(writer.start, "counted")
+
+
+@contextmanager
+def _alone(spark: SparkSession, to: str, checkpoint: str, content: str) -> Iterator[None]:
+    """Keep others out of the folder and the checkpoint, and these two together."""
+    kept = Folder(spark, checkpoint)
+    with only_here(spark, kept):
+        sink.bind(Folder(spark, to), kept, _NOTE, content)
+        yield
 
 
 def _counts(frame: DataFrame, size: str, late: str) -> DataFrame:

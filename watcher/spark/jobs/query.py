@@ -11,6 +11,7 @@ from typing import IO, Annotated, Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import struct, to_json
+from pyspark.sql.types import VariantType
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
@@ -80,10 +81,22 @@ def _print(result: DataFrame, output: str, file: IO[str]) -> int:
             file.write(f"{line}\n")
             count += 1
         return count
-    rows = result.toLocalIterator()
+    rows = _exact(result).toLocalIterator()
     if output == "csv":
         return _print_csv(names, rows, file)
     return _print_table(names, [[_shown(value) for value in row] for row in rows], file)
+
+
+def _exact(result: DataFrame) -> DataFrame:
+    """Its variants as JSON: pyspark's own have 28 digits."""
+    variants = [isinstance(field.dataType, VariantType) for field in result.schema.fields]
+    if not any(variants):
+        return result
+    numbered = result.toDF(*map(str, range(len(variants))))  # two columns may have one name
+    columns = [numbered[str(index)] for index in range(len(variants))]
+    return numbered.select(
+        *[to_json(each) if is_one else each for each, is_one in zip(columns, variants, strict=True)]
+    )
 
 
 def _print_csv(names: list[str], rows: Iterator[Row], file: IO[str]) -> int:

@@ -61,6 +61,8 @@ class Target(msgspec.Struct, frozen=True):
     table: str
     endpoint: str
     """As the client has made it out, from options or the environment; a region is in it."""
+    identity: str | None = None
+    """Of the very table (see Description); None in what older versions have stored."""
 
     def __str__(self) -> str:
         return f"{self.table} ({self.endpoint})"
@@ -123,8 +125,9 @@ def replicate(
     )
     place = Folder(spark, checkpoint)
     target = Target(to, tables(there).endpoint)
-    _refuse_another_target(place, target)
-    _prepare(tables(here), tables(there), listing.table, to, here == there, create)
+    known = _known_target(place, target)
+    identity = _prepare(tables(here), tables(there), listing.table, target, known, create)
+    target = msgspec.structs.replace(target, identity=identity)
     place.write(_TARGET_FILE, msgspec.json.encode(target).decode())
     if not changes_only:
         if start is not None:
@@ -164,36 +167,48 @@ def _refuse_without_images(listing: Listing) -> None:
         )
 
 
-def _refuse_another_target(place: Folder, target: Target) -> None:
-    """What was copied and applied to one table is nothing that another one has."""
+def _known_target(place: Folder, target: Target) -> Target:
+    """The target as the checkpoint has it; `target` itself in a new one.
+
+    Raises UsageError for another: what was copied and applied to one table, another has not got.
+    """
     text = place.read(_TARGET_FILE)
     if text is None:
-        return  # a new checkpoint, or one from before this was stored
+        return target  # a new checkpoint, or one from before this was stored
     known = msgspec.json.decode(text, type=Target)
-    if known != target:
+    if (known.table, known.endpoint) != (target.table, target.endpoint):
         raise UsageError(
             f"the checkpoint {place.path} is of the copy to {known}, not to {target}: "
             "choose another --checkpoint, or give that table"
         )
+    return known
 
 
 def _prepare(
-    here: Tables, there: Tables, table: str, to: str, same_place: bool, create: bool
-) -> None:
-    """See that the target can be written. Raises UsageError where it can't."""
-    if same_place and table == to:
-        raise UsageError(f"{to} is the stream's own table: choose another")
+    here: Tables, there: Tables, table: str, asked: Target, known: Target, create: bool
+) -> str:
+    """See that the target can be written; its identity. Raises UsageError where it can't."""
+    to = asked.table
     source = here.describe(table)
     if source is None:
         raise StreamError(f"table {table} is gone: its stream can't be replicated")
     target = there.describe(to)
+    # By what it is: an endpoint has several names.
+    if target is not None and target.identity == source.identity:
+        raise UsageError(f"{to} is the stream's own table: choose another")
+    if known.identity is not None and (target is None or target.identity != known.identity):
+        raise UsageError(
+            f"{to} is not the table any more that the checkpoint is of (it was deleted): what was "
+            "copied and applied is not in it; begin anew with another --checkpoint"
+        )
     if target is None:
         if not create:
             raise UsageError(f"no table {to}: create it, or give --create")
-        there.create(to, source)
+        target = there.create(to, source)
         logger.info(f"Created table {to}")
     elif target.key_types != source.key_types:
         raise UsageError(f"{to} has other keys than {table}: {_keys(target)}, not {_keys(source)}")
+    return target.identity
 
 
 def _keys(table: Description) -> str:
