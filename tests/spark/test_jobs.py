@@ -40,6 +40,25 @@ def test_query_prints_a_table_json_and_csv(
     assert text.count("1" * 38) == 3, "a variant has all digits"
 
 
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ("pk string, total decimalx", 'Unsupported data type "DECIMALX"'),
+        ("pk string, total", "Syntax error at or near end of input"),
+        ("pk string, PK int", "pk is there twice"),
+    ],
+)
+def test_an_image_schema_that_is_wrong_is_quoted(
+    spark: Any, sim: RemoteSimulator, schema: str, text: str
+) -> None:
+    from watcher.spark.jobs import query
+
+    with pytest.raises(UsageError) as error:
+        query(sim.stream_arn, "-", image_schema=schema, connection=here(sim), spark=spark)
+    assert str(error.value).startswith(f"--image-schema {schema!r}: ")
+    assert text in str(error.value)
+
+
 def test_sql_that_is_wrong_is_one_line(spark: Any, sim: RemoteSimulator) -> None:
     from watcher.spark.jobs import query
 

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterator
 from typing import IO, Annotated, Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import struct, to_json
-from pyspark.sql.types import VariantType
+from pyspark.sql.types import StructType, VariantType
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
+from watcher.spark.gateway import said
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import all_changes, in_one_line
 from watcher.spark.jobs.settings import HERE
@@ -56,6 +58,8 @@ def query(
     """
     if output not in ("table", "json", "csv"):
         raise UsageError(f"--output {output}: give table, json or csv")
+    if image_schema is not None:
+        _refuse_bad_schema(image_schema)
     frame = all_changes(
         spark,
         stream,
@@ -70,6 +74,17 @@ def query(
     with in_one_line():
         result = spark.sql(sql)
         return _print(result, output, sys.stdout)
+
+
+def _refuse_bad_schema(text: str) -> None:
+    """Said of what the user wrote: Spark sees it inside all the columns."""
+    try:
+        schema = StructType.fromDDL(text)
+    except PySparkException as error:
+        raise UsageError(f"--image-schema {text!r}: {said(error)}") from error
+    names = [name.lower() for name in schema.names] if isinstance(schema, StructType) else []
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"--image-schema {text!r}: {twice[0]} is there twice (Pk and pk are one)")
 
 
 def _print(result: DataFrame, output: str, file: IO[str]) -> int:
