@@ -184,14 +184,10 @@ def test_a_tab_completes(keyboard: Keyboard, typed: str) -> None:
     assert keyboard.completed(typed) == COMPLETED[typed]
 
 
-@pytest.fixture(scope="module")
-def fish(place: Path) -> dict[str, list[str]]:
-    """What fish offers for each line, in one start of it."""
-    script = "watcher completion fish | source\n" + "".join(
-        f"echo ':{line}'; complete -C '{line}'\n" for line in COMPLETED
-    )
+def printed(place: Path, shell: str, *arguments: str) -> list[str]:
+    """The lines that a script of a shell's prints."""
     done = subprocess.run(
-        [shell_path("fish"), "--no-config", "-c", script],
+        [shell_path(shell), *arguments],
         cwd=place,
         env=environment(place),
         capture_output=True,
@@ -199,8 +195,17 @@ def fish(place: Path) -> dict[str, list[str]]:
         timeout=60,
         check=True,
     )
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def fish(place: Path) -> dict[str, list[str]]:
+    """What fish offers for each line, in one start of it."""
+    script = "watcher completion fish | source\n" + "".join(
+        f"echo ':{line}'; complete -C '{line}'\n" for line in COMPLETED
+    )
     offers: dict[str, list[str]] = {}
-    for line in done.stdout.splitlines():
+    for line in printed(place, "fish", "--no-config", "-c", script):
         if line.startswith(":"):
             offers[line[1:]] = offer = []
         else:
@@ -227,16 +232,10 @@ def test_bash_asks_pythons_own_completion_for_all_else(place: Path) -> None:
     COMP_WORDS=(python -m http.s); COMP_CWORD=2; __watcher_python python http.s -m
     echo "$COMPREPLY"
     """
-    done = subprocess.run(
-        [shell_path("bash"), "-c", script],
-        cwd=place,
-        env=environment(place),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout.splitlines() == ["complete -F __watcher_python python", "python of old"]
+    assert printed(place, "bash", "-c", script) == [
+        "complete -F __watcher_python python",
+        "python of old",
+    ]
 
 
 def test_a_tab_imports_neither_boto3_nor_the_rest_that_watching_takes(place: Path) -> None:
