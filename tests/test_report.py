@@ -303,10 +303,11 @@ def lines(tmp_path: Path) -> Path:
 def test_lines_of_json_are_read_plain_zipped_and_chosen(
     lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    zipped = tmp_path / "orders.jsonl.gz"
-    zipped.write_bytes(gzip.compress(lines.read_bytes()))
+    zipped, unnamed = tmp_path / "orders.jsonl.gz", tmp_path / "zipped"
+    for each in (zipped, unnamed):
+        each.write_bytes(gzip.compress(lines.read_bytes()))
     target = tmp_path / "r.html"
-    for path in (lines, zipped):
+    for path in (lines, zipped, unnamed):
         assert main(["report", str(path), "-o", str(target)]) == 0
         assert capsys.readouterr().err == f"Wrote {target}: 20 changes\n"
     assert main(["report", str(lines), "-o", str(target), "--only", "insert"]) == 0
@@ -347,6 +348,7 @@ def test_a_table_is_not_mistaken_for_a_path(
         (["{lines}", "--only", "nothing"], 2, "--only"),
         (["{wrong}"], 2, "neither dead letters nor lines of --print-json"),
         (["{half}"], 2, "can't read"),
+        (["{line}"], 2, "no line is a change as --print-json prints it"),
     ],
 )
 def test_what_can_not_be_is_one_line(
@@ -358,10 +360,12 @@ def test_what_can_not_be_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, wrong, half = tmp_path / "folder", tmp_path / "wrong", tmp_path / "half.gz"
+    line = tmp_path / "line"
+    line.write_text("garbage\n")
     folder.mkdir()
     wrong.write_text("no record\n" * 20)
     half.write_bytes(gzip.compress(lines.read_bytes())[:60])
-    places = {"folder": folder, "lines": lines, "wrong": wrong, "half": half}
+    places = {"folder": folder, "lines": lines, "wrong": wrong, "half": half, "line": line}
     given_ = [each.format(**places) for each in arguments]
     assert main(["report", *given_]) == status
     last = capsys.readouterr().err.splitlines()[-1]

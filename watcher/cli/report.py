@@ -9,8 +9,9 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from watcher import cli
 from watcher.cli import defaults, options
@@ -29,6 +30,7 @@ from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
+_GZIP = b"\x1f\x8b"  # its first bytes, whatever a file is called
 _CHOICE = ("only", "key", "filters")
 _STREAM_ONLY = ("start", "fail_on_data_loss", *options.AWS)
 
@@ -172,6 +174,8 @@ def _of_file(parsed: argparse.Namespace) -> Report:
             except UnreadableChangeError as error:
                 unreadable += 1
                 logger.warning(f"a record can't be read: {error}")
+    if lines.unread and not summary.changes and not filtered:
+        raise UsageError(f"{parsed.source}: no line is a change as --print-json prints it")
     note = "" if summary.shards else "Lines of JSON do not say which shard a change came from."
     name = "standard input" if parsed.source == "-" else Path(parsed.source).name
     return Report(
@@ -185,15 +189,18 @@ def _of_file(parsed: argparse.Namespace) -> Report:
     )
 
 
-def _opened(name: str) -> IO[bytes]:
-    if name == "-":
-        return sys.stdin.buffer
-    try:
-        if name.endswith(".gz"):
-            return gzip.open(name)  # type: ignore[return-value]
-        return open(name, "rb")
-    except OSError as error:
-        raise UsageError(f"can't read {name}: {error.strerror}") from None
+@contextmanager
+def _opened(name: str) -> Iterator[IO[bytes]]:
+    with ExitStack() as opened:
+        try:
+            file: Any = sys.stdin.buffer
+            if name != "-":
+                file = opened.enter_context(open(name, "rb"))
+            if file.peek(2).startswith(_GZIP):
+                file = opened.enter_context(gzip.open(file))
+        except OSError as error:
+            raise UsageError(f"can't read {name}: {error.strerror}") from None
+        yield file
 
 
 def _read(lines: RecordLines, name: str) -> Iterator[Record]:
