@@ -7,7 +7,20 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from watcher.errors import UsageError
 from watcher.spark.lock import only_here
+
+
+def test_what_can_be_no_folder_is_named(tmp_path: Path) -> None:
+    spark = MagicMock()
+    place = spark.sparkContext._jvm.java.io.File.return_value
+    place.mkdirs.return_value = place.isDirectory.return_value = False
+    folder = MagicMock(on_this_machine=str(tmp_path))
+    with (
+        pytest.raises(UsageError, match=f"can't make the folder {tmp_path}"),
+        only_here(spark, folder),
+    ):
+        raise AssertionError
 
 
 def test_a_jvm_that_has_ended_took_its_lock_along(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def only_here(spark: SparkSession, folder: Folder) -> Iterator[None]:
         return
     context: Any = spark.sparkContext
     java = context._jvm.java
-    java.io.File(local).mkdirs()
+    place = java.io.File(local)
+    if not place.mkdirs() and not place.isDirectory():
+        raise UsageError(f"can't make the folder {local}: a file is in its way, or no permission")
     file = java.io.RandomAccessFile(java.io.File(local, _FILE), "rw")
     try:
         until = time.monotonic() + _WAIT_SECONDS
