@@ -52,7 +52,8 @@ def refuse_unknown_functions(node: dict[str, Any]) -> None:
     if node["type"] == "function_expression" and name not in functions.Functions.FUNCTION_TABLE:
         raise exceptions.UnknownFunctionError(f"there is no function {name}()")
     for child in node.get("children", ()):
-        refuse_unknown_functions(child)
+        if isinstance(child, dict):  # a slice has numbers
+            refuse_unknown_functions(child)
 
 
 def handle(record: Record) -> None:

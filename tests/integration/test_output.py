@@ -75,6 +75,10 @@ def test_a_diff_shows_what_changed(sim: RemoteSimulator) -> None:
         ("new.total", ["100", "250.5", "null"]),
         ("[eventName, key.pk]", ['["INSERT", "a"]', '["MODIFY", "a"]', '["REMOVE", "a"]']),
         ("old.total > `100`", ["null", "false", "true"]),
+        (
+            "[new.lines[:1].qty, `[1, 2]`[::-1]]",
+            ["[[1], [2, 1]]", "[[2], [2, 1]]", "[null, [2, 1]]"],
+        ),
         ("sum(new.lines[].qty || `[]`)", ["1", "2", "0"]),
     ],
 )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
+from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
 from watcher.spark.folder import Folder
+from watcher.spark.lock import only_here
 
 LOG = "_spark_metadata"
 """Where the sink notes which files are whole; readers other than Spark don't look there."""
@@ -20,12 +25,21 @@ class Use(msgspec.Struct, frozen=True):
     """What is in the files."""
 
 
-def bind(place: Folder, checkpoint: Folder, note: str, content: str) -> None:
-    """Note in a new checkpoint what it is for.
+@contextmanager
+def alone(
+    spark: SparkSession, place: Folder, checkpoint: Folder, note: str, content: str
+) -> Iterator[None]:
+    """Hold a checkpoint against other jobs, and note in a new one what it is for.
 
-    Raises UsageError where folder, checkpoint and content have not been used together before: Spark
-    would go on, and leave out or mix up what it writes.
+    Raises UsageError where another job holds it, and where folder, checkpoint and content have not
+    been used together before: Spark would go on, and leave out or mix up what it writes.
     """
+    with only_here(spark, checkpoint):
+        _bind(place, checkpoint, note, content)
+        yield
+
+
+def _bind(place: Folder, checkpoint: Folder, note: str, content: str) -> None:
     here = Use(place.whole_path, content)
     # Before the first batch nothing is bound to anything: a mistyped format, say.
     text = checkpoint.read(note) if checkpoint.has("offsets") else None

@@ -73,19 +73,11 @@ class Tables:
     def describe(self, table: str) -> Description | None:
         """The table; None where there is none."""
         try:
-            found = self._call(self._client.describe_table, TableName=table)["Table"]
+            return _description(self._call(self._client.describe_table, TableName=table)["Table"])
         except StreamError as error:
             if _code(error.__cause__) == "ResourceNotFoundException":
                 return None
             raise
-        # Not every emulator gives an id.
-        own = found.get("TableId") or found["CreationDateTime"].isoformat()
-        return Description(
-            found["KeySchema"],
-            found["AttributeDefinitions"],
-            found.get("TableSizeBytes", 0),
-            f"{found['TableArn']} {own}",
-        )
 
     def create(self, table: str, like: Description) -> Description:
         """Create a table with the same keys, paid by request, and wait until it can be used."""
@@ -99,9 +91,9 @@ class Tables:
         )
         deadline = time.monotonic() + _CREATE_SECONDS
         while time.monotonic() < deadline:
-            state = self._call(self._client.describe_table, TableName=table)["Table"]["TableStatus"]
-            if state == "ACTIVE" and (made := self.describe(table)):
-                return made
+            made = self._call(self._client.describe_table, TableName=table)["Table"]
+            if made["TableStatus"] == "ACTIVE":
+                return _description(made)
             time.sleep(0.5)
         raise StreamError(f"table {table} is not active after {_CREATE_SECONDS:.0f} s")
 
@@ -169,6 +161,17 @@ _PASSING = {
 def tables(connection: Connection) -> Tables:
     """One client for a worker's life."""
     return Tables(connection)
+
+
+def _description(table: dict[str, Any]) -> Description:
+    # Not every emulator gives an id.
+    own = table.get("TableId") or table["CreationDateTime"].isoformat()
+    return Description(
+        table["KeySchema"],
+        table["AttributeDefinitions"],
+        table.get("TableSizeBytes", 0),
+        f"{table['TableArn']} {own}",
+    )
 
 
 def _code(error: BaseException | None) -> str:

@@ -16,7 +16,6 @@ from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import Totals, changes, in_one_line, run, triggered
 from watcher.spark.jobs.settings import HERE
-from watcher.spark.lock import only_here
 from watcher.streams import Connection
 
 logger = logging.getLogger("watcher")
@@ -74,8 +73,9 @@ def archive(
     place = Folder(spark, to)
     checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
     kept = Folder(spark, checkpoint)
-    with in_one_line(), only_here(spark, kept):
-        _put_in_order(spark, place, kept, format)
+    with in_one_line(), sink.alone(spark, place, kept, _NOTE, format):
+        if place.has(sink.LOG):
+            _remove_leftovers(spark, place)
         writer = _writer(frame, format, to, checkpoint)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
@@ -95,15 +95,11 @@ def _writer(frame: DataFrame, format: str, to: str, checkpoint: str) -> DataStre
     return writer
 
 
-def _put_in_order(spark: SparkSession, place: Folder, checkpoint: Folder, format: str) -> None:  # noqa: A002
-    """Remove what a killed attempt has left. Raises UsageError, as sink.bind."""
-    sink.bind(place, checkpoint, _NOTE, format)
-    if place.has(sink.LOG):
-        _remove_leftovers(spark, place)
-
-
 def _remove_leftovers(spark: SparkSession, place: Folder) -> None:
-    """Raises UsageError where the folder has been moved: its log does not know its files then."""
+    """Remove what a killed attempt has left.
+
+    Raises UsageError where the folder has been moved: its log does not know its files then.
+    """
     whole = _committed(spark, place.path)
     found = place.files(_PARTITIONS, _OWN_FILES)
     if elsewhere := sorted(whole - found.keys()):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack
 from typing import Annotated
 
 import msgspec
@@ -19,7 +18,6 @@ from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import Totals, changes, in_one_line, interval, run, triggered
 from watcher.spark.jobs.settings import HERE
-from watcher.spark.lock import only_here
 from watcher.streams import Connection
 
 logger = logging.getLogger("watcher")
@@ -75,36 +73,27 @@ def metrics(
     """
     if output not in ("lines", "json"):
         raise UsageError(f"--output {output}: give lines or json")
-    if to is not None and checkpoint is None:
-        checkpoint = f"{to.rstrip('/')}/_checkpoint"
     late = late or (_LATE_FOR_FILES if to else _LATE)
     frame = changes(
         spark, stream, connection, startingPosition=start, failOnDataLoss=fail_on_data_loss
     )
     with in_one_line():
         counts = _counts(frame, interval(size), interval(late))
-    if to is None or checkpoint is None:
-        writer = counts.writeStream.outputMode("update").foreachBatch(
-            _print_json if output == "json" else _print_lines
-        )
-        alone: AbstractContextManager[None] = nullcontext()
-    else:
-        writer = counts.writeStream.outputMode("append").format("parquet").option("path", to)
-        alone = _alone(spark, to, checkpoint, f"Parquet ({interval(size)} windows)")
-    if checkpoint is not None:
-        writer = writer.option("checkpointLocation", checkpoint)
-    writer = triggered(writer, once=once, every=every, default="10s")
-    with in_one_line(), alone:
+    with in_one_line(), ExitStack() as held:
+        if to is None:
+            writer = counts.writeStream.outputMode("update").foreachBatch(
+                _print_json if output == "json" else _print_lines
+            )
+        else:
+            checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
+            folders = Folder(spark, to), Folder(spark, checkpoint)
+            content = f"Parquet ({interval(size)} windows)"
+            held.enter_context(sink.alone(spark, *folders, _NOTE, content))
+            writer = counts.writeStream.outputMode("append").format("parquet").option("path", to)
+        if checkpoint is not None:
+            writer = writer.option("checkpointLocation", checkpoint)
+        writer = triggered(writer, once=once, every=every, default="10s")
         return run(writer.start, "counted")
-
-
-@contextmanager
-def _alone(spark: SparkSession, to: str, checkpoint: str, content: str) -> Iterator[None]:
-    """Keep others out of the folder and the checkpoint, and these two together."""
-    kept = Folder(spark, checkpoint)
-    with only_here(spark, kept):
-        sink.bind(Folder(spark, to), kept, _NOTE, content)
-        yield
 
 
 def _counts(frame: DataFrame, size: str, late: str) -> DataFrame:
