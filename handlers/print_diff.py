@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from watcher import ABSENT, Record
-from watcher.output import paint, time_text
-from watcher.text import printable, printable_key, printable_value
+from watcher.printing.escaping import printable, printable_key, printable_value
+from watcher.printing.style import paint, time_text
 
 # A line's mark, and the kind of change whose colour it has.
 MARKS = {"+": "INSERT", "~": "MODIFY", "-": "REMOVE"}

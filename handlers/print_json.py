@@ -5,8 +5,8 @@ import sys
 from typing import IO, Any
 
 from watcher import Record
-from watcher.document import document
-from watcher.text import printable_json
+from watcher.printing.escaping import printable_json
+from watcher.printing.plain_json import document
 
 OPTIONS = {
     "jmespath": (

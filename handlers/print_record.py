@@ -3,8 +3,8 @@
 import sys
 
 from watcher import Record
-from watcher.output import paint, time_text
-from watcher.text import printable_value
+from watcher.printing.escaping import printable_value
+from watcher.printing.style import paint, time_text
 
 
 def handle(record: Record) -> None:

@@ -19,11 +19,14 @@ from hypothesis import given
 
 from tests.simulator import Simulator
 from tests.wire import body, wire
-from watcher import StreamError, page, streams, watch
+from watcher import StreamError, watch
 from watcher.cli import main
+from watcher.delivery.handlers import find, load
 from watcher.errors import TransientError
-from watcher.handlers import find, load
-from watcher.record import Record, creation_time
+from watcher.record import page
+from watcher.record.record import Record, creation_time
+from watcher.service.connect import connect, patiently
+from watcher.service.connection import Connection
 
 
 def walk(records: Iterator[Record]) -> None:
@@ -176,14 +179,14 @@ def silent() -> Iterator[str]:
 def test_an_endpoint_that_never_answers_is_given_up_at_the_beginning(
     silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "_READ_SECONDS", 0.1)
+    monkeypatch.setattr("watcher.service.client._READ_SECONDS", 0.1)
     with pytest.raises(StreamError, match=r"can't reach the stream: .*timeout"):
         watch("orders", [print], region="us-east-1", endpoint_url=silent)
 
 
 def test_an_endpoint_that_stops_answering_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_READ_SECONDS", 0.3)
-    monkeypatch.setattr(streams, "_READ_SECONDS_LOOP", 0.3)
+    monkeypatch.setattr("watcher.service.client._READ_SECONDS", 0.3)
+    monkeypatch.setattr("watcher.service.connect._READ_SECONDS_LOOP", 0.3)
     with Simulator.spawn(table="orders") as sim:
         sim.bulk(100)
         for operation in ("GetRecords", "GetShardIterator", "DescribeStream"):
@@ -235,8 +238,8 @@ def test_a_listing_cut_off_is_asked_for_again(simulator: Simulator, trouble: str
     simulator.write("a", 5)
     simulator.fail_next("DescribeStream", trouble, times=2)
     simulator.fail_next("DescribeTable", trouble, times=2)
-    made, arn = streams.connect("orders", streams.Connection("us-east-1", None, simulator.endpoint))
-    assert len(streams.patiently(lambda: made.listing(arn)).shards) == 1
+    made, arn = connect("orders", Connection("us-east-1", None, simulator.endpoint))
+    assert len(patiently(lambda: made.listing(arn)).shards) == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator, judge
 from watcher import ObserverError, Record, StreamError, UsageError, watch
 from watcher.cli import options
-from watcher.snapshot import Totals
+from watcher.engine.figures import Totals
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from watcher.record import Record
+from watcher.record.record import Record
 
 FIRST = 10**21
 

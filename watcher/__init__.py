@@ -8,6 +8,8 @@ TYPE_CHECKING = False  # to import typing for it would take longer than all the 
 if TYPE_CHECKING:
     from typing import Any
 
+    from watcher.delivery.lambdas import lambda_function
+    from watcher.engine.figures import Totals
     from watcher.errors import (
         DataLossError,
         ObserverError,
@@ -15,9 +17,7 @@ if TYPE_CHECKING:
         UsageError,
         WatcherError,
     )
-    from watcher.lambdas import lambda_function
-    from watcher.record import ABSENT, Record
-    from watcher.snapshot import Totals
+    from watcher.record.record import ABSENT, Record
     from watcher.stream import Stream
     from watcher.watching import watch
 
@@ -38,16 +38,16 @@ __version__ = "0.1.0"
 
 # Imported when they are asked for: a TAB on the command line does not wait for boto3.
 _PLACES = {
-    "ABSENT": "record",
+    "ABSENT": "record.record",
     "DataLossError": "errors",
     "ObserverError": "errors",
-    "Record": "record",
+    "Record": "record.record",
     "Stream": "stream",
     "StreamError": "errors",
-    "Totals": "snapshot",
+    "Totals": "engine.figures",
     "UsageError": "errors",
     "WatcherError": "errors",
-    "lambda_function": "lambdas",
+    "lambda_function": "delivery.lambdas",
     "watch": "watching",
 }
 

@@ -37,5 +37,5 @@ def processes() -> BaseContext:
     if sys.platform == "linux" and threading.active_count() == 1:
         return multiprocessing.get_context("fork")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["watcher.worker"])  # 130 ms are left
+    context.set_forkserver_preload(["watcher.engine.worker"])  # 130 ms are left
     return context

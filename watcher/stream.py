@@ -12,17 +12,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from watcher import checkpoint as checkpoints
-from watcher import page as pages
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
-from watcher.filters import wanted
-from watcher.lineage import Lineage, Status, Tracked
-from watcher.messages import Finished, Loss, Page, Started
-from watcher.position import AfterSequence, AtTime, Latest
-from watcher.reader import CLOCKS_APART, ShardReader
-from watcher.record import Record
-from watcher.streams import Connection, connect, patiently
-from watcher.unlisted import Unlisted
+from watcher.reading import token as checkpoints
+from watcher.reading.lineage import Lineage, Status, Tracked
+from watcher.reading.messages import Finished, Loss, Page, Started
+from watcher.reading.shard_reader import CLOCKS_APART, ShardReader
+from watcher.reading.unlisted import Unlisted
+from watcher.record import page as pages
+from watcher.record.filters import wanted
+from watcher.record.record import Record
+from watcher.service.connect import connect, patiently
+from watcher.service.connection import Connection
+from watcher.service.model import AfterSequence, AtTime, Latest
 from watcher.watching import position
 
 Start: TypeAlias = str | datetime | dict[str, Any]

@@ -24,10 +24,10 @@ from typing import Any, Protocol
 import boto3
 import pytest
 
-from watcher.dispatcher import Observer
+from watcher.delivery.handlers import described, load
+from watcher.delivery.observer import Observer
 from watcher.errors import UsageError
-from watcher.handlers import described, load
-from watcher.record import Record
+from watcher.record.record import Record
 from watcher.stream import Stream
 
 _REGION = "us-east-1"

@@ -14,19 +14,19 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from watcher import handlers
-from watcher.calls import unfit
+from watcher.delivery import handlers
+from watcher.delivery.callables import unfit
 from watcher.errors import UsageError
 from watcher.flag import Flag
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
-    from watcher.dispatcher import Observer
-    from watcher.manager import Manager
-    from watcher.position import Position
-    from watcher.record import Record
-    from watcher.snapshot import Display, Totals
+    from watcher.delivery.observer import Observer
+    from watcher.engine.figures import Display, Totals
+    from watcher.engine.manager import Manager
+    from watcher.record.record import Record
+    from watcher.service.model import Position
 
 
 def watch(
@@ -139,12 +139,13 @@ def watch(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
-    from watcher.checkpoint import CheckpointFile
-    from watcher.dispatcher import Dispatcher, OnError
-    from watcher.exporter import exporting
-    from watcher.filters import wanted
-    from watcher.manager import Manager, Settings
-    from watcher.streams import Connection, connect
+    from watcher.delivery.dispatcher import Dispatcher, OnError
+    from watcher.engine.manager import Manager, Settings
+    from watcher.engine.stores import CheckpointFile
+    from watcher.metrics.exporter import exporting
+    from watcher.record.filters import wanted
+    from watcher.service.connect import connect
+    from watcher.service.connection import Connection
 
     connection = Connection(region, profile, endpoint_url)
     settings = Settings(
@@ -176,7 +177,7 @@ def watch(
 
 def position(start: str | datetime) -> Position:
     """A start as the library and the command line take it. Raises UsageError."""
-    from watcher.position import at_time, parse_start
+    from watcher.reading.position import at_time, parse_start
 
     now = datetime.now(UTC)
     return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
@@ -184,7 +185,7 @@ def position(start: str | datetime) -> Position:
 
 def _observer(each: object) -> Observer:
     """An observer from what callers may give; said now if it can never work."""
-    from watcher.dispatcher import Observer
+    from watcher.delivery.observer import Observer
 
     if isinstance(each, Observer):
         return each

@@ -111,8 +111,8 @@ def test_a_traceback_comes_with_v_as_a_field() -> None:
 
 def test_an_error_of_ours_is_a_line_too(sim: RemoteSimulator, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import watcher.manager\ndef broken(self): raise ZeroDivisionError('a bug')\n"
-        "watcher.manager.Manager.run = broken\n"
+        "import watcher.engine.manager\ndef broken(self): raise ZeroDivisionError('a bug')\n"
+        "watcher.engine.manager.Manager.run = broken\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {**sim.environment, "PYTHONPATH": path}

@@ -22,7 +22,7 @@ import watcher
 from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator
 
-DASHBOARD = Path(watcher.__file__).with_name("grafana.json")
+DASHBOARD = Path(watcher.__file__).parent / "metrics" / "grafana.json"
 Series = dict[tuple[str, str], float]
 
 

@@ -20,7 +20,7 @@ from tests.dynamodb_local import SCRIPT, DynamoDBLocal
 from tests.spark.conftest import PATIENCE, Run
 from tests.spark.conftest import command as command
 from tests.spark.conftest import spark as spark
-from watcher.streams import Connection
+from watcher.service.connection import Connection
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(PATIENCE + 60)]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from watcher.service.connection import Connection
 from watcher.spark import session
 from watcher.spark.jobs import archive
 from watcher.spark.source import DynamoDBStreams, StreamReader
-from watcher.streams import Connection
 
 POINT, STREAM, ENDPOINT, TO = sys.argv[1:]
 FLAG = Path(TO + ".crash-now")

@@ -20,7 +20,7 @@ from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE, Run
 from watcher.cli import main
 from watcher.errors import UsageError
-from watcher.streams import Connection
+from watcher.service.connection import Connection
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE
 from watcher.errors import DataLossError, UsageError, WatcherError
-from watcher.streams import Connection
+from watcher.service.connection import Connection
 
 pytestmark = pytest.mark.spark
 

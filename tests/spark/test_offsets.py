@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from watcher.errors import UsageError
-from watcher.position import AfterSequence, AtTime, TrimHorizon
+from watcher.service.model import AfterSequence, AtTime, TrimHorizon
 from watcher.spark import offsets
 from watcher.spark.offsets import Offset, Place, Range
 

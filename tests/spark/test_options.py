@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from watcher.errors import UsageError
-from watcher.position import Latest, TrimHorizon
+from watcher.service.model import Latest, TrimHorizon
 from watcher.spark.options import parse
 
 

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import Faults, Simulator, judge
-from watcher import page as pages
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.position import AfterSequence, AtTime
+from watcher.record import page as pages
+from watcher.service.model import AfterSequence, AtTime
 from watcher.spark import offsets, ranges
 from watcher.spark.offsets import Offset
 from watcher.spark.options import SourceOptions, parse

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from watcher.errors import StreamError
+from watcher.service.connection import Connection
 from watcher.spark import tables
 from watcher.spark.replica import last_writes
 from watcher.spark.tables import Tables
-from watcher.streams import Connection
 
 A, B = '{"pk":{"S":"a"}}', '{"pk":{"S":"b"}}'
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from watcher.cli import defaults, options
+from watcher.delivery.handlers import Handler, function
+from watcher.delivery.handlers import load as load_handler
+from watcher.delivery.lambdas import lambda_function
 from watcher.errors import UsageError
-from watcher.handlers import Handler, function
-from watcher.handlers import load as load_handler
-from watcher.lambdas import lambda_function
 
 if TYPE_CHECKING:
-    from watcher.dispatcher import Observer
+    from watcher.delivery.observer import Observer
 
 logger = logging.getLogger("watcher")
 
@@ -180,7 +180,7 @@ def load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Obser
                 raise UsageError(f"{_flag(option)} is an option of {flags}: choose one of them")
             chosen += owners
     _refuse_settings_of_no_lambda(parsed)
-    from watcher.dispatcher import Observer
+    from watcher.delivery.observer import Observer
 
     made = []
     for each in chosen:

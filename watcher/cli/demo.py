@@ -10,11 +10,12 @@ import os
 import subprocess
 import sys
 
-from watcher import cli, output
+from watcher import cli
 from watcher.cli import choosing, options, terminal
 from watcher.cli.watch import closing_line
+from watcher.delivery.handlers import Handler, find, load
 from watcher.errors import StreamError, UsageError
-from watcher.handlers import Handler, find, load
+from watcher.printing import style as output
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")

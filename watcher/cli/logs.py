@@ -43,7 +43,9 @@ class _Lines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """A line each: an error's text may quote an item's data."""
-        from watcher.text import printable  # not before there is a line: it needs boto3
+        from watcher.printing.escaping import (
+            printable,  # not before there is a line: it needs boto3
+        )
 
         text = printable(record.message)
         return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
@@ -54,7 +56,7 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Whatever the message holds, it stays one line."""
-        from watcher.text import printable_json
+        from watcher.printing.escaping import printable_json
 
         created = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {

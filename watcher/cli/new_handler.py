@@ -9,8 +9,8 @@ from pathlib import Path
 from watcher import cli
 from watcher.cli import options
 from watcher.cli.watch import watch_parser
+from watcher.delivery.handlers import find
 from watcher.errors import UsageError
-from watcher.handlers import find
 
 logger = logging.getLogger("watcher")
 

@@ -21,7 +21,7 @@ from watcher.flag import Flag
 from watcher.watching import watch
 
 if TYPE_CHECKING:
-    from watcher.streams import Connection
+    from watcher.service.connection import Connection
 
 logger = logging.getLogger("watcher")
 
@@ -265,7 +265,7 @@ def chosen(arguments: argparse.Namespace, function: Callable[..., Any] = watch) 
 
 def connection(arguments: argparse.Namespace) -> Connection:
     """The AWS options."""
-    from watcher.streams import Connection
+    from watcher.service.connection import Connection
 
     return Connection(**{name: getattr(arguments, name) for name in AWS})
 

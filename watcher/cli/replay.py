@@ -17,15 +17,16 @@ from typing import IO
 
 import msgspec
 
-from watcher import cli, output
+from watcher import cli
 from watcher.cli import choosing, options, terminal
 from watcher.cli.status import Rate, bar
 from watcher.cli.terminal import Line
-from watcher.dispatcher import Dispatcher, OnError, OutputClosed
+from watcher.delivery.dispatcher import Dispatcher, OnError, OutputClosed
+from watcher.delivery.handlers import Handler, find
 from watcher.errors import UsageError
-from watcher.filters import wanted
-from watcher.handlers import Handler, find
-from watcher.record import Record
+from watcher.printing import style as output
+from watcher.record.filters import wanted
+from watcher.record.record import Record
 
 logger = logging.getLogger("watcher")
 

@@ -16,16 +16,17 @@ from typing import IO, Any
 from watcher import cli
 from watcher.cli import defaults, options
 from watcher.cli.replay import RecordLines
-from watcher.dispatcher import Observer
+from watcher.delivery.observer import Observer
 from watcher.errors import ServiceError, StreamError, UsageError
-from watcher.filters import wanted
-from watcher.record import Record
+from watcher.record.filters import wanted
+from watcher.record.record import Record
 from watcher.report.archive import Archive
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
 from watcher.report.page import Report, page
 from watcher.report.shards import bars
 from watcher.report.summary import Summary
-from watcher.streams import connect, patiently, table_of
+from watcher.service.connect import connect, patiently
+from watcher.service.model import table_of
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")

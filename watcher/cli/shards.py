@@ -11,7 +11,8 @@ from rich.tree import Tree
 from watcher import cli
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
-from watcher.streams import Listing, Shard, connect, opened_at
+from watcher.service.connect import connect
+from watcher.service.model import Listing, Shard, opened_at
 
 
 def parser(arguments: list[str]) -> options.Parser:

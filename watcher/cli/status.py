@@ -6,11 +6,11 @@ import sys
 import time
 from collections import deque
 
-from watcher import output
 from watcher.cli.terminal import Line
-from watcher.record import creation_time
-from watcher.snapshot import Display, Snapshot
-from watcher.text import counted
+from watcher.engine.figures import Display, Snapshot
+from watcher.printing import style as output
+from watcher.printing.escaping import counted
+from watcher.record.record import creation_time
 
 _RATE_SECONDS = 3.0
 _BAR_CELLS = 20

@@ -8,7 +8,7 @@ import sys
 from watcher import cli
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
-from watcher.streams import Streams
+from watcher.service.client import StreamsClient
 
 logger = logging.getLogger("watcher")
 
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     cli.set_verbose(parsed.verbose)
     found = 0
     try:
-        for stream in Streams(options.connection(parsed)).list_streams(parsed.table):
+        for stream in StreamsClient(options.connection(parsed)).list_streams(parsed.table):
             sys.stdout.write(f"{stream.table}\t{stream.label}\t{stream.arn}\n")
             found += 1
     except ServiceError as error:

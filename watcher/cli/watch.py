@@ -6,13 +6,14 @@ import argparse
 import logging
 from typing import TYPE_CHECKING
 
-from watcher import cli, output
+from watcher import cli
 from watcher.cli import choosing, defaults, options, pages, terminal
-from watcher.handlers import Handler, find, load
+from watcher.delivery.handlers import Handler, find, load
+from watcher.printing import style as output
 from watcher.watching import watch
 
 if TYPE_CHECKING:
-    from watcher.snapshot import Totals
+    from watcher.engine.figures import Totals
 
 logger = logging.getLogger("watcher")
 
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 def closing_line(totals: Totals) -> str:
     """What the watch has done, in one line."""
-    from watcher.text import counted
+    from watcher.printing.escaping import counted
 
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(totals.kinds.items()))
     parts = [counted(totals.records, "record") + (f" ({kinds})" if kinds else "")]

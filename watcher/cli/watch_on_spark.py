@@ -10,14 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from watcher import cli, output
+from watcher import cli
 from watcher.cli import choosing, defaults, options, spark
-from watcher.dispatcher import Observer
+from watcher.delivery.handlers import Handler
+from watcher.delivery.handlers import load as load_handler
+from watcher.delivery.observer import Observer
 from watcher.errors import UsageError
-from watcher.filters import wanted
-from watcher.handlers import Handler
-from watcher.handlers import load as load_handler
-from watcher.record import Record
+from watcher.printing import style as output
+from watcher.record.filters import wanted
+from watcher.record.record import Record
 
 # What the watch can do and Spark can't, with the reason or the way round.
 _NOT_HERE = {

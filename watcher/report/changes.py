@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.record import Record, changed_attributes
+from watcher.record.record import Record, changed_attributes
 from watcher.report.summary import KINDS, Change, Key
 
 _TTL: Final = "dynamodb.amazonaws.com"

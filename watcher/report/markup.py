@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 from xml.etree import ElementTree
 
-from watcher.text import printable
+from watcher.printing.escaping import printable
 
 Node: TypeAlias = "ElementTree.Element | str | None"
 

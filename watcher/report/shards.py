@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from watcher.report.summary import ShardCount
-from watcher.streams import Listing, opened_at
+from watcher.service.model import Listing, opened_at
 
 # A shard takes records for hours, and they stay for 24 more. One that seems to have been opened
 # longer before its first record is of an emulator, which numbers its shards as it likes.

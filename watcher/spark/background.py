@@ -14,13 +14,13 @@ from datetime import datetime
 
 import msgspec
 
-from watcher import page as pages
-from watcher.lineage import Status, Tracked
-from watcher.messages import Finished, Loss, Message, Page, Trouble
-from watcher.position import AfterSequence, Position, TrimHorizon
-from watcher.reader import ShardReader
+from watcher.reading.lineage import Status, Tracked
+from watcher.reading.messages import Finished, Loss, Message, Page, Trouble
+from watcher.reading.shard_reader import ShardReader
+from watcher.record import page as pages
+from watcher.service.client import StreamsClient
+from watcher.service.model import AfterSequence, Position, TrimHorizon
 from watcher.spark.packed import Packed, pack
-from watcher.streams import Streams
 
 logger = logging.getLogger("watcher")
 
@@ -122,7 +122,7 @@ class Background:
     """
 
     def __init__(
-        self, connect: Callable[[], Streams], arn: str, lost: Callable[[Tracked, Loss], None]
+        self, connect: Callable[[], StreamsClient], arn: str, lost: Callable[[Tracked, Loss], None]
     ) -> None:
         self.lock = threading.RLock()
         self.news = threading.Condition(self.lock)
@@ -131,7 +131,7 @@ class Background:
         self._work = threading.Condition(self.lock)
         # A client for each thread: its shortcut's one connection can't be shared.
         self._connect = connect
-        self._streams: Streams = connect()
+        self._streams: StreamsClient = connect()
         self._arn = arn
         self._lost = lost
         self._due: list[tuple[float, int, Shard]] = []

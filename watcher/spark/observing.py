@@ -23,9 +23,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from watcher.dispatcher import Dispatcher, Observer, OnError
+from watcher.delivery.dispatcher import Dispatcher, OnError
+from watcher.delivery.observer import Observer
 from watcher.errors import ObserverError
-from watcher.record import Record
+from watcher.record.record import Record
 
 FORMAT = "watcher_handlers"
 # A task reads in one process and writes in another: two for each that can run at once.

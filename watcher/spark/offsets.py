@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from watcher.errors import UsageError
-from watcher.lineage import Status, Tracked
-from watcher.position import AfterSequence, Position, TrimHorizon
+from watcher.reading.lineage import Status, Tracked
+from watcher.service.model import AfterSequence, Position, TrimHorizon
 
 _VERSION = 1
 

@@ -10,8 +10,9 @@ from typing import Literal
 import msgspec
 
 from watcher.errors import UsageError
-from watcher.position import AtTime, Latest, Position, parse_start
-from watcher.streams import Connection
+from watcher.reading.position import parse_start
+from watcher.service.connection import Connection
+from watcher.service.model import AtTime, Latest, Position
 
 ImageFormat = Literal["json", "dynamodb-json"]
 

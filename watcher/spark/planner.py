@@ -11,17 +11,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
-from watcher.lineage import RETENTION, Lineage, Status, Tracked
-from watcher.messages import Loss
-from watcher.position import AfterSequence, AtTime, Latest, TrimHorizon
-from watcher.reader import CLOCKS_APART
+from watcher.reading.lineage import RETENTION, Lineage, Status, Tracked
+from watcher.reading.messages import Loss
+from watcher.reading.shard_reader import CLOCKS_APART
+from watcher.reading.unlisted import Unlisted
+from watcher.service.client import StreamsClient
+from watcher.service.connect import connect, patiently
+from watcher.service.model import AfterSequence, AtTime, Latest, Listing, TrimHorizon, opened_at
+from watcher.service.model import Shard as ListedShard
 from watcher.spark import offsets
 from watcher.spark.background import BATCH_BYTES, SHARD_BYTES, Background, Shard, Slice
 from watcher.spark.offsets import Offset, Place, Range
 from watcher.spark.options import SourceOptions
-from watcher.streams import Listing, Streams, connect, opened_at, patiently
-from watcher.streams import Shard as ListedShard
-from watcher.unlisted import Unlisted
 
 logger = logging.getLogger("watcher")
 
@@ -64,8 +65,8 @@ class Planner:
         self.losses = 0
         """How many ranges were gone before they were read, with `failOnDataLoss=false`."""
 
-    def _client(self) -> Streams:
-        return Streams(self._options.connection, self.arn.split(":")[3])
+    def _client(self) -> StreamsClient:
+        return StreamsClient(self._options.connection, self.arn.split(":")[3])
 
     def anchor(self) -> Offset:
         """Where a new query starts, as positions that are the same whenever they are used."""

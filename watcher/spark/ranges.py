@@ -10,13 +10,14 @@ from functools import lru_cache
 
 import msgspec
 
-from watcher import page as pages
 from watcher.errors import DataLossError, TransientError
-from watcher.messages import Loss, Message, Page, Trouble
-from watcher.position import Position
-from watcher.reader import ShardReader
+from watcher.reading.messages import Loss, Message, Page, Trouble
+from watcher.reading.shard_reader import ShardReader
+from watcher.record import page as pages
+from watcher.service.client import StreamsClient
+from watcher.service.connection import Connection
+from watcher.service.model import Position
 from watcher.spark.offsets import Range
-from watcher.streams import Connection, Streams
 
 logger = logging.getLogger("watcher")
 
@@ -111,8 +112,8 @@ def _until(page: Page, upto: str | None) -> tuple[Chunk, str | None]:
 
 
 @lru_cache(maxsize=8)
-def _streams(connection: Connection, arn: str) -> Streams:
+def _streams(connection: Connection, arn: str) -> StreamsClient:
     """One client for a worker's life: making one takes longer than reading a page."""
-    streams = Streams(connection, arn.split(":")[3])
+    streams = StreamsClient(connection, arn.split(":")[3])
     streams.take_shortcut(arn)
     return streams

@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from watcher import page as pages
-from watcher.record import WireRecord, changed_attributes
+from watcher.record import page as pages
+from watcher.record.record import WireRecord, changed_attributes
 from watcher.spark import images
 from watcher.spark.options import SourceOptions
 from watcher.spark.ranges import Chunk

@@ -24,9 +24,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from watcher.errors import UsageError
-from watcher.lineage import Lineage
-from watcher.position import Latest, Position
-from watcher.reader import CLOCKS_APART
+from watcher.reading.lineage import Lineage
+from watcher.reading.shard_reader import CLOCKS_APART
+from watcher.reading.unlisted import without_gaps
+from watcher.service.connect import connect
+from watcher.service.model import Latest, Position
 from watcher.spark import offsets, ranges
 from watcher.spark.background import SHARD_BYTES, Slice
 from watcher.spark.offsets import Range
@@ -35,8 +37,6 @@ from watcher.spark.planner import Planner
 from watcher.spark.ranges import Chunk, Source
 from watcher.spark.schema import Columns, column_names, ddl
 from watcher.spark.typed import refuse_unfit
-from watcher.streams import connect
-from watcher.unlisted import without_gaps
 
 # A range whose pages are not at hand may be of any size.
 _UNKNOWN_BYTES = SHARD_BYTES

@@ -14,7 +14,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.errors import StreamError, TransientError
-from watcher.streams import Connection
+from watcher.service.connection import Connection
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""

@@ -13,12 +13,12 @@ from pyspark.sql.functions import window
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
+from watcher.service.connection import Connection
 from watcher.spark import sink
 from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import Totals, changes, in_one_line, interval, run, triggered
 from watcher.spark.jobs.settings import HERE
-from watcher.streams import Connection
 
 logger = logging.getLogger("watcher")
 

@@ -12,12 +12,14 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from watcher.dispatcher import Observer, OnError
+from watcher.delivery.dispatcher import OnError
+from watcher.delivery.observer import Observer
 from watcher.errors import WatcherError
+from watcher.service.connect import connect
+from watcher.service.connection import Connection
 from watcher.spark import observing
 from watcher.spark.jobs.running import Totals, changes, in_one_line, run, triggered
 from watcher.spark.jobs.settings import HERE
-from watcher.streams import Connection, connect
 
 logger = logging.getLogger("watcher")
 

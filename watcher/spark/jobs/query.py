@@ -16,12 +16,12 @@ from pyspark.sql.types import StructType, VariantType
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
+from watcher.printing.escaping import printable
+from watcher.service.connection import Connection
 from watcher.spark.gateway import said
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import all_changes, in_one_line
 from watcher.spark.jobs.settings import HERE
-from watcher.streams import Connection
-from watcher.text import printable
 
 _SAMPLE = 1000
 

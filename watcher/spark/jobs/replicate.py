@@ -13,7 +13,10 @@ from pyspark.sql import SparkSession
 
 from watcher.errors import StreamError, UsageError
 from watcher.flag import Flag
-from watcher.reader import CLOCKS_APART
+from watcher.reading.shard_reader import CLOCKS_APART
+from watcher.service.connect import connect, patiently
+from watcher.service.connection import Connection
+from watcher.service.model import Listing
 from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import (
@@ -27,7 +30,6 @@ from watcher.spark.jobs.running import (
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.replica import DynamoDBReplica
 from watcher.spark.tables import BATCH, Description, Tables, tables
-from watcher.streams import Connection, Listing, connect, patiently
 
 logger = logging.getLogger("watcher")
 

@@ -23,9 +23,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher import errors
 from watcher.errors import UsageError, WatcherError
+from watcher.service.connection import Connection
 from watcher.spark import gateway
 from watcher.spark.gateway import said
-from watcher.streams import Connection
 
 logger = logging.getLogger("watcher")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 from watcher.flag import Flag
-from watcher.streams import Connection
+from watcher.service.connection import Connection
 
 HERE = Connection()
 """AWS as the environment says."""

@@ -1,0 +1,81 @@
+"""Options that handler modules declare, and how their values get there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from watcher.cli import choosing, options
+from watcher.delivery import handlers
+from watcher.errors import UsageError
+
+TALLY = """
+OPTIONS = {"out_file": ("PATH", "where to"), "loud": (None, "100% louder")}
+given = None
+def configure(**options):
+    global given
+    given = options
+def handle(record):
+    return given
+"""
+
+
+def chosen(*arguments: str) -> list[Any]:
+    """What each of the chosen handlers was configured with."""
+    found = handlers.find()
+    parser = options.parser("", "")
+    choosing.add_flags(parser, found.values())
+    loaded = choosing.load(parser.parse_args(arguments), found)
+    return [observer.handle(None) for observer in loaded]  # type: ignore[arg-type]
+
+
+def test_options_are_read_without_running_the_module(folder: Path) -> None:
+    (folder / "tally.py").write_text(TALLY + "raise SystemExit")
+    assert handlers.find()["tally"].options == {
+        "out_file": ("PATH", "where to"),
+        "loud": (None, "100% louder"),
+    }
+
+
+def test_those_given_reach_the_module_before_its_first_record(folder: Path) -> None:
+    (folder / "tally.py").write_text(TALLY)
+    assert chosen("--tally") == [{}]
+    assert chosen("--tally", "--out-file", "x", "--loud") == [{"out_file": "x", "loud": True}]
+
+
+def test_an_option_chooses_its_handler(folder: Path) -> None:
+    (folder / "tally.py").write_text(TALLY)
+    assert chosen("--loud") == [{"loud": True}]
+
+
+def test_one_that_two_declare_is_theirs_together(folder: Path) -> None:
+    (folder / "tally.py").write_text(TALLY)
+    (folder / "other.py").write_text(TALLY)
+    assert chosen("--tally", "--other", "--loud") == [{"loud": True}] * 2
+    assert chosen("--other", "--loud") == [{"loud": True}]
+    with pytest.raises(UsageError, match="--loud is an option of --other and --tally: choose one"):
+        chosen("--loud")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("OPTIONS = {'x': ('V', 'h')}\ndef handle(r): ...", "OPTIONS, but no function configure"),
+        ("OPTIONS = dict(x=1)\ndef handle(r): ...", "tally.py: write OPTIONS as a literal"),
+        ("OPTIONS = {'x': 1}\ndef handle(r): ...", "tally.py: write OPTIONS as a literal"),
+        (TALLY + "def configure(**o): raise ValueError('--x 3: no')", "handler tally: --x 3: no"),
+        (TALLY + "def configure(**o): open('/nosuch/y')", "can't open /nosuch/y: No such file"),
+        (TALLY + "def configure(**o): 1/0", "tally.py can't be configured: ZeroDivisionError"),
+    ],
+)
+def test_a_module_that_cannot_be_configured_is_refused(folder: Path, text: str, words: str) -> None:
+    (folder / "tally.py").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        chosen("--tally")
+    assert words in str(caught.value)
+
+
+def test_an_option_of_watchers_own_is_refused_by_the_files_name(folder: Path) -> None:
+    (folder / "tally.py").write_text("OPTIONS = {'verbose': (None, 'x')}")
+    with pytest.raises(UsageError, match=r"tally\.py: --verbose is an option of watcher"):
+        chosen()

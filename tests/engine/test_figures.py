@@ -1,0 +1,155 @@
+"""What the figures of a watch say: how old the delivered is, what waits, how much is done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.times import NOON
+from watcher.delivery.dispatcher import Dispatcher, OnError
+from watcher.delivery.observer import Observer
+from watcher.engine.figures import Figures, Snapshot, Totals
+from watcher.reading.lineage import Lineage, Status
+from watcher.record.record import Record
+from watcher.service.model import Shard, TrimHorizon
+from watcher.service.tally import Tally
+
+SECONDS = NOON.timestamp()
+
+
+class Watch:
+    """A watch's figures, its clocks and its shards' processes played by the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *shards: Shard) -> None:
+        self.now = 100.0
+        monkeypatch.setattr("watcher.engine.figures.time.monotonic", lambda: self.now)
+        self.tally = Tally()
+        self.figures = Figures(self.tally, idle_pause=1.0)
+        self.totals = Totals()
+        self.lineage = Lineage(TrimHorizon())
+        self.lineage.update(shards)
+        self.dispatcher = Dispatcher([Observer("seen", print)], OnError())
+        self.readers: dict[str, Tally] = {}
+
+    def begin(self, shard: str) -> None:
+        self.lineage.shards[shard].status = Status.RUNNING
+        self.readers[shard] = self.figures.tally(shard)
+
+    def deliver(self, shard: str, count: int, age: float) -> None:
+        """Records that were created so many seconds ago."""
+        self.totals.records += count
+        self.totals.kinds["INSERT"] += count
+        created = SECONDS + self.now - 100.0 - age
+        text = f'{{"dynamodb":{{"SequenceNumber":"1","ApproximateCreationDateTime":{created}}}}}'
+        self.figures.moved(Record.from_json(text.encode(), shard), self.totals)
+
+    def finish(self, shard: str) -> None:
+        self.lineage.shards[shard].status = Status.FINISHED
+        self.figures.process_ended(shard, for_good=True)
+
+    def look(self) -> Snapshot:
+        return self.figures.snapshot(
+            self.totals, self.lineage, self.dispatcher, SECONDS + self.now - 100.0
+        )
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = Watch(monkeypatch, Shard("a"), Shard("b", "a"))
+    made.begin("a")
+    return made
+
+
+def test_a_shard_of_which_nothing_came_lags_since_its_start(watch: Watch) -> None:
+    watch.now += 7
+    assert watch.look().lags == {"a": 7}
+
+
+def test_a_shard_that_is_behind_lags_by_the_age_of_what_was_delivered(watch: Watch) -> None:
+    watch.readers["a"].read(10)
+    watch.deliver("a", 4, age=3600)
+    assert (watch.look().lag, watch.look().queued) == (3600, 6)
+    watch.now += 5
+    assert watch.look().lag == 3605
+
+
+def test_a_shard_is_caught_up_once_all_was_delivered_and_nothing_more_is_there(
+    watch: Watch,
+) -> None:
+    watch.readers["a"].read(10)
+    watch.readers["a"].reach_tip(watch.now)
+    watch.deliver("a", 9, age=3600)
+    assert watch.look().lag == 3600
+    watch.deliver("a", 1, age=3600)
+    assert watch.look().lag == 0
+
+
+def test_an_idle_shards_first_record_for_hours_is_no_lag_of_hours(watch: Watch) -> None:
+    watch.readers["a"].read(1)
+    watch.deliver("a", 1, age=0)
+    watch.now += 7200
+    watch.readers["a"].reach_tip(watch.now)
+    watch.now += 1
+    watch.readers["a"].read(500)  # on their way
+    assert watch.look().lag == 1
+    watch.deliver("a", 1, age=2)
+    assert watch.look().lag == 2
+
+
+def test_a_caught_up_shard_whose_reads_stop_lags_since_the_last_one(watch: Watch) -> None:
+    watch.readers["a"].reach_tip(watch.now)
+    watch.now += 3
+    assert watch.look().lag == 0
+    watch.now += 60
+    assert watch.look().lag == 63
+
+
+def test_a_finished_shard_has_no_lag_and_its_calls_still_count(watch: Watch) -> None:
+    watch.tally.call("DescribeStream")
+    watch.readers["a"].call("GetRecords", 3)
+    watch.readers["a"].throttle()
+    assert watch.look().calls["GetRecords"] == 3
+    watch.finish("a")
+    watch.begin("b")
+    watch.readers["b"].call("GetRecords")
+    now = watch.look()
+    assert (now.calls["GetRecords"], now.calls["DescribeStream"], now.throttles) == (4, 1, 1)
+    assert list(now.lags) == ["b"]
+    assert (now.shards.open, now.shards.finished, now.shards.waiting) == (1, 1, 0)
+
+
+def test_a_process_that_died_in_the_middle_leaves_nothing_in_the_queue(watch: Watch) -> None:
+    watch.readers["a"].read(10)
+    watch.deliver("a", 4, age=5)
+    watch.figures.process_ended("a", for_good=False)
+    assert watch.look().queued == 0
+    assert watch.figures.tally("a") is watch.readers["a"]
+    watch.readers["a"].read(6)
+    assert watch.look().queued == 6
+
+
+def test_progress_goes_by_shards_and_in_them_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = int((SECONDS - 3600) * 1000)
+    child = f"shardId-{opened:020}-b"
+    watch = Watch(monkeypatch, Shard("a"), Shard(child, "a"))
+    assert watch.look().done is None
+    watch.figures.until = NOON + timedelta(seconds=2)
+    watch.begin("a")
+    assert watch.look().done == 0
+    watch.deliver("a", 1, age=7200)
+    watch.deliver("a", 1, age=5400)
+    assert watch.look().done == pytest.approx(0.25)
+    assert watch.look().reached == SECONDS - 5400
+    watch.finish("a")
+    assert watch.look().done == pytest.approx(0.5)
+    watch.lineage.update([Shard("late", child)])
+    assert watch.look().done == pytest.approx(0.5), "it never goes back"
+
+
+def test_observers_have_processed_what_they_did_not_fail_on(watch: Watch) -> None:
+    watch.deliver("a", 10, age=0)
+    watch.dispatcher.failed["seen"] += 3
+    now = watch.look()
+    assert (now.observed, now.failed, now.failures) == ({"seen": 7}, {"seen": 3}, 3)

@@ -1,0 +1,247 @@
+"""The shared queue: no lock, no torn message, and a bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.times import NOON
+from watcher.engine import shared_queue as module
+from watcher.engine.shared_queue import Queue, Writer
+from watcher.reading.messages import Finished, Message, Page, Started
+
+fork = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    made = Queue()
+    yield made
+    made.close()
+
+
+def page(number: int, size: int = 10) -> Page:
+    return Page(0, 1, str(number), bytes([number % 251]) * size)
+
+
+def received(queue: Queue, count: int) -> list[tuple[str, Message | None]]:
+    got: list[tuple[str, Message | None]] = []
+    end = time.monotonic() + 20
+    while len(got) < count and time.monotonic() < end:
+        if (one := queue.receive(1.0)) is not None:
+            got.append(one)
+    return got
+
+
+def test_messages_come_out_in_order_and_whole(queue: Queue) -> None:
+    writer = queue.writer("a")
+    sent: list[Message] = [Started(NOON), page(1, 60_000), page(2, 0), Finished(True)]
+    for message in sent:
+        writer.send(message)
+    writer.close()
+    got = received(queue, 5)
+    assert [name for name, _ in got] == ["a"] * 5
+    assert [message for _, message in got] == [*sent, None]
+    assert queue.receive(0) is None
+
+
+def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
+    writer = queue.writer("a")
+    thread = threading.Thread(target=writer.send, args=(page(7, 5_000_000),))
+    thread.start()
+    ((_, message),) = received(queue, 1)
+    thread.join()
+    assert isinstance(message, Page) and bytes(message.body) == bytes([7]) * 5_000_000
+    writer.close()
+
+
+def test_writers_take_turns(queue: Queue) -> None:
+    writers = [queue.writer(name) for name in "abc"]
+    for writer in writers:
+        for number in range(5):
+            writer.send(page(number))
+    names = [name for name, _ in received(queue, 15)]
+    assert all(sorted(names[n : n + 3]) == ["a", "b", "c"] for n in range(0, 15, 3))
+    for writer in writers:
+        writer.close()
+
+
+def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
+    writer = queue.writer("a")
+    sent = 0
+
+    def write() -> None:
+        nonlocal sent
+        with contextlib.suppress(BrokenPipeError):
+            while True:
+                writer.send(page(sent, 100_000))
+                sent += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    before = -1
+    while sent != before:  # until it stands still
+        before = sent
+        time.sleep(0.1)
+    assert sent * 100_000 <= 2 * 1024 * 1024
+    queue.close()
+    thread.join()
+    writer.close()
+
+
+def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: Queue) -> None:
+    stopped, other = queue.writer("stopped"), queue.writer("other")
+    # The first half of a message, and then nothing.
+    os.write(stopped._connection.fileno(), module._HEADER.pack(10, 1_000_000) + b"x" * 500)
+    for number in range(100):
+        other.send(page(number))
+    assert [name for name, _ in received(queue, 100)] == ["other"] * 100
+    stopped.close()
+    assert received(queue, 1) == [("stopped", None)]
+    other.close()
+
+
+def test_half_read_messages_are_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HELD_BYTES", 500_000)
+    writers = {str(number): queue.writer(str(number)) for number in range(8)}
+    for writer in writers.values():
+        os.write(writer._connection.fileno(), module._HEADER.pack(2, 200_000) + b"x" * 60_000)
+    for _ in range(3):
+        queue.receive(0)
+    # Five of 200,000 bytes each: begun while there was room, and one where none could end.
+    assert len([inlet for inlet in queue._inlets.values() if inlet.held]) <= 5
+    for writer in writers.values():
+        writer.close()
+
+
+def test_a_wake_ends_the_waiting(queue: Queue) -> None:
+    timer = threading.Timer(0.05, queue.wake)
+    began = time.monotonic()
+    timer.start()
+    assert queue.receive(10) is None
+    assert time.monotonic() - began < 5
+    timer.join()
+
+
+def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
+    queue = Queue()
+    for _ in range(100_000):
+        queue.wake()
+    assert queue.receive(0) is None
+    queue.close()
+    queue.wake()
+
+
+def test_a_writer_learns_that_the_manager_is_gone(queue: Queue) -> None:
+    writer = queue.writer("a")
+    queue.close()
+    with pytest.raises(BrokenPipeError):
+        writer.send(Finished(True))
+    writer.close()
+
+
+def test_a_dropped_writer_is_forgotten(queue: Queue) -> None:
+    writer = queue.writer("a")
+    queue.drop("a")
+    queue.drop("a")
+    writer.close()
+    assert queue.receive(0) is None
+
+
+def test_a_forked_child_keeps_nothing_of_the_queue(queue: Queue) -> None:
+    writer = queue.writer("a")
+    reading, writing = os.pipe()
+    ready, says_ready = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(says_ready, b"1")
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    queue.close()
+    with pytest.raises(BrokenPipeError):  # though the child lives
+        writer.send(Finished(True))
+    writer.close()
+    os.close(writing)
+    os.waitpid(child, 0)
+    for descriptor in (reading, ready, says_ready):
+        os.close(descriptor)
+
+
+def test_a_forked_child_that_comes_back_to_the_queue_ends(queue: Queue) -> None:
+    child = os.fork()
+    if child == 0:
+        queue.receive(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+KILLS = 500
+BODY = 150_000
+
+
+def _write_for_ever(writer: Writer, first: int) -> None:
+    number = first
+    with contextlib.suppress(BrokenPipeError):
+        while True:
+            writer.send(page(number, BODY))
+            number += 1
+
+
+def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
+    """No hang, no torn message, nothing skipped or repeated, no stall of the others."""
+    chance = random.Random(4)
+    names = [f"shard-{number}" for number in range(4)]
+    following = dict.fromkeys(names, 0)
+    heard = dict.fromkeys(names, time.monotonic())
+    processes: dict[str, multiprocessing.process.BaseProcess] = {}
+    longest_stall = 0.0
+
+    def start(name: str) -> None:
+        writer = queue.writer(name)
+        processes[name] = fork.Process(target=_write_for_ever, args=(writer, following[name]))
+        processes[name].start()
+        writer.close()
+        heard[name] = time.monotonic()
+
+    for name in names:
+        start(name)
+    kills = 0
+    kill_due = time.monotonic()
+    while kills < KILLS or processes:
+        got = queue.receive(5.0)
+        now = time.monotonic()
+        assert now - max(heard.values()) < 5.0, "all stand still"
+        if got is None:
+            continue
+        name, message = got
+        if message is None:
+            processes.pop(name).join()
+            if kills < KILLS:
+                start(name)
+        else:
+            assert isinstance(message, Page)
+            assert int(message.last_sequence_number) == following[name]
+            assert message.body == bytes([following[name] % 251]) * BODY
+            following[name] += 1
+            longest_stall = max(longest_stall, now - heard[name])
+            heard[name] = now
+        if now >= kill_due and processes:
+            victim = processes[chance.choice(sorted(processes))]
+            assert victim.pid is not None
+            with contextlib.suppress(ProcessLookupError):  # just reaped
+                os.kill(victim.pid, signal.SIGKILL)
+                kills += 1
+            kill_due = now + chance.uniform(0.0, 0.012)
+    assert kills >= KILLS
+    assert min(following.values()) > 100
+    assert longest_stall < 1.0

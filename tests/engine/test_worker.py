@@ -1,0 +1,157 @@
+"""The process of one shard: it says all it reads, and never outlives its manager."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+
+import pytest
+
+from tests.simulator import Simulator
+from watcher.engine import worker
+from watcher.engine.shared_queue import Queue
+from watcher.engine.worker import Work, run
+from watcher.reading.messages import Failed, Finished, Message, Page, Started, Trouble
+from watcher.record import page as pages
+from watcher.service.connect import for_worker
+from watcher.service.connection import Connection
+from watcher.service.model import Position, TrimHorizon
+from watcher.service.tally import Tally
+
+fork = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    made = Queue()
+    yield made
+    made.close()
+
+
+def started(
+    sim: Simulator, queue: Queue, position: Position | None = None, tally: Tally | None = None
+) -> BaseProcess:
+    connection = Connection("us-east-1", None, sim.endpoint)
+    shard = sim.shards[0].id
+    work = Work(connection, sim.stream_arn, shard, position or TrimHorizon(), None, 0.05)
+    writer = queue.writer(shard)
+    process = fork.Process(
+        target=run, args=(work, writer, tally or Tally(), for_worker(connection, work.arn))
+    )
+    process.start()
+    writer.close()
+    return process
+
+
+def said(queue: Queue, until: type) -> list[Message]:
+    """What comes up to the first message of a kind (NoneType: the end)."""
+    messages: list[Message] = []
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        received = queue.receive(1.0)
+        if received is None:
+            continue
+        if received[1] is not None:
+            messages.append(received[1])
+        if isinstance(received[1], until):
+            return messages
+    raise AssertionError(f"no {until} after {messages}")
+
+
+def test_a_shard_is_read_to_its_end_and_the_process_ends(
+    simulator: Simulator, queue: Queue
+) -> None:
+    simulator.write("a", 30)
+    simulator.rotate()
+    process = started(simulator, queue)
+    messages = said(queue, type(None))
+    process.join(5)
+    assert process.exitcode == 0
+    assert isinstance(messages[0], Started) and messages[-1] == Finished(True)
+    numbers = [
+        record.sequence_number
+        for message in messages
+        if isinstance(message, Page)
+        for record in pages.records(bytes(message.body), "s", message.first, message.last)
+    ]
+    assert numbers == [record.sequence_number for record in simulator.records]
+
+
+def test_what_only_the_user_can_mend_is_said_as_fatal(simulator: Simulator, queue: Queue) -> None:
+    simulator.set_faults(auth_error="AccessDeniedException")
+    process = started(simulator, queue)
+    (failed,) = said(queue, type(None))
+    process.join(5)
+    assert isinstance(failed, Failed) and failed.fatal and "no permission" in failed.text
+
+
+def test_an_error_of_ours_is_said_and_not_fatal(
+    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: object) -> list[Message]:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("watcher.reading.shard_reader.ShardReader.read", broken)
+    process = started(simulator, queue)
+    (failed,) = said(queue, type(None))
+    process.join(5)
+    assert isinstance(failed, Failed) and not failed.fatal and "a bug" in failed.text
+
+
+def test_refused_credentials_are_trouble_that_passes(
+    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_PAUSE_REFUSED", 0.01)
+    simulator.set_faults(expired_access_keys=("test",))
+    process = started(simulator, queue)
+    (trouble,) = said(queue, Trouble)
+    assert isinstance(trouble, Trouble) and "refused the credentials" in trouble.text
+    simulator.set_faults(expired_access_keys=())
+    simulator.write("a", 3)
+    assert isinstance(said(queue, Page)[-1], Page)
+    process.kill()
+    process.join()
+
+
+def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(simulator: Simulator, queue: Queue) -> None:
+    process = started(simulator, queue)
+    said(queue, Started)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    simulator.write("a", 1)
+    said(queue, Page)
+    process.terminate()
+    process.join(5)
+    assert process.exitcode == -signal.SIGTERM
+
+
+def test_a_worker_whose_manager_stopped_listening_ends(simulator: Simulator, queue: Queue) -> None:
+    process = started(simulator, queue)
+    said(queue, Started)
+    queue.close()
+    simulator.write("a", 1)
+    process.join(5)
+    assert process.exitcode == 0
+
+
+def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
+    simulator: Simulator, queue: Queue
+) -> None:
+    simulator.fail_next("GetRecords", "ThrottlingException", times=2)
+    simulator.write("a", 30)
+    tally = Tally(shared=True)
+    process = started(simulator, queue, tally=tally)
+    said(queue, Page)
+    end = time.monotonic() + 20
+    while tally.tip is None and time.monotonic() < end:
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    assert tally.tip is not None and tally.tip[1] == tally.records_read == 30
+    assert tally.throttles == 2
+    made = {name: count for name, count in tally.calls.items() if count}
+    assert made == dict(simulator.calls)

@@ -1,0 +1,313 @@
+"""The reader against the simulator: every trouble a shard can make, one attempt at a time."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.simulator import Simulator
+from watcher.errors import StreamError
+from watcher.reading.messages import Finished, Loss, Message, Page, Started, Trouble
+from watcher.reading.shard_reader import ShardReader
+from watcher.record import page
+from watcher.service.connect import for_worker
+from watcher.service.connection import Connection
+from watcher.service.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
+
+
+def reader(
+    sim: Simulator, position: Position | None = None, shard: str | None = None, **options: object
+) -> ShardReader:
+    streams = for_worker(Connection("us-east-1", endpoint_url=sim.endpoint), sim.stream_arn)
+    shard = shard or sim.shards[0].id
+    return ShardReader(streams, sim.stream_arn, shard, position or TrimHorizon(), **options)  # type: ignore[arg-type]
+
+
+def numbers(messages: list[Message]) -> list[str]:
+    """The sequence numbers of the pages among the messages."""
+    return [
+        record.sequence_number
+        for message in messages
+        if isinstance(message, Page)
+        for record in page.records(message.body, "s", message.first, message.last)
+    ]
+
+
+def read(made: ShardReader, attempts: int = 1) -> list[Message]:
+    return [message for _ in range(attempts) for message in made.read()]
+
+
+def kinds(messages: list[Message]) -> list[type[Message]]:
+    return [type(message) for message in messages]
+
+
+@pytest.fixture
+def written(simulator: Simulator) -> list[str]:
+    return simulator.write("a", 5)
+
+
+def test_the_first_read_tells_that_the_shard_has_an_iterator(
+    simulator: Simulator, written: list[str]
+) -> None:
+    messages = read(reader(simulator))
+    assert kinds(messages) == [Started, Page]
+    assert numbers(messages) == written
+
+
+def test_latest_reads_what_comes_after_the_first_read(
+    simulator: Simulator, written: list[str]
+) -> None:
+    made = reader(simulator, Latest())
+    assert kinds(read(made)) == [Started]
+    later = simulator.write("b", 2)
+    assert numbers(read(made)) == later
+
+
+def test_the_position_is_where_a_new_reader_goes_on(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.set_faults(max_records=2)
+    first = reader(simulator)
+    assert numbers(read(first)) == written[:2]
+    assert first.position == AfterSequence(written[1])
+    assert numbers(read(reader(simulator, first.position), 2)) == written[2:]
+
+
+def test_a_latest_shard_that_stayed_idle_goes_on_from_its_start_not_from_a_later_latest(
+    simulator: Simulator,
+) -> None:
+    first = reader(simulator, Latest())
+    read(first)
+    assert isinstance(first.position, AtTime)
+    missed = simulator.write("a", 3)
+    assert numbers(read(reader(simulator, first.position))) == missed
+
+
+def test_the_end_of_a_closed_shard_comes_with_its_last_records(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.rotate()
+    made = reader(simulator)
+    messages = read(made)
+    assert kinds(messages) == [Started, Page, Finished]
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=True)
+    assert made.finished
+    assert made.read() == []
+
+
+def test_the_end_of_a_closed_shard_may_come_with_an_empty_page(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.set_faults(last_page_empty=True)
+    simulator.rotate()
+    messages = read(reader(simulator), 2)
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=True)
+
+
+def test_a_reader_is_caught_up_after_several_empty_pages_and_from_then_on_after_each(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.fail_next("GetRecords", "empty", times=2)
+    made = reader(simulator)
+    seen = []
+    for _ in range(9):
+        made.read()
+        seen.append(made.caught_up)
+    assert seen == [False] * 7 + [True] * 2, "two pages were empty though records followed"
+    simulator.write("a")
+    made.read()
+    assert not made.caught_up
+    made.read()
+    assert made.caught_up
+    simulator.fail_next("GetRecords", "InternalServerError", times=1)
+    made.read()
+    assert not made.caught_up, "nobody knows"
+
+
+def test_empty_pages_hide_nothing(simulator: Simulator, written: list[str]) -> None:
+    simulator.fail_next("GetRecords", "empty", times=7)
+    assert numbers(read(reader(simulator), 8)) == written
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        *("ThrottlingException", "LimitExceededException", "InternalServerError", "unavailable"),
+        *("reset", "reset-midway", "truncate", "invalid-json"),
+    ],
+)
+@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
+def test_a_passing_trouble_is_told_and_loses_nothing(
+    simulator: Simulator, written: list[str], trouble: str, operation: str
+) -> None:
+    simulator.fail_next(operation, trouble, times=2)
+    made = reader(simulator)
+    for failures in (1, 2):
+        (message,) = [each for each in made.read() if isinstance(each, Trouble)]
+        assert message.failures == failures
+        assert made.pause > 0
+    assert numbers(read(made)) == written
+
+
+def test_repeated_trouble_waits_ever_longer_up_to_a_limit(simulator: Simulator) -> None:
+    simulator.fail_next("GetShardIterator", "ThrottlingException", times=100)
+    made = reader(simulator)
+    pauses = []
+    for _ in range(12):
+        made.read()
+        pauses.append(made.pause)
+    assert pauses[0] < 1
+    assert pauses[-1] <= 10
+    assert max(pauses) > 4
+
+
+def test_an_expired_iterator_is_renewed_after_the_last_record_read(
+    simulator: Simulator, written: list[str]
+) -> None:
+    made = reader(simulator)
+    read(made)
+    simulator.advance(3600)
+    later = simulator.write("a", 2)
+    assert numbers(read(made, 2)) == later
+
+
+def test_an_expired_iterator_of_an_idle_latest_shard_loses_nothing(simulator: Simulator) -> None:
+    made = reader(simulator, Latest())
+    read(made)
+    later = simulator.write("a", 2)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException")
+    assert numbers(read(made, 2)) == later
+
+
+def test_a_service_that_grants_a_time_and_then_fails_is_read_from_its_horizon(
+    simulator: Simulator,
+) -> None:
+    simulator.write("a", 2)
+    simulator.advance(3600)
+    moment = datetime.fromtimestamp(int(simulator.now), UTC)
+    wanted = simulator.write("a", 3)
+    simulator.fail_next("GetRecords", "InternalServerError", times=3)
+    assert numbers(read(reader(simulator, AtTime(moment)), 4)) == wanted
+    assert simulator.calls["GetShardIterator"] == 2
+
+
+@pytest.mark.parametrize("older", [0, 5])
+def test_where_at_timestamp_is_refused_older_records_are_skipped(
+    simulator: Simulator, older: int
+) -> None:
+    simulator.set_faults(at_timestamp=False)
+    simulator.write("a", older)
+    simulator.advance(3600)
+    moment = simulator.now
+    wanted = simulator.write("a", 3)
+    position = AtTime(datetime.fromtimestamp(int(moment), UTC))
+    assert numbers(read(reader(simulator, position))) == wanted
+
+
+def test_creation_times_as_coarse_as_minutes_hide_no_record_of_the_same_minute(
+    simulator: Simulator,
+) -> None:
+    simulator.set_faults(at_timestamp=False, granularity=60)
+    moment = datetime.fromtimestamp(int(simulator.now), UTC)
+    wanted = simulator.write("a", 3)
+    assert numbers(read(reader(simulator, AtTime(moment)))) == wanted
+
+
+def test_a_trimmed_position_is_a_loss_that_names_it_and_goes_on_at_the_horizon(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.trim(records=3)
+    messages = read(reader(simulator, AfterSequence(written[0])), 2)
+    (loss,) = [each for each in messages if isinstance(each, Loss)]
+    assert written[0] in loss.since
+    assert loss.shard_id == simulator.shards[0].id
+    assert numbers(messages) == written[3:]
+
+
+@pytest.mark.parametrize("position", [TrimHorizon(), Latest()])
+def test_a_horizon_that_moves_on_between_two_calls_is_no_loss(
+    simulator: Simulator, written: list[str], position: Position
+) -> None:
+    simulator.fail_next("GetRecords", "TrimmedDataAccessException")
+    made = reader(simulator, position)
+    messages = read(made)
+    later = simulator.write("b", 2)
+    messages += read(made)
+    assert Loss not in kinds(messages)
+    assert numbers(messages)[-2:] == later
+
+
+def test_a_shard_that_is_trimmed_at_every_position_is_given_up_as_lost(
+    simulator: Simulator,
+) -> None:
+    simulator.fail_next("GetRecords", "TrimmedDataAccessException", times=100)
+    messages = read(reader(simulator), 20)
+    assert kinds(messages)[-2:] == [Loss, Finished]
+
+
+def test_a_shard_that_is_gone_is_a_loss_and_finished(simulator: Simulator) -> None:
+    gone = simulator.shards[0].id
+    simulator.rotate()
+    simulator.drop_shard(gone)
+    messages = read(reader(simulator, shard=gone))
+    assert kinds(messages) == [Loss, Finished]
+    assert messages[-1] == Finished(closed=True, gone=True)
+
+
+def test_no_permission_is_for_the_user(simulator: Simulator) -> None:
+    simulator.fail_next("GetRecords", "AccessDeniedException")
+    with pytest.raises(StreamError, match="permission"):
+        read(reader(simulator))
+
+
+def test_until_now_ends_at_the_tip_of_an_open_shard(
+    simulator: Simulator, written: list[str]
+) -> None:
+    made = reader(simulator, until=datetime.now(UTC) + timedelta(seconds=60))
+    messages: list[Message] = []
+    while not made.finished:
+        messages += made.read()
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=False)
+    assert made.position == AfterSequence(written[-1])
+
+
+def test_until_now_stops_at_the_first_later_record_of_a_busy_shard(
+    simulator: Simulator, written: list[str]
+) -> None:
+    until = datetime.fromtimestamp(int(simulator.now) + 1, UTC)
+    simulator.advance(60)
+    simulator.write("a", 5)
+    messages = read(reader(simulator, until=until))
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=False)
+
+
+def test_full_pages_follow_at_once_and_idle_ones_ever_later(simulator: Simulator) -> None:
+    simulator.bulk(2500)
+    made = reader(simulator)
+    read(made)
+    assert made.pause == 0
+    read(made)
+    assert made.pause == 0
+    read(made)
+    pauses = list(pauses_of(made, 8))
+    assert pauses == sorted(pauses)
+    assert 0 < pauses[0] <= 0.25
+    assert pauses[-1] == 1.0
+
+
+def pauses_of(made: ShardReader, attempts: int) -> Iterator[float]:
+    for _ in range(attempts):
+        made.read()
+        yield made.pause
+
+
+def test_bodies_are_handed_on_as_they_came(simulator: Simulator, written: list[str]) -> None:
+    (message,) = [each for each in read(reader(simulator)) if isinstance(each, Page)]
+    assert re.findall(rb'"SequenceNumber":"(\d+)"', message.body) == [n.encode() for n in written]
+    assert (message.first, message.last) == (0, len(written))
+    assert message.last_sequence_number == written[-1]

@@ -1,0 +1,55 @@
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watcher.errors import TransientError
+from watcher.record import page
+
+BODY = (
+    b'{"Records":['
+    b'{"eventName":"INSERT","dynamodb":{"Keys":{"k":{"S":"a"}},"SequenceNumber":"1"}},'
+    b'{"eventName":"MODIFY","dynamodb":{"Keys":{"k":{"S":"b"}},"SequenceNumber":"2"}},'
+    b'{"eventName":"REMOVE","dynamodb":{"Keys":{"k":{"S":"c"}},"SequenceNumber":"3"}}'
+    b'],"NextShardIterator":"next"}'
+)
+
+
+def test_a_page_has_its_records_and_the_next_iterator() -> None:
+    wire = page.decode(BODY)
+    assert [record.dynamodb.SequenceNumber for record in wire.Records] == ["1", "2", "3"]
+    assert wire.NextShardIterator == "next"
+
+
+def test_the_last_page_of_a_shard_has_records_and_no_next_iterator() -> None:
+    wire = page.decode(b'{"Records":[{"dynamodb":{"SequenceNumber":"1"}}]}')
+    assert len(wire.Records) == 1
+    assert wire.NextShardIterator is None
+
+
+def test_records_of_a_range_keep_their_shard_and_their_bytes() -> None:
+    (record,) = page.records(BODY, "shard-1", 1, 2)
+    assert record.sequence_number == "2"
+    assert record.shard_id == "shard-1"
+    assert bytes(record.raw) in BODY
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b"<html>", b'{"Records":[{}]}', b'{"Records":[', b'{"Records":1}']
+)
+def test_a_body_that_is_no_page_is_a_passing_trouble_never_the_end_of_a_shard(body: bytes) -> None:
+    with pytest.raises(TransientError, match="not a page"):
+        page.decode(body)
+
+
+@given(st.integers(0, len(BODY) - 1))
+def test_a_page_cut_off_anywhere_is_refused(length: int) -> None:
+    with pytest.raises(TransientError):
+        page.decode(BODY[:length])
+
+
+@given(st.binary())
+def test_any_bytes_are_a_page_or_refused(body: bytes) -> None:
+    with suppress(TransientError):
+        page.decode(body)

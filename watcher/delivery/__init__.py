@@ -1,0 +1,1 @@
+"""Records to observers: handlers, batches, Lambda functions, failures. Imports `record`."""

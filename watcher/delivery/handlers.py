@@ -1,0 +1,197 @@
+"""Finds handler modules, describes them without importing, and loads the chosen ones."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from watcher.delivery.callables import unfit
+from watcher.errors import UsageError
+
+if TYPE_CHECKING:
+    from watcher.delivery.observer import Observer
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+class Option(NamedTuple):
+    """An option of a handler's own: what its value is called (None: a switch), and its help."""
+
+    metavar: str | None
+    help: str
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """A module in a handlers folder: its name, where it is, and its docstring's first line."""
+
+    name: str
+    path: Path
+    description: str
+    options: dict[str, Option] = {}
+    """Those that its `OPTIONS` declares; the values given reach its `configure` by these names."""
+
+    @property
+    def flag(self) -> str:
+        """`print_summary` is chosen by `--print-summary`."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def initials(self) -> str | None:
+        """`print_summary` is also `-ps`; a name of one word has no short form."""
+        words = [word for word in self.name.split("_") if word]
+        return "-" + "".join(word[0] for word in words) if len(words) > 1 else None
+
+
+def built_in_folder() -> Path:
+    """The `handlers/` of the project: beside the package in a checkout, inside it in a wheel."""
+    installed = _PACKAGE / "builtin_handlers"
+    return installed if installed.is_dir() else _PACKAGE.parent / "handlers"
+
+
+def find(folders: Iterable[Path] = ()) -> dict[str, Handler]:
+    """The handlers by name: the project's, those in `./handlers`, and in the given folders.
+
+    A later folder's module takes the place of an earlier one's. Raises UsageError for a given
+    folder that is not there.
+    """
+    places = [built_in_folder(), Path("handlers")]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"no folder {folder} to take handlers from")
+        places.append(folder)
+    found: dict[str, Handler] = {}
+    for place in dict.fromkeys(place.resolve() for place in places):
+        for path in sorted(place.glob("*.py")):
+            handler = described(path)
+            if not handler.name.startswith("_") and handler.name.isidentifier():
+                found[handler.name] = handler
+    return found
+
+
+def described(path: Path) -> Handler:
+    """A handler by what its module says of itself, read without running anything of it."""
+    name = path.stem.replace("-", "_")
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        return Handler(name, path, f"can't be used: {error}")
+    except OSError as error:
+        return Handler(name, path, f"can't be read: {error.strerror}")
+    text = (ast.get_docstring(tree) or "").strip() or f"the handler in {path}"
+    return Handler(name, path, text.splitlines()[0], _options(tree))
+
+
+def _options(tree: ast.Module) -> dict[str, Option]:
+    """`OPTIONS = {"out_file": ("PATH", "help")}`; none where it is not written like that."""
+    for node in tree.body:
+        match node:
+            case ast.Assign([ast.Name("OPTIONS")], value) | ast.AnnAssign(
+                ast.Name("OPTIONS"), _, ast.expr() as value
+            ):
+                try:
+                    return msgspec.convert(ast.literal_eval(value), dict[str, Option])
+                except (ValueError, TypeError, SyntaxError, RecursionError):
+                    return {}
+    return {}
+
+
+def load(handler: Handler, options: Mapping[str, Any] | None = None) -> Observer:
+    """Import a handler, and hand it the options given.
+
+    Raises UsageError, naming the file, where it can't be used.
+    """
+    # Beside its own file, so that it can import a `_shared.py` in the same folder.
+    folder = str(handler.path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    spec = importlib.util.spec_from_file_location(f"handlers.{handler.name}", handler.path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        place = f"{error.filename or handler.path}:{error.lineno}"
+        raise UsageError(f"handler {place}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"handler {handler.path} can't be imported: {text}") from error
+    made = observer(module, handler.name, str(handler.path))
+    _configure(handler, module, options or {})
+    return made
+
+
+def observer(module: ModuleType, name: str, place: str) -> Observer:
+    """The observer that a module offers: its `handle`, and its `close` if it has one.
+
+    Raises UsageError, naming the place, where it can't be used.
+    """
+    from watcher.delivery.observer import Observer
+
+    handle = getattr(module, "handle", None)
+    if not callable(handle):
+        raise UsageError(f"handler {place} has no function handle(record)")
+    close = getattr(module, "close", None)
+    for each, what, given in ((handle, "handle", ["record"]), (close, "close", [])):
+        if callable(each) and (reason := unfit(each, *given)):
+            raise UsageError(f"handler {place}: {what} {reason}")
+    return Observer(name, handle, close if callable(close) else None)
+
+
+def function(name: str, *arguments: str) -> Callable[..., Any]:
+    """Import `package.module:function`; the folder one works in counts as well.
+
+    Raises UsageError where there is no such function, or one that a call with arguments of these
+    names does not run.
+    """
+    module_name, _, path = name.partition(":")
+    if not module_name or not path or "/" in module_name:
+        before, _, after = name.removesuffix(".py").strip(":./").rpartition(".")
+        example = f"{before}:{after}" if before and "/" not in name else "app.changes:handle"
+        raise UsageError(f"{name}: give MODULE:FUNCTION, such as {example}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{name}: {module_name} can't be imported: {text}") from error
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise UsageError(f"{name}: {module_name} has no function {path}")
+    made: Callable[..., Any] = found
+    if reason := unfit(made, *arguments):
+        raise UsageError(f"{name} {reason}")
+    return made
+
+
+def _configure(handler: Handler, module: ModuleType, options: Mapping[str, Any]) -> None:
+    """Call `configure(**options)` of a module that declares options."""
+    if not hasattr(module, "OPTIONS"):
+        return
+    if not handler.options:
+        advice = '{"out_file": ("PATH", "what it is for")}'
+        raise UsageError(f"handler {handler.path}: write OPTIONS as a literal, such as {advice}")
+    configure = getattr(module, "configure", None)
+    if not callable(configure):
+        raise UsageError(f"handler {handler.path} has OPTIONS, but no function configure")
+    try:
+        configure(**options)
+    except OSError as error:
+        text = f"can't open {error.filename}: {error.strerror}"
+        raise UsageError(f"handler {handler.name}: {text}") from error
+    except ValueError as error:  # a value that it can't use
+        raise UsageError(f"handler {handler.name}: {error}") from error
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"handler {handler.path} can't be configured: {text}") from error

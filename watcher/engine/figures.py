@@ -1,0 +1,216 @@
+"""A watch in figures: what it has done and where it stands, for whoever shows it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.reading.lineage import Lineage, Status
+from watcher.record.record import Record
+from watcher.service.model import opened_at
+from watcher.service.tally import Tally
+
+# An idle shard is asked every `idle_pause`; up to so many seconds later it is just a slow answer.
+_LATE_SECONDS = 2.0
+
+
+class Totals(msgspec.Struct):
+    """What a watch has done."""
+
+    records: int = 0
+    filtered: int = 0
+    """Read, and kept from the observers by a filter."""
+    kinds: Counter[str] = msgspec.field(default_factory=Counter)
+    shards: int = 0
+    restarts: int = 0
+    losses: int = 0
+    failures: int = 0
+    stopped: bool = False
+    """Whether it was told to end, and may have left something unread."""
+
+
+class Shards(msgspec.Struct, frozen=True):
+    """How many shards there are: being read, read to their end, waiting for their parent's end."""
+
+    open: int = 0
+    finished: int = 0
+    waiting: int = 0
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one moment, counted from the beginning of the watch."""
+
+    kinds: dict[str, int] = {}
+    """Records delivered, by kind of change."""
+    filtered: int = 0
+    observed: dict[str, int] = {}
+    """Records that each observer has processed."""
+    failed: dict[str, int] = {}
+    """Records that each observer has failed on, retries not counted."""
+    shards: Shards = Shards()
+    lags: dict[str, float] = {}
+    """For each shard being read, how many seconds old what is delivered of it is; 0: caught up."""
+    queued: int = 0
+    """Records that were read and are not delivered yet."""
+    calls: dict[str, int] = {}
+    """API calls, by operation."""
+    throttles: int = 0
+    restarts: int = 0
+    losses: int = 0
+    done: float | None = None
+    """How much of what was to be read is delivered (0 to 1); None where the watch has no end."""
+    reached: float | None = None
+    """The creation time (epoch seconds) that all shards being read have reached, where known."""
+
+    @property
+    def records(self) -> int:
+        """Records delivered."""
+        return sum(self.kinds.values())
+
+    @property
+    def failures(self) -> int:
+        """Records that an observer has failed on."""
+        return sum(self.failed.values())
+
+    @property
+    def lag(self) -> float:
+        """The largest lag of any shard, in seconds."""
+        return max(self.lags.values(), default=0.0)
+
+
+class Display(Protocol):
+    """Something that shows a watch's figures while it goes on."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take the newest figures, a few times a second; must not block."""
+
+    def close(self) -> None:
+        """Nothing more comes. May be called twice, and from a signal handler."""
+
+
+class _Shard(msgspec.Struct):
+    """What is known of a shard that is being read; times are epoch seconds, by the service."""
+
+    tally: Tally
+    since: float  # monotonic
+    delivered: int = 0
+    first: float | None = None
+    last: float | None = None
+
+
+class Figures:
+    """Keeps what a snapshot needs beside the manager's own state.
+
+    `tally` counts the manager's own calls. With `until` the watch has an end, at that time.
+    """
+
+    def __init__(self, tally: Tally, idle_pause: float) -> None:
+        self.until: datetime | None = None
+        self._tally = tally
+        self._on_time = 2 * idle_pause + _LATE_SECONDS
+        self._shards: dict[str, _Shard] = {}
+        self._counted = 0
+        self._finished = 0
+        self._done = 0.0
+
+    def tally(self, shard_id: str) -> Tally:
+        """Where the process of a shard counts; the same one for a process that replaces it."""
+        if shard_id not in self._shards:
+            self._shards[shard_id] = _Shard(Tally(shared=True), time.monotonic())
+        return self._shards[shard_id].tally
+
+    def moved(self, record: Record, totals: Totals) -> None:
+        """Take note of the last record delivered (or filtered out) of its shard."""
+        shard = self._shards.get(record.shard_id)
+        if shard is None:
+            return
+        counted = totals.records + totals.filtered
+        shard.delivered += counted - self._counted
+        self._counted = counted
+        if created := record.created_at:
+            shard.last = created.timestamp()
+            shard.first = shard.last if shard.first is None else shard.first
+
+    def process_ended(self, shard_id: str, *, for_good: bool) -> None:
+        """A shard's process is gone: for good, or until another one takes its place."""
+        if shard_id not in self._shards:
+            return
+        shard = self._shards[shard_id]
+        if not for_good:
+            shard.tally.hand_on(shard.delivered)
+            return
+        self._tally.add([shard.tally])
+        self._finished += 1
+        del self._shards[shard_id]
+
+    def snapshot(
+        self, totals: Totals, lineage: Lineage, dispatcher: Dispatcher, service_time: float
+    ) -> Snapshot:
+        """The figures now; `service_time` is the service's own clock, in epoch seconds."""
+        now = time.monotonic()
+        shards = self._shards.values()
+        tally = Tally()
+        tally.add([self._tally, *(shard.tally for shard in shards)])
+        queued = (shard.tally.records_read - shard.delivered for shard in shards)
+        waiting = sum(each.status is Status.WAITING for each in lineage.shards.values())
+        reached = (shard.last for shard in shards if shard.last is not None)
+        return Snapshot(
+            kinds=dict(totals.kinds),
+            filtered=totals.filtered,
+            observed=dispatcher.processed(totals.records),
+            failed=dict(dispatcher.failed),
+            shards=Shards(len(self._shards), self._finished, waiting),
+            lags={
+                name: self._lag(shard, now, service_time) for name, shard in self._shards.items()
+            },
+            queued=sum(max(0, count) for count in queued),
+            calls=tally.calls,
+            throttles=tally.throttles,
+            restarts=totals.restarts,
+            losses=totals.losses,
+            done=self._share_done(lineage, waiting) if self.until else None,
+            reached=min(reached, default=None),
+        )
+
+    def _lag(self, shard: _Shard, now: float, service_time: float) -> float:
+        tip, read = shard.tally.tip, shard.tally.records_read
+        if tip is not None and tip[1] == shard.delivered:
+            idle = now - tip[0]
+            return 0.0 if read == shard.delivered and idle < self._on_time else idle
+        if shard.last is None:
+            return now - shard.since
+        return max(0.0, service_time - shard.last)
+
+    def _share_done(self, lineage: Lineage, waiting: int) -> float:
+        """Each shard counts the same; one being read, by the time that its records have reached.
+
+        Shards that a listing shows late would make it less: it stays where it was.
+        """
+        assert self.until is not None
+        ends = _ends(lineage, self._shards, self.until.timestamp())
+        parts = [_share(shard, ends[name]) for name, shard in self._shards.items()]
+        total = self._finished + len(parts) + waiting
+        if total:
+            self._done = max(self._done, (self._finished + sum(parts)) / total)
+        return self._done
+
+
+def _ends(lineage: Lineage, shards: Collection[str], until: float) -> dict[str, float]:
+    """When each shard took its last record: as its first child was opened, or `until`."""
+    ends = dict.fromkeys(shards, until)
+    for child in lineage.shards.values():
+        if child.parent in ends and (opened := opened_at(child.id)):
+            ends[child.parent] = min(ends[child.parent], opened.timestamp())
+    return ends
+
+
+def _share(shard: _Shard, end: float) -> float:
+    if shard.first is None or shard.last is None or end <= shard.first:
+        return 0.0
+    return min(1.0, (shard.last - shard.first) / (end - shard.first))

@@ -1,0 +1,78 @@
+"""Where a checkpoint is kept: a file that always holds one whole token."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from watcher import forks
+from watcher.errors import UsageError
+from watcher.reading.token import Token, encode, from_json
+
+# A token takes some 200 bytes a shard; more than this is not a token.
+_LARGEST = 64 * 1024 * 1024
+
+
+class CheckpointFile:
+    """A file that always holds one whole token, even when the machine stops in the middle.
+
+    Opening it takes a lock for the life of the process, so that two programs can't take turns in
+    overwriting each other's positions. Raises UsageError where the file can't be used.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        # Where links end: the lock is for the file itself, and a rename must not replace a link.
+        self.path = Path(path).resolve()
+        self._aside = self.path.with_name(self.path.name + ".new")
+        try:
+            self._lock: IO[bytes] = open(f"{self.path}.lock", "ab")
+        except OSError as error:
+            raise self._unusable(error) from None
+        # A shard's process that outlives us must not keep the next program out.
+        forks.in_child(self.close)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise UsageError(f"checkpoint {self.path} is in use by another watch") from None
+
+    def load(self) -> Token | None:
+        """The stored token; None where there is no file yet."""
+        try:
+            if self.path.stat().st_size > _LARGEST:
+                raise UsageError(f"checkpoint {self.path} is too large to be one; choose another")
+            return from_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from None
+        except UsageError as error:
+            raise UsageError(
+                f"checkpoint {self.path} can't be read ({error}); "
+                "remove it to start anew, or choose another"
+            ) from None
+
+    def save(self, token: Token) -> None:
+        """Write aside, flush to the disk, rename: a reader sees the old token or the new one."""
+        try:
+            with open(self._aside, "wb") as file:
+                file.write(encode(token))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(self._aside, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._lock.close()
+
+    def _unusable(self, error: OSError) -> UsageError:
+        return UsageError(f"can't use checkpoint {self.path}: {error.strerror or error}")

@@ -1,0 +1,163 @@
+"""A watch's figures for Prometheus, over HTTP, from a process of their own.
+
+The manager must neither run threads (it forks) nor wait for whoever scrapes: it writes its figures
+into a pipe about once a second, and this process answers from the last ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import re
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, Pipe
+from typing import BinaryIO
+
+import msgspec
+
+from watcher import forks
+from watcher.engine.figures import Display, Snapshot
+from watcher.errors import UsageError
+
+logger = logging.getLogger("watcher")
+
+_LOOPBACK = "127.0.0.1"
+_ADDRESS = re.compile(r"(?:(?P<host>\[[\w:.%]+\]|[^\[\]:]+):)?(?P<port>\d{1,5})")
+_HEADER = struct.Struct("<I")
+_SEND_SECONDS = 1.0
+_END_SECONDS = 2.0
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Snapshot)
+
+
+@contextmanager
+def exporting(address: str | int) -> Iterator[Exporter]:
+    """Serve metrics at `[HOST:]PORT` (on the loopback, if no host is named) until the end.
+
+    Raises UsageError where that can't be.
+    """
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise UsageError("--metrics-port needs prometheus-client: pip install 'watcher[metrics]'")
+    with _listening(str(address)) as listening:
+        url = _url(listening)
+        exporter = Exporter(listening)
+    # Nor is it open in any process that is started from here on.
+    logger.info(f"Metrics: {url}")
+    try:
+        yield exporter
+    finally:
+        exporter.end()
+
+
+def _listening(address: str) -> socket.socket:
+    """A socket that listens there; bound here, so that a port in use is known before the start."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match["port"]) > 65535:
+        raise UsageError(f"--metrics-port {address}: give PORT, or HOST:PORT, such as 9464")
+    host, port = (match["host"] or _LOOPBACK).strip("[]"), int(match["port"])
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        # socket.create_server adds words of its own; a name that is not found has no number.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+        raise UsageError(
+            f"--metrics-port {address}: can't listen there ({reason.lower()}); choose another"
+        ) from None
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+
+
+class Exporter(Display):
+    """The manager's end: sends a snapshot about once a second, without ever waiting."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        receiving, self._sending = Pipe(duplex=False)
+        os.set_blocking(self._sending.fileno(), False)
+        # A copy of our end would keep the exporter going when the manager is gone.
+        forks.in_child(self.close)
+        self._left = b""
+        self._latest: Snapshot | None = None
+        self._due = 0.0
+        context = forks.processes()
+        self._process = context.Process(  # type: ignore[attr-defined]
+            target=serve, args=(listening, receiving), name="watcher metrics", daemon=True
+        )
+        self._process.start()
+        receiving.close()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Send it, if the last one was sent a second ago, and has been taken."""
+        self._latest = snapshot
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _SEND_SECONDS
+            self._send()
+
+    def _send(self) -> None:
+        if self._sending.closed:
+            return
+        if not self._left and self._latest is not None:
+            body = _encoder.encode(self._latest)
+            self._left = _HEADER.pack(len(body)) + body
+            self._latest = None
+        try:
+            self._left = self._left[os.write(self._sending.fileno(), self._left) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self.close()
+            logger.warning("The process that serves the metrics has ended; the watch goes on")
+
+    def close(self) -> None:
+        """Send no more."""
+        self._sending.close()
+
+    def end(self) -> None:
+        """Send the last figures, and let the exporter end."""
+        self._send()
+        self.close()
+        self._process.join(_END_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def serve(listening: socket.socket, receiving: Connection) -> None:
+    """The exporter's whole life: to the end of the pipe, however the manager ends."""
+    # Both are meant for the manager; until its end there may be somebody who scrapes.
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with contextlib.suppress(OSError):  # whoever reads the data must see its end
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+    # Not at the top: an extra may be missing where nobody asks for metrics.
+    from watcher.metrics.prometheus import Latest, answering
+
+    latest = Latest()
+    with answering(listening, latest), open(receiving.fileno(), "rb", closefd=False) as pipe:
+        while (snapshot := _received(pipe)) is not None:
+            latest.take(snapshot)
+
+
+def _received(pipe: BinaryIO) -> Snapshot | None:
+    """The next snapshot; None at the end, which a killed manager leaves in the middle of one."""
+    head = pipe.read(_HEADER.size)
+    if len(head) < _HEADER.size:
+        return None
+    (size,) = _HEADER.unpack(head)
+    body = pipe.read(size)
+    return _decoder.decode(body) if len(body) == size else None

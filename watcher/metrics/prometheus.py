@@ -1,0 +1,145 @@
+"""A watch's figures as Prometheus reads them, and the HTTP server that answers with them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from watcher.engine.figures import Snapshot
+
+# From here on the manager is not just a moment late: an observer keeps it, most likely.
+_STALE_SECONDS = 5.0
+_CLIENT_SECONDS = 10.0
+# A series that begins at 0 shows its first increase.
+_KINDS = ("INSERT", "MODIFY", "REMOVE")
+
+
+class Latest(Collector):
+    """The last snapshot, as metrics."""
+
+    def __init__(self) -> None:
+        self._snapshot = Snapshot()
+        self._taken = time.monotonic()
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Answer from this one from now on."""
+        self._snapshot, self._taken = snapshot, time.monotonic()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric that there is; those with labels may have no series yet."""
+        now = self._snapshot
+        kinds = dict.fromkeys(_KINDS, 0) | now.kinds
+        yield _counter("records", "Records delivered, by kind of change.", "kind", kinds)
+        yield _counter("filtered_records", "Records that a filter left out.", None, now.filtered)
+        yield _counter(
+            "observer_records", "Records that an observer has processed.", "observer", now.observed
+        )
+        yield _counter(
+            "observer_failures",
+            "Records that an observer has failed on, retries not counted.",
+            "observer",
+            now.failed,
+        )
+        yield _gauge(
+            "shard_lag_seconds",
+            "How old the last record delivered of a shard being read is; 0 where it is caught up.",
+            "shard",
+            self._lags(),
+        )
+        yield _gauge(
+            "shards",
+            "Shards being read (open), read to their end, and waiting for their parent's end.",
+            "state",
+            {
+                "open": now.shards.open,
+                "finished": now.shards.finished,
+                "waiting": now.shards.waiting,
+            },
+        )
+        yield _gauge("queue_records", "Records read and not delivered yet.", None, now.queued)
+        yield _counter("api_calls", "Calls of the AWS API.", "operation", now.calls)
+        yield _counter("throttles", "Calls that the service throttled.", None, now.throttles)
+        yield _counter(
+            "worker_restarts", "Shard processes that ended and were replaced.", None, now.restarts
+        )
+        yield _counter(
+            "data_losses", "Times that records were gone before they were read.", None, now.losses
+        )
+
+    def _lags(self) -> dict[str, float]:
+        """A manager that an observer keeps sends nothing: what is delivered grows old meanwhile."""
+        late = time.monotonic() - self._taken
+        more = late if late > _STALE_SECONDS else 0.0
+        return {shard: lag + more for shard, lag in self._snapshot.lags.items()}
+
+
+def _counter(name: str, text: str, label: str | None, value: int | dict[str, int]) -> Metric:
+    family = CounterMetricFamily(f"watcher_{name}", text, labels=[label] if label else None)
+    return _filled(family, value)
+
+
+def _gauge(
+    name: str, text: str, label: str | None, value: float | dict[str, float] | dict[str, int]
+) -> Metric:
+    family = GaugeMetricFamily(f"watcher_{name}", text, labels=[label] if label else None)
+    return _filled(family, value)
+
+
+def _filled(
+    family: CounterMetricFamily | GaugeMetricFamily,
+    value: float | dict[str, float] | dict[str, int],
+) -> Metric:
+    if isinstance(value, dict):
+        for name, number in value.items():
+            family.add_metric([name], number)
+    else:
+        family.add_metric([], value)
+    return family
+
+
+class _Request(WSGIRequestHandler):
+    timeout = _CLIENT_SECONDS
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        """Who scrapes is of no interest."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Each request in a thread of its own: one that hangs keeps nobody else."""
+
+    daemon_threads = True
+
+    def __init__(self, listening: socket.socket) -> None:
+        host, port = listening.getsockname()[:2]
+        super().__init__((host, port), _Request, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        # As server_bind does, which would also ask the name service for the host's name.
+        self.server_name, self.server_port = host, port
+        self.setup_environ()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away in the middle is no news."""
+
+
+@contextmanager
+def answering(listening: socket.socket, latest: Latest) -> Iterator[None]:
+    """Answer whoever comes to this socket."""
+    registry = CollectorRegistry()
+    registry.register(latest)
+    server = _Server(listening)
+    server.set_app(make_wsgi_app(registry))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield
+    finally:
+        server.server_close()

@@ -1,0 +1,1 @@
+"""How a change is shown: escapes, colours, times, plain JSON. Imports `record`."""

@@ -1,0 +1,46 @@
+"""A record as one JSON document of plain values: what a query over records looks at."""
+
+from __future__ import annotations
+
+import base64
+from decimal import Decimal
+from typing import Any
+
+from boto3.dynamodb.types import Binary
+
+from watcher.printing.style import time_text
+from watcher.record.record import Record
+
+
+def document(record: Record) -> dict[str, Any]:
+    """`eventName`, `key`, `old`, `new`, `createdAt`, `sequenceNumber`, `shardId`.
+
+    Items are plain JSON: numbers are numbers (whole ones exact, others as precise as a float),
+    binary is base64 text, sets are sorted lists; `old` and `new` are null where there is none.
+    """
+    return {
+        "eventName": record.event_name,
+        "key": plain(record.key),
+        "old": plain(record.old),
+        "new": plain(record.new),
+        "createdAt": time_text(record.created_at),
+        "sequenceNumber": record.sequence_number,
+        "shardId": record.shard_id,
+    }
+
+
+def plain(value: Any) -> Any:
+    """A native value as JSON has it."""
+    match value:
+        case dict():
+            return {name: plain(part) for name, part in value.items()}
+        case list():
+            return [plain(part) for part in value]
+        case set():
+            return sorted(map(plain, value))
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case Binary():
+            return base64.b64encode(bytes(value)).decode()  # type: ignore[call-overload]
+        case _:
+            return value

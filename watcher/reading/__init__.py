@@ -1,0 +1,1 @@
+"""How a stream is read completely: pure, and every engine's. Imports `record`, `service`."""

@@ -1,0 +1,175 @@
+"""Pure: which shards are ready to be read, are being read, and are finished.
+
+A shard is read only after its parent is finished: this is where order across splits and
+rotations comes from, and where nothing may be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+
+import msgspec
+
+from watcher.service.model import (
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Position,
+    Shard,
+    TrimHorizon,
+    opened_at,
+)
+
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
+RETENTION = timedelta(hours=24)
+_LONGEST_OPEN = timedelta(hours=6)
+_AT_ONCE = timedelta(minutes=1)
+
+
+class Status(Enum):
+    """Where a shard stands in its life."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Tracked(msgspec.Struct):
+    """A shard that the lineage knows, and where to read it from."""
+
+    id: str
+    parent: str | None
+    position: Position
+    status: Status = Status.WAITING
+    expected: bool = True
+    """Whether a listing or a token has shown it; False for a parent that only its child named."""
+    since: datetime | None = None
+    """From when on the shard was ours to read, by the service's clock."""
+
+    def has_outwaited(self, now: datetime) -> bool:
+        """Whether records may have left retention while the shard waited for its first read.
+
+        A read from the trim horizon says nothing of what stood there before. A shard takes records
+        for 4 hours; one that seems older than that and retention is of an emulator, which numbers
+        its shards as it likes.
+        """
+        opened, horizon = opened_at(self.id), now - RETENTION
+        begins = self.position.time if isinstance(self.position, AtTime) else None
+        if isinstance(self.position, AtSequence | AfterSequence) or (begins and begins > horizon):
+            return False
+        if opened is None or self.since is None or now - self.since < _AT_ONCE:
+            return False
+        return horizon - _LONGEST_OPEN < opened < horizon
+
+
+class Lineage:
+    """The shards of one stream, from the first listing on.
+
+    `start` is where the shards of the first listing begin; `resumed` (a token's shards, by id)
+    replaces it for those and what descends from them. Shards found later begin at their trim
+    horizon, whatever the start was: starting them at LATEST loses what came before we looked.
+    """
+
+    def __init__(self, start: Position, resumed: Iterable[Tracked] | None = None) -> None:
+        self.shards: dict[str, Tracked] = {shard.id: shard for shard in resumed or ()}
+        # A token without shards was saved before there were any: all came after it.
+        self._start: Position = start if resumed is None else TrimHorizon()
+        self._first = True
+
+    def update(self, listing: Iterable[Shard]) -> None:
+        """Take a listing in: whole or of some shards only, in any order, repeated, or late."""
+        listed = {shard.id: shard for shard in listing}
+        past = self._past(listed)
+        for shard in listed.values():
+            if known := self.shards.get(shard.id):
+                known.expected = True
+                known.parent = known.parent or shard.parent
+        for shard in listed.values():
+            if shard.id not in self.shards:
+                self._add(shard, finished=shard.id in past)
+        self._add_unlisted_parents(past)
+        if self._first:
+            self._start = TrimHorizon()
+            self._first = False
+
+    def stamp(self, now: datetime) -> None:
+        """Note for shards that are new since the last call that they are ours from now on."""
+        for shard in self.shards.values():
+            shard.since = shard.since or now
+
+    def _past(self, listed: Mapping[str, Shard]) -> set[str]:
+        """The unknown shards that are over for us: ancestors of one whose turn they made way for.
+
+        A parent that only its child named has told nothing of its own parent yet: that one is not
+        over when a listing shows both at last. On a first pass at LATEST all with a child are,
+        whether they look closed or not.
+        """
+        parents = {shard.id: shard.parent for shard in listed.values()}
+        for shard in self.shards.values():
+            above = shard.parent or (parents.get(shard.id) if shard.expected else None)
+            parents[shard.id] = above
+        latest = self._first and isinstance(self._start, Latest)
+        past: set[str] = set()
+        for shard_id in parents if latest else self.shards:
+            parent = parents[shard_id]
+            while parent and parent not in past and parent not in self.shards:
+                past.add(parent)
+                parent = parents.get(parent)
+        return past
+
+    def _add(self, shard: Shard, *, finished: bool) -> None:
+        status = Status.FINISHED if finished else Status.WAITING
+        self.shards[shard.id] = Tracked(shard.id, shard.parent, self._start, status)
+
+    def _add_unlisted_parents(self, past: set[str]) -> None:
+        """A parent that no listing shows is gone, or the listing lags: only reading it can tell.
+
+        It is read as any other; the service's word that there is no such shard finishes it.
+        """
+        for shard in list(self.shards.values()):
+            parent = shard.parent
+            if shard.status is not Status.WAITING or parent in past:
+                continue
+            if parent and parent not in self.shards:
+                self.shards[parent] = Tracked(parent, None, self._start, expected=False)
+
+    def ready(self) -> list[Tracked]:
+        """The shards whose turn has come: waiting, and their parent finished (or none)."""
+        return [
+            shard
+            for shard in self.shards.values()
+            if shard.status is Status.WAITING
+            and (
+                shard.parent is None
+                or shard.parent not in self.shards
+                or self.shards[shard.parent].status is Status.FINISHED
+            )
+        ]
+
+    def children(self, shard_id: str) -> list[Tracked]:
+        """The known children of a shard."""
+        return [shard for shard in self.shards.values() if shard.parent == shard_id]
+
+    @property
+    def unfinished(self) -> list[Tracked]:
+        """The shards still to be read, or being read."""
+        return [shard for shard in self.shards.values() if shard.status is not Status.FINISHED]
+
+    def forget(self, listing: Iterable[Shard], keep: Container[str] = ()) -> None:
+        """Drop the finished shards that left a whole listing, once their children are begun.
+
+        A child that is known keeps a parent that shows up again from being read again. Shards
+        finished without children stay: nothing else remembers that they were read.
+        """
+        listed = {shard.id for shard in listing}
+        begun = {
+            shard.parent for shard in self.shards.values() if shard.status is not Status.WAITING
+        }
+        for shard in list(self.shards.values()):
+            if shard.status is not Status.FINISHED or shard.id in listed or shard.id in keep:
+                continue
+            if shard.id in begun:
+                del self.shards[shard.id]

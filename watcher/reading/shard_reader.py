@@ -1,0 +1,238 @@
+"""Reads one shard from a position to its end, through all its troubles."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+from watcher.errors import (
+    ExpiredIteratorError,
+    ShardNotFoundError,
+    StreamError,
+    TimestampRefusedError,
+    TransientError,
+    TrimmedDataError,
+)
+from watcher.reading.messages import Finished, Loss, Message, Page, Started, Trouble
+from watcher.record import page
+from watcher.service.client import StreamsClient
+from watcher.service.model import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
+
+# GetRecords allows some four to five reads a second on a shard.
+_PAUSE_AFTER_SOME = 0.25
+_PAUSE_TROUBLE = 0.1
+_PAUSE_TROUBLE_MAX = 10.0
+# The service may answer empty pages though records follow; bloop counts 5 to reach the tip of a
+# shard that is 4 hours old. This many in a row say that there is nothing more up to now.
+_EMPTY_PAGES_AT_TIP = 10
+_PAUSE_TO_TIP = 0.1
+_EMPTY_PAGES_TO_TELL = 5
+# A trim horizon may move on between the iterator and the read, but not every time.
+_TRIMMED_FOR_GOOD = 5
+_FAILURES_TO_DOUBT = 3
+# Where AT_TIMESTAMP is refused (emulators), creation times are as coarse as whole minutes.
+_COARSEST_TIME = 60
+# The clock of the service's front and the one that stamps the records: rather some records from
+# before a shard's LATEST than one missing after it.
+CLOCKS_APART = timedelta(seconds=2)
+# A full page is about 1 MB or 1,000 records; from here on more is likely to follow at once.
+_FULL_RECORDS = 500
+_FULL_BYTES = 500_000
+
+
+class ShardReader:
+    """One shard's records, page by page, in order, each one once.
+
+    `read()` makes one attempt and returns what came of it; `pause` then says how many seconds to
+    wait before the next. `position` is always where a new reader would have to start. With
+    `until`, the reader finishes at the first record created after it, or at the shard's tip.
+    """
+
+    def __init__(
+        self,
+        streams: StreamsClient,
+        arn: str,
+        shard_id: str,
+        position: Position,
+        *,
+        until: datetime | None = None,
+        idle_pause: float = 1.0,
+    ) -> None:
+        self.shard_id = shard_id
+        self.position = position
+        self.pause = 0.0
+        self.finished = False
+        self.streams = streams
+        self._arn = arn
+        self._iterator: str | None = None
+        self._started = False
+        self._until = None if until is None else until.timestamp()
+        self._skip_before: float | None = None
+        self._refused_timestamp = False
+        self._idle_pause = idle_pause
+        self._empty_pages = 0
+        self._was_at_tip = False
+        self._failures = 0
+        self._trimmed_in_a_row = 0
+
+    @property
+    def at_tip(self) -> bool:
+        """Whether the last reads say that there is nothing more now, or can't be told now."""
+        return self.finished or self._failures > 0 or self._empty_pages >= _EMPTY_PAGES_TO_TELL
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the last read found nothing more.
+
+        The first time it takes several empty pages to believe it; a reader that has been at the tip
+        once stays near it.
+        """
+        return self._was_at_tip and self._empty_pages > 0 and not self._failures
+
+    def read(self) -> list[Message]:
+        """One attempt. Raises StreamError where only the user can help."""
+        if self.finished:
+            return []
+        messages: list[Message] = []
+        is_new = self._iterator is None
+        try:
+            if self._iterator is None:
+                self._iterator = self._new_iterator(messages)
+            body = self.streams.records(self._iterator)
+            self._take(page.decode(body), body, messages)
+            self._failures = self._trimmed_in_a_row = 0
+        except TransientError as error:
+            self._failures += 1
+            self._doubt_timestamp(error)
+            self.pause = self._trouble_pause(self._failures)
+            messages.append(Trouble(str(error), self._failures))
+        except ExpiredIteratorError:
+            self._iterator = None
+            self.pause = self._trouble_pause(1) if is_new else 0.0
+        except TrimmedDataError as error:
+            messages.extend(self._trimmed(str(error)))
+        except ShardNotFoundError as error:
+            messages.append(self._loss(str(error)))
+            messages.append(self._finish(closed=True, gone=True))
+        except StreamError:
+            if messages:  # which nobody will get
+                self._iterator, self._started = None, False
+            raise
+        return messages
+
+    def _trimmed(self, reason: str) -> list[Message]:
+        """Go on at the trim horizon; where that is trimmed again and again, nothing is left.
+
+        A horizon or a time moves on with the retention, so being refused there once says little
+        (DynamoDB Local does it to an iterator on an empty shard when the first record comes).
+        """
+        self._iterator = None
+        if isinstance(self.position, AtSequence | AfterSequence):
+            loss = self._loss(reason)
+            self.position = TrimHorizon()
+            self.pause = 0.0
+            return [loss]
+        self._trimmed_in_a_row += 1
+        self.pause = self._trouble_pause(self._trimmed_in_a_row)
+        if self._trimmed_in_a_row < _TRIMMED_FOR_GOOD:
+            return []
+        return [self._loss(reason), self._finish(closed=True, gone=True)]
+
+    def _new_iterator(self, messages: list[Message]) -> str:
+        iterator, time = self._iterator_at_position()
+        time -= CLOCKS_APART
+        if isinstance(self.position, Latest):
+            # An iterator that expires before the first record must not move up to a later LATEST.
+            self.position = AtTime(time)
+        if not self._started:
+            self._started = True
+            messages.append(Started(time))
+        return iterator
+
+    def _iterator_at_position(self) -> tuple[str, datetime]:
+        position = self.position
+        if not (isinstance(position, AtTime) and self._refused_timestamp):
+            try:
+                return self.streams.iterator(self._arn, self.shard_id, position)
+            except TimestampRefusedError:
+                self._refused_timestamp = True
+        assert isinstance(position, AtTime)
+        self._skip_before = position.time.timestamp() - _COARSEST_TIME
+        return self.streams.iterator(self._arn, self.shard_id, TrimHorizon())
+
+    def _doubt_timestamp(self, error: TransientError) -> None:
+        """moto grants an iterator at a time, and then fails at every read with it.
+
+        From the trim horizon on the same records come, only later.
+        """
+        at_time = isinstance(self.position, AtTime) and not self._refused_timestamp
+        if at_time and self._failures >= _FAILURES_TO_DOUBT and not error.throttled:
+            self._refused_timestamp = True
+            self._iterator = None
+
+    def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> None:
+        self._iterator = wire.NextShardIterator
+        first, last = self._range(wire)
+        self._pace(wire, len(body))
+        if last > first:
+            number = wire.Records[last - 1].dynamodb.SequenceNumber
+            self.position = AfterSequence(number)
+            messages.append(Page(first, last, number, body))
+        if last < len(wire.Records):
+            messages.append(self._finish(closed=False))
+        elif self._iterator is None:
+            messages.append(self._finish(closed=True))
+        elif self._until is not None and self._empty_pages >= _EMPTY_PAGES_AT_TIP:
+            messages.append(self._finish(closed=False))
+
+    def _range(self, wire: page.WirePage) -> tuple[int, int]:
+        """Which of a page's records are ours, by their creation time."""
+        first, last = 0, len(wire.Records)
+        if self._skip_before is not None:
+            while first < last and _created(wire, first) < self._skip_before:
+                first += 1
+            if first < last:
+                self._skip_before = None
+        if self._until is not None:
+            for index in range(first, last):
+                if _created(wire, index) > self._until:
+                    return first, index
+        return first, last
+
+    def _pace(self, wire: page.WirePage, size: int) -> None:
+        """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
+        if wire.Records:
+            self._empty_pages = 0
+            full = len(wire.Records) >= _FULL_RECORDS or size >= _FULL_BYTES
+            self.pause = 0.0 if full else _PAUSE_AFTER_SOME
+        else:
+            self._empty_pages += 1
+            self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
+            self.pause = min(_PAUSE_AFTER_SOME * self._empty_pages, self._idle_pause)
+        if self._until is not None:
+            self.pause = min(self.pause, _PAUSE_TO_TIP)
+
+    @staticmethod
+    def _trouble_pause(times: int) -> float:
+        # Capped before it overflows: a network may be gone for days.
+        ceiling: float = min(_PAUSE_TROUBLE * 2.0 ** min(times, 10), _PAUSE_TROUBLE_MAX)
+        return random.uniform(ceiling / 2, ceiling)
+
+    def _finish(self, *, closed: bool, gone: bool = False) -> Finished:
+        self.finished = True
+        self.pause = 0.0
+        return Finished(closed, gone)
+
+    def _loss(self, reason: str) -> Loss:
+        match self.position:
+            case TrimHorizon() | Latest():
+                since = "its trim horizon"
+            case AtTime(time):
+                since = time.astimezone(UTC).isoformat()
+            case position:
+                since = f"sequence number {position.sequence_number}"
+        return Loss(self.shard_id, since, reason)
+
+
+def _created(wire: page.WirePage, index: int) -> float:
+    return wire.Records[index].dynamodb.ApproximateCreationDateTime or 0.0

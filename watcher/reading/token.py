@@ -1,0 +1,155 @@
+"""Stored positions: the token, bloop's JSON with a few keys more."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.reading.lineage import Lineage, Status, Tracked
+from watcher.reading.position import at_time
+from watcher.service.model import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
+
+# https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_GetShardIterator.html
+_SEQUENCE_NUMBER = re.compile(r"[0-9]{21,40}")
+# A time was the service's; our clock may be behind it.
+_CLOCKS_APART = timedelta(hours=1)
+
+IteratorType = Literal["trim_horizon", "latest", "at_sequence", "after_sequence"]
+
+
+class TokenShard(msgspec.Struct, omit_defaults=True):
+    """One shard's stored position.
+
+    `time` stands beside `trim_horizon` for "at this time", `since` tells from when on an unread
+    shard was ours, `finished` means "read to its end, and no child was known yet", `unlisted`
+    "no listing has shown it yet": bloop, which knows none of these, then reads more than it must,
+    never less.
+    """
+
+    shard_id: str
+    iterator_type: IteratorType | None = None
+    sequence_number: str | None = None
+    parent: str | None = None
+    time: datetime | None = None
+    since: datetime | None = None
+    finished: bool = False
+    unlisted: bool = False
+
+    def hold(self, number: str) -> None:
+        """Stay at this record, although later ones were read: it is not processed yet."""
+        self.iterator_type, self.sequence_number, self.time = "at_sequence", number, None
+
+
+class Token(msgspec.Struct, omit_defaults=True):
+    """The positions of a whole stream."""
+
+    stream_arn: str
+    active: list[str]
+    shards: list[TokenShard]
+    saved_at: datetime | None = None
+
+
+def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = None) -> Token:
+    """The token of a lineage at the time `now`.
+
+    A LATEST shard that was not read yet is stored as the time `latest`, or else as `now`.
+    """
+    latest = latest or now
+    shards = [
+        shard
+        for shard in lineage.shards.values()
+        if shard.status is not Status.FINISHED or not lineage.children(shard.id)
+    ]
+    unfinished = {shard.id for shard in shards if shard.status is not Status.FINISHED}
+    return Token(
+        stream_arn=arn,
+        active=[shard.id for shard in shards if shard.parent not in unfinished],
+        shards=[_stored(shard, latest) for shard in shards],
+        saved_at=now,
+    )
+
+
+def resume(token: Token) -> list[Tracked]:
+    """The shards of a token, for `Lineage(resumed=…)`. Raises UsageError for a broken one."""
+    parents = {shard.shard_id: shard.parent for shard in token.shards}
+    for shard_id in parents:
+        seen = {shard_id}
+        parent = parents[shard_id]
+        while parent is not None:
+            if parent in seen:
+                raise UsageError(f"shard {shard_id} of the token descends from itself")
+            seen.add(parent)
+            parent = parents.get(parent)
+    return [_tracked(shard) for shard in token.shards]
+
+
+def to_dict(token: Token) -> dict[str, Any]:
+    """The token as plain JSON values."""
+    plain: dict[str, Any] = msgspec.to_builtins(token)
+    return plain
+
+
+def encode(token: Token) -> bytes:
+    """The token as JSON text."""
+    return msgspec.json.encode(token)
+
+
+def from_json(text: str | bytes | dict[str, Any]) -> Token:
+    """A token from its JSON text or its dict. Raises UsageError where it is none."""
+    try:
+        if isinstance(text, dict):
+            return msgspec.convert(text, Token)
+        return msgspec.json.decode(text, type=Token)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"not a stream token: {error}") from None
+
+
+def _stored(shard: Tracked, latest: datetime) -> TokenShard:
+    stored = TokenShard(
+        shard.id,
+        parent=shard.parent,
+        finished=shard.status is Status.FINISHED,
+        unlisted=not shard.expected,
+    )
+    match shard.position:
+        case Latest():
+            stored.iterator_type, stored.time = "latest", latest
+        case TrimHorizon():
+            stored.iterator_type, stored.since = "trim_horizon", shard.since
+        case AtTime(time):
+            stored.iterator_type, stored.time = "trim_horizon", time
+            stored.since = shard.since
+        case AtSequence(number):
+            stored.iterator_type, stored.sequence_number = "at_sequence", number
+        case AfterSequence(number):
+            stored.iterator_type, stored.sequence_number = "after_sequence", number
+    return stored
+
+
+def _tracked(stored: TokenShard) -> Tracked:
+    status = Status.FINISHED if stored.finished else Status.WAITING
+    position, expected = _position(stored), not stored.unlisted
+    since = stored.since and stored.since.astimezone(UTC)
+    return Tracked(stored.shard_id, stored.parent, position, status, expected, since)
+
+
+def _position(stored: TokenShard) -> Position:
+    if stored.time is not None:
+        try:
+            return at_time(stored.time, datetime.now(UTC) + _CLOCKS_APART)
+        except UsageError as error:
+            raise UsageError(f"shard {stored.shard_id} of the token: {error}") from None
+    if stored.iterator_type == "latest":
+        return Latest()
+    if stored.iterator_type in ("at_sequence", "after_sequence"):
+        number = stored.sequence_number
+        if number is None or not _SEQUENCE_NUMBER.fullmatch(number):
+            raise UsageError(f"shard {stored.shard_id} of the token has no sequence number")
+        return (
+            AtSequence(number) if stored.iterator_type == "at_sequence" else AfterSequence(number)
+        )
+    return TrimHorizon()

@@ -1,0 +1,263 @@
+"""The calls that watcher makes; sent, signed and retried by botocore."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import botocore.session
+from botocore import exceptions as boto
+from botocore.config import Config
+from botocore.loaders import Loader, create_loader
+from botocore.parsers import ResponseParserError
+
+from watcher.errors import (
+    ShardNotFoundError,
+    StreamError,
+    StreamGoneError,
+    TimestampRefusedError,
+    TransientError,
+)
+from watcher.service.connection import Connection, region_of
+from watcher.service.errors_of import as_user_error, code_of, translated
+from watcher.service.model import (
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Listing,
+    Position,
+    Shard,
+    StreamName,
+    TrimHorizon,
+)
+from watcher.service.shortcut import RawPages, Shortcut
+from watcher.service.tally import Tally
+
+# Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 10
+_PAUSES_IN_LISTING = (0.05, 0.1, 0.2)
+
+
+@functools.cache
+def _loader(data_path: str | None) -> Loader:
+    """botocore's descriptions of AWS, read once: nearly all that a client costs (45 ms)."""
+    return create_loader(data_path)
+
+
+class StreamsClient:
+    """A client for DynamoDB Streams; one process's own (its sockets can't cross a fork).
+
+    Every method raises StreamError for what only the user can mend (no permission, no
+    credentials, not found), TransientError for what may work a moment later.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        arn_region: str | None = None,
+        attempts: int = 3,
+        read_seconds: float | None = None,
+    ) -> None:
+        self.tally = Tally()
+        """Where the calls are counted; the caller may set another."""
+        try:
+            session = botocore.session.Session(profile=connection.profile)
+            session.register_component("response_parser_factory", RawPages())
+            loader = _loader(session.get_config_variable("data_path"))
+            session.register_component("data_loader", loader)
+            self._session = session
+            self._settings: dict[str, Any] = {
+                "region_name": region_of(connection, session, arn_region),
+                "endpoint_url": connection.endpoint_url,
+                "config": Config(
+                    connect_timeout=_CONNECT_SECONDS,
+                    read_timeout=read_seconds or _READ_SECONDS,
+                    retries={"mode": "standard", "total_max_attempts": attempts},
+                    tcp_keepalive=True,
+                    user_agent_extra="watcher",
+                ),
+            }
+            self._client: Any = session.create_client("dynamodbstreams", **self._settings)
+            self._reads: Any = self._client
+            self.region: str = self._client.meta.region_name
+        except (boto.BotoCoreError, ValueError) as error:
+            raise as_user_error(error) from error
+
+    def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
+        """All streams of the region (or of one table), the disabled ones of 24 hours included."""
+        query: dict[str, Any] = {"TableName": table} if table else {}
+        while True:
+            answer = self._call(self._client.list_streams, "Streams", **query)
+            for row in answer["Streams"]:
+                yield StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+            if not (last := answer.get("LastEvaluatedStreamArn")):
+                return
+            query["ExclusiveStartStreamArn"] = last
+
+    def latest_stream(self, table: str) -> str:
+        """The ARN of a table's current stream. Raises StreamError where it has none."""
+        client: Any = self._session.create_client("dynamodb", **self._settings)
+        try:
+            answer = self._call(client.describe_table, "Table", TableName=table)
+        except ShardNotFoundError:
+            raise StreamError(
+                f"no table {table!r} in {client.meta.region_name}: "
+                "check the name, --region and --profile"
+            ) from None
+        arn: str | None = answer["Table"].get("LatestStreamArn")
+        if arn is None:
+            raise StreamError(
+                f"table {table!r} has no stream; enable one: aws dynamodb update-table "
+                f"--table-name {table} --stream-specification "
+                "StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES"
+            )
+        return arn
+
+    def listing(self, arn: str) -> Listing:
+        """The stream and all its shards, page by page (100 shards each)."""
+        shards: dict[str, Shard] = {}
+        query = {"StreamArn": arn}
+        pages = 0
+        while True:
+            try:
+                answer = self._describe(query)
+            except ShardNotFoundError:
+                raise StreamGoneError(
+                    f"no stream {arn}: it was deleted, or is of another region or account; "
+                    "see: python -m watcher streams"
+                ) from None
+            stream = answer["StreamDescription"]
+            pages += 1
+            for row in stream.get("Shards", ()):
+                shards[row["ShardId"]] = _shard(row)
+            if not (last := stream.get("LastEvaluatedShardId")):
+                return Listing(
+                    arn=stream["StreamArn"],
+                    table=stream.get("TableName", ""),
+                    status=stream.get("StreamStatus", ""),
+                    view_type=stream.get("StreamViewType", ""),
+                    shards=list(shards.values()),
+                    pages=pages,
+                    time=_service_time(answer),
+                )
+            query["ExclusiveStartShardId"] = last
+
+    def _describe(self, query: dict[str, Any]) -> Any:
+        """One page of a listing, asked for again by itself: a large stream has dozens of them."""
+        for pause in _PAUSES_IN_LISTING:
+            try:
+                return self._call(self._client.describe_stream, "StreamDescription", **query)
+            except TransientError as error:
+                if error.unreachable:
+                    raise
+                time.sleep(pause)
+        return self._call(self._client.describe_stream, "StreamDescription", **query)
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        """The children of a finished shard, by one call where the service knows the filter.
+
+        DynamoDB Local ignores the filter and lists all: hence the check of the parent.
+        """
+        shards = self._call(
+            self._client.describe_stream,
+            "StreamDescription",
+            StreamArn=arn,
+            ShardFilter={"Type": "CHILD_SHARDS", "ShardId": shard_id},
+        )["StreamDescription"].get("Shards", ())
+        return [_shard(row) for row in shards if row.get("ParentShardId") == shard_id]
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        """An iterator at a position of a shard, and the service's own time of that moment.
+
+        Raises TrimmedDataError, ShardNotFoundError, TimestampRefusedError.
+        """
+        query: dict[str, Any] = {"StreamArn": arn, "ShardId": shard_id}
+        match position:
+            case Latest():
+                query["ShardIteratorType"] = "LATEST"
+            case TrimHorizon():
+                query["ShardIteratorType"] = "TRIM_HORIZON"
+            case AtSequence(sequence_number):
+                query["ShardIteratorType"] = "AT_SEQUENCE_NUMBER"
+                query["SequenceNumber"] = sequence_number
+            case AfterSequence(sequence_number):
+                query["ShardIteratorType"] = "AFTER_SEQUENCE_NUMBER"
+                query["SequenceNumber"] = sequence_number
+            case AtTime(time):
+                query["ShardIteratorType"] = "AT_TIMESTAMP"
+                query["Timestamp"] = time
+        try:
+            answer = self._call(self._reads.get_shard_iterator, "ShardIterator", **query)
+        except StreamError as error:
+            if isinstance(position, AtTime) and code_of(error.__cause__) == "ValidationException":
+                raise TimestampRefusedError(str(error)) from error
+            raise
+        return answer["ShardIterator"], _service_time(answer)
+
+    def records(self, iterator: str) -> bytes:
+        """The body of one GetRecords answer, for `page.decode` and `page.records`.
+
+        Raises ExpiredIteratorError, TrimmedDataError, ShardNotFoundError.
+        """
+        body: bytes = self._call(self._reads.get_records, "Body", ShardIterator=iterator)["Body"]
+        return body
+
+    def take_shortcut(self, arn: str) -> None:
+        """Make the reading of this stream's shards cheap; each call is then tried once.
+
+        To be called before a fork: what it learns and loads is shared by all children.
+        """
+        with contextlib.suppress(boto.BotoCoreError):  # the first call will say what is wrong
+            self._reads = Shortcut(self._session, self._client, arn)
+
+    def _call(self, operation: Callable[..., Any], member: str, **query: Any) -> Any:
+        """Call an operation whose answer has this member.
+
+        botocore takes a 200 answer whose body is cut off for an empty one: it would say that a
+        shard has ended, or that a stream has none.
+        """
+        name = operation.__name__.title().replace("_", "")
+        self.tally.call(name)
+        try:
+            answer = operation(**query)
+            self.tally.call(name, _retries(answer))
+            if member in answer:
+                return answer
+            raise TransientError(f"an answer without {member}")
+        except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
+            meaning = translated(error)
+            if isinstance(error, boto.ClientError):
+                self.tally.call(name, _retries(error.response))
+            if isinstance(meaning, TransientError) and meaning.throttled:
+                self.tally.throttle()
+            raise meaning from error
+
+
+def _shard(row: dict[str, Any]) -> Shard:
+    numbers = row.get("SequenceNumberRange", {})
+    return Shard(
+        id=row["ShardId"],
+        parent=row.get("ParentShardId") or None,
+        start=numbers.get("StartingSequenceNumber"),
+        end=numbers.get("EndingSequenceNumber"),
+    )
+
+
+def _retries(answer: Mapping[str, Any]) -> int:
+    """How often botocore has repeated the call by itself."""
+    return int(answer["ResponseMetadata"].get("RetryAttempts", 0))
+
+
+def _service_time(answer: dict[str, Any]) -> datetime:
+    """The service's clock, not ours: ours may be wrong by minutes."""
+    try:
+        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    except (KeyError, ValueError):
+        return datetime.now(UTC).replace(microsecond=0)

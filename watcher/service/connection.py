@@ -1,0 +1,25 @@
+"""The way to an endpoint: region, profile, endpoint, and botocore's session for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """How to reach AWS, as the aws CLI's options of the same names; None leaves it to boto3."""
+
+    region: str | None = None
+    profile: str | None = None
+    endpoint_url: str | None = None
+
+
+def region_of(connection: Connection, session: Any, arn_region: str | None) -> str | None:
+    """An explicit region wins; the ARN's is next, unless it is an emulator's behind an endpoint."""
+    if connection.region:
+        return connection.region
+    configured: str | None = session.get_config_variable("region")
+    if connection.endpoint_url:
+        return configured or arn_region or "us-east-1"
+    return arn_region or configured
