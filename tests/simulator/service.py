@@ -78,6 +78,10 @@ class Service:
         """Plan an error code or a trouble (or `empty`: an empty page) for the next calls."""
         self._planned.append(_Planned(operation, error, times, shard_id))
 
+    def forget_failures(self) -> None:
+        """Plan no failures any more."""
+        self._planned.clear()
+
     def answer(self, target: str, body: bytes, access_key: str | None) -> Reply:
         """What comes of a request as it is on the wire."""
         try:

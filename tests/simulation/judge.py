@@ -1,0 +1,366 @@
+"""What was delivered, saved and said, held against what was written: each promise a check."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.simulation.scenario import Scenario
+from tests.simulator.model import Shard, World
+from watcher.reading.token import Token, TokenShard
+
+SAVE_SECONDS = 1.0
+"""The interval of the checkpoint."""
+_SLACK_SECONDS = 0.6
+# What left retention as a watch from the horizon began was never promised.
+_YOUNG_SECONDS = 60.0
+SILENT_SECONDS = 75.0
+_RETENTION = 24 * 3600.0
+_LOST = re.compile(r"DATA LOSS: shard ([\w-]+)")
+_LOST_ALL = re.compile(r"DATA LOSS: (?:between the table's streams|the checkpoint is of)")
+
+
+class Complaint(NamedTuple):
+    """A broken promise: which check saw it, and what it saw."""
+
+    check: str
+    text: str
+
+
+class Run:
+    """One run of the program."""
+
+    def __init__(self, number: int, began: float) -> None:
+        self.number = number
+        self.began = began
+        self.ended = 0.0
+        self.blocked = 0.0
+        """How long its main thread has waited for the service."""
+        self.how = ""
+        self.seen: dict[int, tuple[float, float]] = {}
+        """Sequence number → when it was delivered, and how long was waited by then."""
+        self.newest: dict[str, int] = {}
+        self.passed: set[str] = set()
+        self.failures: Counter[int] = Counter()
+        self.warned: float = -1.0
+        self.saved: list[tuple[float, bool]] = []
+
+
+class Judge:
+    """Hears of everything as it happens. `complaints` is empty as long as all is well."""
+
+    def __init__(self, scenario: Scenario, world: World, now: Callable[[], float]) -> None:
+        self.complaints: list[Complaint] = []
+        self.runs: list[Run] = []
+        self.checked: Counter[str] = Counter()
+        """How often each promise was put to the test."""
+        self.said: set[str] = set()
+        """The shards that are said to have lost something."""
+        self.said_of_all: list[float] = []
+        self._scenario = scenario
+        self._world = world
+        self._table = next(iter(world.tables.values()))
+        self._now = now
+        self._start = 0.0
+        self._old: dict[str, int] = {}
+        self._places: dict[str, dict[int, int]] = {}
+        self._done: dict[str, set[int]] = {}
+        self._accounted: dict[str, int] = {}
+        self._first: dict[str, int] = {}
+        self._last_progress: dict[str, float] = {}
+        self._newest: dict[str, int] = {}
+        self._passed: set[str] = set()
+        self._checked_entries: dict[str, TokenShard] = {}
+
+    # What is to come
+
+    def begin(self, start: float) -> None:
+        """The watch begins: where it is from a time on, that is `start` (epoch seconds)."""
+        self._start = start
+        self._old = {shard.id: shard.first for shard in self.shards()}
+
+    def granted(self, shard_id: str) -> None:
+        """A shard is read from LATEST: what is written from now on has to come."""
+        shard = self.shard(shard_id)
+        if shard is not None and self._scenario.start == "latest" and shard_id in self._old:
+            self._first.setdefault(shard_id, len(shard.numbers))
+
+    def shards(self) -> list[Shard]:
+        """All there ever were."""
+        return [shard for stream in self._table.streams for shard in stream.shards.values()]
+
+    def shard(self, shard_id: str) -> Shard | None:
+        """The shard of that name."""
+        for stream in reversed(self._table.streams):
+            if found := stream.shards.get(shard_id):
+                return found
+        return None
+
+    def first(self, shard: Shard) -> int:
+        """The index of the first record that has to come."""
+        known = self._first.get(shard.id)
+        if known is not None:
+            return known
+        if shard.id not in self._old:
+            self._first[shard.id] = 0
+            return 0
+        match self._scenario.start:
+            case "trim_horizon":
+                first = self._old[shard.id]
+            case "at_time":
+                first = max(self._old[shard.id], bisect_left(shard.times, self._start))
+            case _:
+                return len(shard.numbers)  # nothing is promised yet
+        self._first[shard.id] = first
+        return first
+
+    # What happens
+
+    def run_begins(self) -> Run:
+        """Another run of the program."""
+        if not any(went_well for run in self.runs for _, went_well in run.saved):
+            self._first.clear()  # of the run before nothing is left: it begins anew
+            self._accounted.clear()
+        else:
+            for shard in self.shards():
+                self.granted(shard.id)
+        run = Run(len(self.runs), self._now())
+        self.runs.append(run)
+        return run
+
+    def run_ends(self, how: str) -> None:
+        """The last run is over: done, stopped, killed, or an error's text."""
+        run = self.runs[-1]
+        run.how, run.ended = how, self._now()
+
+    def delivered(self, shard_id: str, sequence_number: str, key: str) -> None:
+        """An observer has taken a record."""
+        run, number = self.runs[-1], int(sequence_number)
+        shard = self.shard(shard_id)
+        name = f"{sequence_number} of {shard_id}"
+        if shard is None or not self._is_of(shard, number):
+            self.complain("unknown", f"{name} was never written there")
+            return
+        self.checked["records delivered"] += 1
+        if number in run.seen:
+            self.complain("repeated", f"{name} delivered twice in one run")
+            return
+        done = self._done.setdefault(shard_id, set())
+        again = number in done
+        if again:
+            self._check_repeat(number, name)
+        if number < run.newest.get(key, 0) or (not again and number < self._newest.get(key, 0)):
+            self.complain("order", f"{name} came after a later change of {key}")
+        if shard_id in run.passed or (not again and shard_id in self._passed):
+            self.complain("lineage", f"{name} came after a record of a shard below")
+        run.newest[key] = number
+        self._newest[key] = max(number, self._newest.get(key, 0))
+        run.seen[number] = (self._now(), run.blocked)
+        done.add(number)
+        self._last_progress[shard_id] = self._now()
+        self._pass(shard, run)
+
+    def failed(self, shard_id: str, sequence_number: str) -> None:
+        """An observer has failed on a record, and its policy says that this was all."""
+        self._done.setdefault(shard_id, set()).add(int(sequence_number))
+        self._last_progress[shard_id] = self._now()
+        if (shard := self.shard(shard_id)) is not None:
+            self._pass(shard, self.runs[-1])
+
+    def _pass(self, shard: Shard, run: Run) -> None:
+        """Nothing of what is above a shard may come any more."""
+        parent = shard.parent
+        while parent and parent not in run.passed:
+            run.passed.add(parent)
+            self._passed.add(parent)
+            above = self.shard(parent)
+            parent = above.parent if above else None
+
+    def _is_of(self, shard: Shard, number: int) -> bool:
+        index = bisect_left(shard.numbers, number)
+        return index < len(shard.numbers) and shard.numbers[index] == number
+
+    def _check_repeat(self, number: int, name: str) -> None:
+        """What was delivered before may come again only if a kill came before its save."""
+        self.checked["repeats after a kill"] += 1
+        for before in reversed(self.runs[:-1]):
+            if number in before.seen:
+                break
+        else:
+            return  # a failure that was tried again
+        moment, blocked = before.seen[number]
+        if before.how != "killed":
+            if before.saved and not before.saved[-1][1]:
+                return  # its last save met a full disk
+            self.complain("repeats", f"{name} came again, though run {before.number} was ended")
+            return
+        age = (before.ended - moment) - (before.blocked - blocked)
+        if any(not went_well and at >= moment - SAVE_SECONDS for at, went_well in before.saved):
+            return
+        if age > SAVE_SECONDS + _SLACK_SECONDS + self._scenario.slow:
+            self.complain("repeats", f"{name} came again, {age:.1f} s old as its run was killed")
+
+    def says(self, text: str, *, warning: bool) -> None:
+        """A line of the log, or the error that has ended a run."""
+        run = self.runs[-1]
+        if warning:
+            run.warned = self._now()
+        if found := _LOST.search(text):
+            self.said.add(found[1])
+            self._check_alarm(found[1])
+        elif _LOST_ALL.search(text):
+            self.said_of_all.append(self._now())
+
+    def _check_alarm(self, shard_id: str) -> None:
+        self.checked["losses said"] += 1
+        shard = self.shard(shard_id)
+        if shard is None:
+            self.complain("false alarm", f"a loss in {shard_id}, which there never was")
+        elif not (shard.first or shard.gone or self._is_old(shard)):
+            self.complain("false alarm", f"a loss in {shard_id}, which has all its records")
+
+    def _is_old(self, shard: Shard) -> bool:
+        """Whether retention has passed since the shard was opened."""
+        stream = next(each for each in self._table.streams if shard.id in each.shards)
+        return stream.disabled is not None or shard.created < self._world.now() - _RETENTION
+
+    def saved(self, token: Token, *, went_well: bool) -> None:
+        """The positions are stored: nothing in them may be ahead of the delivery."""
+        self.runs[-1].saved.append((self._now(), went_well))
+        self.checked["tokens"] += 1
+        for entry in token.shards:
+            if self._checked_entries.get(entry.shard_id) != entry:
+                self._check_entry(entry)
+                self._checked_entries[entry.shard_id] = entry
+        self._check_absent(token)
+
+    def _check_entry(self, entry: TokenShard) -> None:
+        shard = self.shard(entry.shard_id)
+        if shard is None:
+            self.complain("ahead", f"a token holds {entry.shard_id}, which there never was")
+            return
+        if entry.finished:
+            upto = len(shard.numbers)
+            if shard.closed is None:
+                self.complain("ahead", f"a token calls {shard.id} finished, which is open")
+        elif entry.iterator_type == "after_sequence":
+            upto = bisect_right(shard.numbers, int(entry.sequence_number or 0))
+        elif entry.iterator_type == "at_sequence":
+            upto = bisect_left(shard.numbers, int(entry.sequence_number or 0))
+        elif entry.time is not None:
+            upto = bisect_left(shard.times, entry.time.timestamp())
+        elif entry.iterator_type == "latest":
+            upto = len(shard.numbers)
+        else:
+            upto = 0
+        if upto > self.accounted(shard):
+            self.complain("ahead", f"a token is ahead of the delivery in {shard.id}: {entry}")
+
+    def _check_absent(self, token: Token) -> None:
+        """A shard that a token leaves out, but not what is below it, counts as read."""
+        held = {entry.shard_id for entry in token.shards}
+        for entry in token.shards:
+            parent = entry.parent
+            while parent and parent not in held:
+                held.add(parent)
+                above = self.shard(parent)
+                if above is None:
+                    break
+                if self.accounted(above) < len(above.numbers):
+                    self.complain("ahead", f"a token leaves out {parent}, which is not delivered")
+                parent = above.parent
+
+    def accounted(self, shard: Shard) -> int:
+        """Up to which index a shard's records are delivered, not wanted, or gone."""
+        index = max(self._accounted.get(shard.id, 0), self.first(shard))
+        if shard.id in self._old and shard.id not in self._first:
+            return index
+        done = self._done.get(shard.id, set())
+        numbers, keys = shard.numbers, shard.keys
+        while index < len(numbers) and (
+            numbers[index] in done or self._is_excused(shard, index) or self.unwanted(keys[index])
+        ):
+            index += 1
+        self._accounted[shard.id] = index
+        return index
+
+    def unwanted(self, key: str) -> bool:
+        """Whether the filter leaves a record out."""
+        return self._scenario.filtered and key == "k0"
+
+    @staticmethod
+    def _is_excused(shard: Shard, index: int) -> bool:
+        return index < shard.first or shard.gone
+
+    # Now and then, and at the end
+
+    def missing(self) -> list[tuple[Shard, int]]:
+        """The shards of which something readable is not delivered, and the first such record."""
+        missing = []
+        horizon = self._world.now() - _RETENTION
+        for stream in self._table.streams:
+            if not stream.is_kept(horizon):
+                continue
+            stream.expire(horizon)
+            for shard in stream.shards.values():
+                index = self.accounted(shard)
+                if index < len(shard.numbers):
+                    missing.append((shard, index))
+        return missing
+
+    def check_silence(self) -> None:
+        """Where nothing comes for long, there has to have been a word."""
+        self.checked["looks for silence"] += 1
+        run, now = self.runs[-1], self._now()
+        if now - run.began < SILENT_SECONDS:
+            return
+        for shard, index in self.missing():
+            waited = self._world.now() - shard.times[index]
+            progress = max(self._last_progress.values(), default=0.0)
+            since = max(run.began, progress)
+            if waited > SILENT_SECONDS and now - since > SILENT_SECONDS and run.warned < since:
+                self.complain("silent", f"{shard.id} waits for {now - since:.0f} s without a word")
+
+    def check_all_delivered(self, check: str = "lost") -> None:
+        """Everything that can still be read has been delivered."""
+        for shard, index in self.missing():
+            left = len(shard.numbers) - index
+            self.complain(check, f"{left} records of {shard.id} from {shard.numbers[index]} on")
+
+    def check_losses(self) -> None:
+        """What has left retention unread was said, by shard."""
+        for shard in self.shards():
+            self.checked["shards judged"] += 1
+            done = self._done.get(shard.id, set())
+            lost = [
+                number
+                for number, key in zip(
+                    shard.numbers[self.first(shard) :],
+                    shard.keys[self.first(shard) :],
+                    strict=True,
+                )
+                if number not in done and not self.unwanted(key)
+            ]
+            if not lost:
+                continue
+            self.checked["records gone unread"] += len(lost)
+            if shard.id in self.said or self.said_of_all or self._was_never_ours(shard, lost[0]):
+                continue
+            self.complain("unsaid", f"{len(lost)} records of {shard.id} are gone without a word")
+
+    def _was_never_ours(self, shard: Shard, lost: int) -> bool:
+        """Left retention just as the watch began, at the horizon: that is no loss."""
+        ended = self.runs[0].ended or self._now()
+        return (
+            self._scenario.start != "latest"
+            and shard.id in self._old
+            and shard.numbers[self.first(shard)] == lost
+            and ended - self.runs[0].began < _YOUNG_SECONDS
+        )
+
+    def complain(self, check: str, text: str) -> None:
+        """A promise is broken."""
+        self.complaints.append(Complaint(check, text))
