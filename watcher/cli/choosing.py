@@ -2,159 +2,195 @@
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cyclopts import Parameter
-
-from watcher.cli import commands, options
-from watcher.cli.options import Given, option
-from watcher.delivery.handlers import Handler, find, function
+from watcher.cli import defaults, options
+from watcher.delivery.handlers import Handler, function
 from watcher.delivery.handlers import load as load_handler
 from watcher.delivery.lambdas import lambda_function
-from watcher.errors import UsageError, blame
+from watcher.errors import UsageError
 
 if TYPE_CHECKING:
-    from inspect import Parameter as Option
-
     from watcher.delivery.observer import Observer
 
 logger = logging.getLogger("watcher")
 
-# Before the names of modules, and of their own options: watcher may have a parameter of that name.
-_CHOSEN = "handler_"
-_OWN = "option_of_handlers_"
+# Before a handler's own option in what was parsed: watcher may have a parameter of that name.
+_PREFIX = "option of a handler: "
 
-_FOLDERS = option(
-    "handlers",
-    list[str],
-    None,
-    Parameter(
-        metavar="DIR", group="handlers", help="one more folder of handler modules; repeatable"
-    ),
-)
-_CALL = option(
-    "call",
-    list[str],
-    None,
-    Parameter(
+
+def folders(arguments: list[str], command: str = "watch") -> list[Path]:
+    """The `--handlers` folders: needed before the flags of what is in them can be parsed."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    first.add_argument("--handlers", action="append", type=Path, default=[])
+    try:
+        given: list[Path] = first.parse_known_args(arguments)[0].handlers
+    except argparse.ArgumentError as error:
+        raise UsageError(str(error)) from None
+    return given or [Path(each) for each in defaults.lines(defaults.raw(command, "handlers") or [])]
+
+
+def add_folders(group: argparse._ActionsContainer) -> None:
+    """The `--handlers` option itself; `folders` has read it already."""
+    group.add_argument(
+        "--handlers",
+        dest="folders",
+        metavar="DIR",
+        action="append",
+        help="one more folder of handler modules; repeatable",
+    )
+
+
+class Call(NamedTuple):
+    """A function to call with each change, chosen by its name."""
+
+    name: str
+
+
+class Lambda(NamedTuple):
+    """A Lambda function to call with batches of changes, chosen by its name."""
+
+    name: str
+
+
+def add_calls(made: options.Parser) -> None:
+    """`--call` and `--lambda`: functions beside the modules, in the order given."""
+    made.group("handlers").add_argument(
+        "--call",
+        dest="chosen",
+        type=Call,
         metavar="MODULE:FUNCTION",
-        group="handlers",
+        action="append",
         help="call this function with every change; repeatable",
-    ),
-)
-_LAMBDA = option(
-    "lambda_",
-    list[str],
-    None,
-    Parameter(
-        name="--lambda",
+    )
+    made.group("lambda").add_argument(
+        "--lambda",
+        dest="chosen",
+        type=Lambda,
         metavar="MODULE.FUNCTION",
-        group="lambda",
+        action="append",
         help="call this function with Lambda's events and context, batch by batch; repeatable",
-    ),
-)
-CALLS = (_CALL, _LAMBDA, *options.of(lambda_function))
-"""Functions beside the modules."""
+    )
+    options.add(made, "lambda", function=lambda_function)
 
 
-def found(name: str, words: Sequence[str]) -> dict[str, Handler]:
-    """The handlers there are for a command line. Raises UsageError."""
-    return find(Path(each) for each in commands.first(name, words, _FOLDERS) or ())
-
-
-def flags(handlers: Iterable[Handler], taken: Iterable[Option]) -> Iterator[Option]:
-    """An option for each handler, followed by its own; `taken` are those of the command."""
-    names = {name for each in taken for name in _names(each)}
-    own: set[str] = set()
+def add_flags(group: argparse._ActionsContainer, handlers: Iterable[Handler]) -> None:
+    """A flag for each handler, followed by its own options; those given are `chosen`, by name."""
+    taken: set[str] = set()
+    shared: set[str] = set()
     for handler in handlers:
-        if handler.flag in names:
+        flags = [handler.flag]
+        if handler.initials and handler.initials not in taken:
+            flags.append(handler.initials)
+        taken.update(flags)
+        try:
+            group.add_argument(
+                *flags,
+                dest="chosen",
+                action="append_const",
+                const=handler.name,
+                help=handler.description.replace("%", "%%"),
+            )
+        except argparse.ArgumentError:
             # Nobody may want it: a folder called handlers can be another program's.
             logger.debug(f"{handler.path}: {handler.flag} is an option of watcher; rename the file")
             continue
-        short = [handler.initials] if handler.initials not in (None, *names) else []
-        names.update((handler.flag, *short))
-        told = Parameter(
-            name=(handler.flag, *short), negative=(), group="handlers", help=handler.description
+        for name in handler.options:
+            if name not in shared:
+                _add_option(group, handler, name)
+        shared.update(handler.options)
+
+
+def _add_option(group: argparse._ActionsContainer, handler: Handler, name: str) -> None:
+    """An option that a module declares; one that several declare is theirs together."""
+    metavar, text = handler.options[name]
+    keywords: dict[str, Any] = {"action": options.Switch}
+    if metavar is not None:
+        keywords = {"metavar": metavar}
+    try:
+        group.add_argument(
+            _flag(name),
+            dest=_PREFIX + name,
+            default=argparse.SUPPRESS,
+            help=text.replace("%", "%%"),
+            **keywords,
         )
-        yield option(_CHOSEN + handler.name, bool, False, told)
-        for name, (metavar, text) in handler.options.items():
-            if name in own:  # one that several declare is theirs together
-                continue
-            if _flag(name) in names or not name.isidentifier():
-                raise UsageError(
-                    f"handler {handler.path}: {_flag(name)} is an option of watcher; "
-                    "choose another name"
-                )
-            own.add(name)
-            names.add(_flag(name))
-            told = Parameter(name=_flag(name), metavar=metavar, group="handlers", help=text)
-            yield option(_OWN + name, bool if metavar is None else str, None, told)
-    yield _FOLDERS
-
-
-def _names(parameter: Option) -> Sequence[str]:
-    """What an option is called; a switch's counterpart too."""
-    (about,) = parameter.annotation.__metadata__
-    name = _flag(parameter.name)
-    bare = name.removeprefix("--")
-    return [*(about.name or (name,)), *about.alias, *(about.negative or (f"--no-{bare}",))]
+    except (argparse.ArgumentError, ValueError):
+        raise UsageError(
+            f"handler {handler.path}: {_flag(name)} is an option of watcher; choose another name"
+        ) from None
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-class Choice:
-    """What a command line chooses to be done with each change."""
+def _refuse_settings_of_no_lambda(parsed: argparse.Namespace) -> None:
+    if any(isinstance(each, Lambda) for each in parsed.chosen or []):
+        return
+    for name, parameter in inspect.signature(lambda_function).parameters.items():
+        if name in defaults.of(parsed):  # for runs that have one
+            continue
+        if getattr(parsed, name, parameter.default) != parameter.default:
+            raise UsageError(f"{_flag(name)} is a setting of --lambda: give the function too")
 
-    def __init__(
-        self, handlers: Mapping[str, Handler], given: Given, values: Mapping[str, Any]
-    ) -> None:
-        self._handlers = handlers
-        self._values = values
-        self._given = given
-        self._own = {
-            name.removeprefix(_OWN): value
-            for name, value in values.items()
-            if name.startswith(_OWN) and value is not None
-        }
-        choosing = (_CHOSEN, _OWN, _CALL.name, _LAMBDA.name)
-        anything = any(name.startswith(choosing) for name in given.typed)
-        self._by_default: set[str] = set() if not anything else set(given.origins)
-        """What files and variables say in vain: the command line chooses."""
-        self.chosen = [*self._in_order()]
-        """Each as the parameter that chooses it, and its value."""
-        self._add_owners()
 
-    @property
-    def has_lambda(self) -> bool:
-        """Whether a Lambda function is among them."""
-        return any(name == _LAMBDA.name for name, _ in self.chosen)
+def set_region(parsed: argparse.Namespace) -> None:
+    """Lambda functions make their clients when they are imported, and expect the region set."""
+    named = re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", parsed.stream)
+    region = parsed.region or (named and named[1])
+    if region and any(isinstance(each, Lambda) for each in parsed.chosen or []):
+        for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+            os.environ.setdefault(name, region)
 
-    @property
-    def flags(self) -> str:
-        """The handlers as they are chosen on the command line."""
-        return " ".join(self._handlers[value].flag for name, value in self.chosen if name == _CHOSEN)
 
-    def _in_order(self) -> Iterator[tuple[str, str]]:
-        """As they stand in the line, or else in the files."""
-        by_flag = {_flag(_CALL.name): _CALL.name, "--lambda": _LAMBDA.name}
-        for handler in self._handlers.values():
-            by_flag |= dict.fromkeys(filter(None, (handler.flag, handler.initials)), handler.name)
-        words = list(self._given.words)
-        before = words[: words.index("--")] if "--" in words else words
-        names = [by_flag.get(word.partition("=")[0], "") for word in before]
-        names += [name.removeprefix(_CHOSEN) for name in self._given.origins]
-        left = {each.name: list(self._values.get(each.name) or ()) for each in (_CALL, _LAMBDA)}
-        for name in filter(None, names):
-            if name in left:
-                skip = name in self._by_default
-                taken, left[name] = (left[name][:1], left[name][1:]) if name in self._given.typed else (left[name], [])
-                yield from ((name, value) for value in taken if not skip)
-            elif self._values.get(_CHOSEN + name) and _CHOSEN + name not in self._by_default:
-                yield _CHOSEN, name
+def _anything_chosen(parsed: argparse.Namespace, given: Iterable[str]) -> bool:
+    """Whether the command line says what to do, so that a default need not."""
+    names = {_PREFIX + option for option in given} | ({"chosen"} if parsed.chosen else set())
+    return not names <= defaults.of(parsed)
+
+
+def load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Observer]:
+    """Load the handlers chosen, each with those of its options that were given.
+
+    An option chooses its handler too, but a default only where nothing else is chosen.
+    Raises UsageError.
+    """
+    chosen: list[str | Call | Lambda] = list(parsed.chosen or [])
+    given = {
+        name.removeprefix(_PREFIX): value
+        for name, value in vars(parsed).items()
+        if name.startswith(_PREFIX)
+    }
+    others = defaults.of(parsed) if _anything_chosen(parsed, given) else set()
+    for option in given:
+        owners = [name for name, handler in handlers.items() if option in handler.options]
+        if _PREFIX + option in others:
+            continue
+        if not set(owners) & set(chosen):
+            if len(owners) > 1:
+                flags = " and ".join(handlers[name].flag for name in owners)
+                raise UsageError(f"{_flag(option)} is an option of {flags}: choose one of them")
+            chosen += owners
+    _refuse_settings_of_no_lambda(parsed)
+    from watcher.delivery.observer import Observer
+
+    made = []
+    for each in chosen:
+        if isinstance(each, Call):
+            made.append(Observer(each.name, function(each.name, "record")))
+        elif isinstance(each, Lambda):
+            made.append(lambda_function(each.name, **options.chosen(parsed, lambda_function)))
+        else:
+            own = handlers[each].options
+            made.append(
+                load_handler(handlers[each], {key: given[key] for key in given if key in own})
+            )
+    return made
