@@ -25,8 +25,9 @@ from watcher.delivery.handlers import find, load
 from watcher.errors import TransientError
 from watcher.record import page
 from watcher.record.record import Record, creation_time
-from watcher.service.connect import connect, patiently
+from watcher.service.connect import connect
 from watcher.service.connection import Connection
+from watcher.service.patience import patiently
 
 
 def walk(records: Iterator[Record]) -> None:

@@ -18,6 +18,7 @@ from typing import IO
 import msgspec
 
 from watcher import forks
+from watcher.clock import CLOCK, Clock
 from watcher.delivery.batches import Batches
 from watcher.delivery.callables import check_answer
 from watcher.delivery.observer import Observer
@@ -62,7 +63,14 @@ class Dispatcher:
     An observer's failure follows `on_error` and never keeps a record from another observer.
     """
 
-    def __init__(self, observers: Sequence[Observer], on_error: OnError) -> None:
+    def __init__(
+        self,
+        observers: Sequence[Observer],
+        on_error: OnError,
+        *,
+        clock: Clock = CLOCK,
+        before_retry: Callable[[], object] = lambda: None,
+    ) -> None:
         self._observers = observers
         self._on_error = on_error
         self._calls = [observer.handle for observer in observers]
@@ -74,7 +82,7 @@ class Dispatcher:
                 self._batches.append(observer.batches)
         self._arn = ""
         self._output_closed = False
-        self.before_retry: Callable[[], object] = lambda: None
+        self.before_retry = before_retry
         """Called before what has failed is tried again, which may take long."""
         self._dead_letters: IO[bytes] | None = None
         if on_error.file:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 import msgspec
 
 _OPENED = re.compile(r"shardId-(\d{20})-")
+
+CLOCKS_APART = timedelta(seconds=2)
+"""How far the clock of the service's front may be from the one that stamps the records.
+
+Rather some records from before a shard's LATEST than one missing after it.
+"""
 
 
 class Latest(msgspec.Struct, frozen=True, tag="latest"):
@@ -59,6 +66,11 @@ class Listing(msgspec.Struct, frozen=True):
     pages: int
     time: datetime
 
+    def closed(self) -> set[str]:
+        """The shards that get no more records: one with a child has ended, however it looks."""
+        parents = {shard.parent for shard in self.shards}
+        return {shard.id for shard in self.shards if shard.end is not None or shard.id in parents}
+
 
 class StreamName(msgspec.Struct, frozen=True):
     """One row of ListStreams."""
@@ -80,3 +92,22 @@ def opened_at(shard_id: str) -> datetime | None:
         return None if opened is None else datetime.fromtimestamp(int(opened[1]) / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return None
+
+
+class Service(Protocol):
+    """What the reading asks of a service; see `service.client.StreamsClient`."""
+
+    def listing(self, arn: str) -> Listing:
+        """The stream and all its shards."""
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        """The children of a finished shard."""
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        """An iterator at a position of a shard, and the service's own time."""
+
+    def records(self, iterator: str) -> bytes:
+        """The body of one GetRecords answer."""
+
+    def renew(self) -> None:
+        """Take new credentials, if there are any."""
