@@ -47,6 +47,8 @@ class Run:
         self.failures: Counter[int] = Counter()
         self.warned: float = -1.0
         self.saved: list[tuple[float, bool]] = []
+        self.kept: set[int] | None = None
+        """What was delivered when somebody kept a token by hand."""
 
 
 class Judge:
@@ -170,6 +172,11 @@ class Judge:
         if (shard := self.shard(shard_id)) is not None:
             self._pass(shard, self.runs[-1])
 
+    def forget_repeatable(self) -> None:
+        """Whoever keeps a token by hand: what was delivered before it must never come again."""
+        run = self.runs[-1]
+        run.kept = set(run.seen)
+
     def _pass(self, shard: Shard, run: Run) -> None:
         """Nothing of what is above a shard may come any more."""
         parent = shard.parent
@@ -191,6 +198,10 @@ class Judge:
                 break
         else:
             return  # a failure that was tried again
+        if before.kept is not None or self._scenario.engine == "stream":
+            if any(run.kept and number in run.kept for run in self.runs[:-1]):
+                self.complain("repeats", f"{name} came again, though a token was kept after it")
+            return
         moment, blocked = before.seen[number]
         if before.how != "killed":
             if before.saved and not before.saved[-1][1]:
@@ -318,10 +329,10 @@ class Judge:
         if now - run.began < SILENT_SECONDS:
             return
         for shard, index in self.missing():
-            waited = self._world.now() - shard.times[index]
+            written = now - (self._world.now() - shard.times[index])
             progress = max(self._last_progress.values(), default=0.0)
-            since = max(run.began, progress)
-            if waited > SILENT_SECONDS and now - since > SILENT_SECONDS and run.warned < since:
+            since = max(run.began, progress, written)
+            if now - since > SILENT_SECONDS and run.warned < since:
                 self.complain("silent", f"{shard.id} waits for {now - since:.0f} s without a word")
 
     def check_all_delivered(self, check: str = "lost") -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from tests.simulation.scheduler import Life, Scheduler
 from watcher.engine.shared_queue import frame
-from watcher.reading.messages import Message, Page
+from watcher.errors import StreamError
+from watcher.reading.messages import Failed, Message, Page
 
 _FORK_SECONDS = 0.005
 _BREATH = 0.002
@@ -69,6 +70,8 @@ class ShardProcess:
         except StopIteration:
             self._end(0)
             return
+        except StreamError as error:  # as the real one's `run` does
+            step = Failed(str(error), fatal=True)
         delay, self.delay = self.delay, 0.0
         if isinstance(step, float | int):
             self._later(delay + step, self._step)

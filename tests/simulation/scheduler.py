@@ -70,6 +70,7 @@ class Scheduler:
         self._events: list[tuple[float, float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._at_this_moment = 0
+        self._stood_still = 0.0
 
     def tell(self, actor: str, text: str) -> None:
         """A line of the trace."""
@@ -99,6 +100,12 @@ class Scheduler:
     def stand_still(self, seconds: float) -> None:
         """The whole machine is stopped so long: what is due meanwhile comes late."""
         self.now += seconds
+        self._stood_still += seconds
+
+    @property
+    def awake(self) -> float:
+        """Seconds in which anything could have happened."""
+        return self.now - self._stood_still
 
     def unblock(self) -> None:
         """There may be room in a pipe again."""

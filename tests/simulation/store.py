@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from tests.simulation.judge import Judge
 from tests.simulation.scheduler import Killed, Life, Scheduler
@@ -24,7 +23,7 @@ class Disk:
 class MemoryStore:
     """A run's way to the disk."""
 
-    path = Path("checkpoint.json")
+    name = "checkpoint.json"
 
     def __init__(
         self, disk: Disk, life: Life, scheduler: Scheduler, judge: Judge, kill: Callable[[], None]

@@ -36,8 +36,9 @@ class Universe:
         self.injected: Counter[str] = Counter()
         self.troubled_until = scenario.trouble
         """From then on nothing goes wrong any more."""
-        self.judge = Judge(scenario, self.world, lambda: self.scheduler.now)
+        self.judge = Judge(scenario, self.world, lambda: self.scheduler.awake)
         self._calm = True
+        self._listed: set[str] = set()  # what the program has been told of
         self.table.enable(scenario.shards, "KEYS_ONLY")
         self._name_shards()
         self._write(scenario.before // 2)
@@ -49,15 +50,19 @@ class Universe:
     @property
     def is_calm(self) -> bool:
         """Whether all trouble is over, and nothing is written any more."""
-        now = self.scheduler.now
-        return now >= self.troubled_until and now >= self.scenario.writes
+        return self.scheduler.now >= self.calm_since
+
+    @property
+    def calm_since(self) -> float:
+        """When all trouble is over, and nothing is written any more."""
+        return max(self.troubled_until, self.scenario.writes)
 
     def client(
         self, wait: Callable[[float], None], read_seconds: float = 3.0
     ) -> SimulatedClient:
         """A client of a process whose time passes by `wait`."""
         return SimulatedClient(
-            self.service, self.credentials, wait, read_seconds, self._granted
+            self.service, self.credentials, wait, read_seconds, self._granted, self._listed.update
         )
 
     def _granted(self, shard_id: str, position: Position) -> None:
@@ -157,7 +162,8 @@ class Universe:
 
     def _drop_a_shard(self) -> None:
         stream = self.table.stream
-        closed = [each for each in stream.shards.values() if each.closed and not each.gone]
+        shards = (stream.shards[name] for name in sorted(self._listed & stream.shards.keys()))
+        closed = [each for each in shards if each.closed and not each.gone]
         if closed:
             shard = self.rng.choice(closed)
             stream.drop(shard.id)
@@ -189,6 +195,7 @@ class Universe:
         seconds = self.rng.choice((2.0, 30.0, 1200.0))
         self.scheduler.tell("the machine", f"stands still for {seconds} s")
         self.scheduler.stand_still(seconds)
+        self.trouble_lasts(1.0)
 
     def _clock_jumps(self) -> None:
         self.scheduler.skew = self.rng.choice((-90_000.0, -100.0, -5.0, 5.0, 100.0, 90_000.0))

@@ -56,11 +56,15 @@ class Writer:
         """
         views = [memoryview(part) for part in frame(message) if part]
         while views:
-            sent = os.writev(self._connection.fileno(), views)
+            sent = os.writev(self.fileno(), views)
             while views and sent >= len(views[0]):
                 sent -= len(views.pop(0))
             if views:
                 views[0] = views[0][sent:]
+
+    def fileno(self) -> int:
+        """The pipe that it writes to."""
+        return self._connection.fileno()
 
     def close(self) -> None:
         """Close this end; the manager sees the end of the pipe."""
