@@ -54,7 +54,13 @@ class Run:
 class Judge:
     """Hears of everything as it happens. `complaints` is empty as long as all is well."""
 
-    def __init__(self, scenario: Scenario, world: World, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        world: World,
+        now: Callable[[], float],
+        tell: Callable[[str, str], None],
+    ) -> None:
         self.complaints: list[Complaint] = []
         self.runs: list[Run] = []
         self.checked: Counter[str] = Counter()
@@ -66,6 +72,7 @@ class Judge:
         self._world = world
         self._table = next(iter(world.tables.values()))
         self._now = now
+        self._tell = tell
         self._start = 0.0
         self._old: dict[str, int] = {}
         self._places: dict[str, dict[int, int]] = {}
@@ -374,4 +381,5 @@ class Judge:
 
     def complain(self, check: str, text: str) -> None:
         """A promise is broken."""
+        self._tell("THE JUDGE", f"{check}: {text}")
         self.complaints.append(Complaint(check, text))

@@ -7,7 +7,7 @@ import heapq
 import itertools
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from watcher.clock import Clock
 
@@ -52,6 +52,27 @@ class Trace:
         named = _NAMES.sub(lambda found: self.names.get(found[0], found[0]), f"{actor:14} {text}")
         self._hash.update(f"{now!r} {actor} {text}\n".encode())
         self.lines.append(f"{now:12.3f}  {named}")
+
+
+_RECORD = re.compile(r"( *[\d.]+  the (?:table|observer|puller) .*)(#\d+)( (?:in|of) \w+)")
+
+
+def shortened(lines: Iterable[str]) -> Iterator[str]:
+    """A trace for people: of records in a row, the first and the last."""
+    for what, group in itertools.groupby(lines, _what_of):
+        if what is None:
+            yield from group
+            continue
+        first, *others = group
+        if others and (found := _RECORD.fullmatch(others[-1])):
+            first += f" … {found[2]} ({len(others) + 1} records)"
+        yield first
+
+
+def _what_of(line: str) -> tuple[str, str] | None:
+    """When and where a record was written or taken, of a line that says so."""
+    found = _RECORD.fullmatch(line)
+    return None if found is None else (re.sub(r"k\d+", "", found[1]), found[3])
 
 
 class Scheduler:

@@ -36,7 +36,9 @@ class Universe:
         self.injected: Counter[str] = Counter()
         self.troubled_until = scenario.trouble
         """From then on nothing goes wrong any more."""
-        self.judge = Judge(scenario, self.world, lambda: self.scheduler.awake)
+        self.judge = Judge(
+            scenario, self.world, lambda: self.scheduler.awake, self.scheduler.tell
+        )
         self._calm = True
         self._listed: set[str] = set()  # what the program has been told of
         self.table.enable(scenario.shards, "KEYS_ONLY")

@@ -281,10 +281,12 @@ class Manager:
             case Page():
                 self._workers.delivers(shard.id)
                 shard.loss_said = False
-                for _ in self._handover.deliver(shard, message):
+                try:
+                    for _ in self._handover.deliver(shard, message):
+                        self._keeper.moved()
+                        self._keep_house()
+                finally:  # what was delivered before an observer has failed
                     self._keeper.moved()
-                    self._keep_house()
-                self._keeper.moved()
             case Started(moment):
                 self._started(shard, moment)
             case Finished():
@@ -354,6 +356,7 @@ class Manager:
     def _before_retry(self) -> None:
         """What was delivered must not grow old unsaved while an observer is tried again."""
         self._handover.move()
+        self._keeper.moved()
         self._keeper.save_before_waiting()
 
     def _display(self, *, at_once: bool = False) -> None:
