@@ -104,8 +104,8 @@ class Stream:
         self.arn = arn
         self._service = service
         self._clock = clock
-        self._fail_on_data_loss = fail_on_data_loss
-        self.losses: list[str] = []
+        self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
+        self.losses = self._losses.lines
         """What was gone before it was read: one line each, shard and position named."""
         self.move_to(start)
 
@@ -131,16 +131,9 @@ class Stream:
         self._read_due()
 
     def _new_roster(self, start: Position, resumed: Iterable[Tracked] | None = None) -> Roster:
-        losses = Losses(
-            self.arn,
-            start if resumed is None else None,
-            lines=self.losses,
-            is_error=self._fail_on_data_loss,
-            clock=self._clock,
-        )
         self._reading: dict[str, _Pulled] = {}
         return Roster(
-            self.arn, start, resumed, losses=losses, in_use=self._reading, clock=self._clock
+            self.arn, start, resumed, losses=self._losses, in_use=self._reading, clock=self._clock
         )
 
     def __iter__(self) -> Iterator[Record | None]:

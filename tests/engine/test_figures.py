@@ -127,7 +127,7 @@ def test_a_process_that_died_in_the_middle_leaves_nothing_in_the_queue(watch: Wa
 
 
 def test_progress_goes_by_shards_and_in_them_by_time() -> None:
-    opened = int((SECONDS - 3600) * 1000)
+    opened = int((NOON.timestamp() - 3600) * 1000)
     child = f"shardId-{opened:020}-b"
     watch = Watch(Shard("a"), Shard(child, "a"))
     assert watch.look().done is None
@@ -137,7 +137,7 @@ def test_progress_goes_by_shards_and_in_them_by_time() -> None:
     watch.deliver("a", 1, age=7200)
     watch.deliver("a", 1, age=5400)
     assert watch.look().done == pytest.approx(0.25)
-    assert watch.look().reached == SECONDS - 5400
+    assert watch.look().reached == NOON.timestamp() - 5400
     watch.finish("a")
     assert watch.look().done == pytest.approx(0.5)
     watch.lineage.update([Shard("late", child)])

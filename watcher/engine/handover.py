@@ -25,8 +25,8 @@ class Handover:
         dispatcher: Dispatcher,
         figures: Figures,
         totals: Totals,
-        wanted: Callable[[Record], bool] | None,
-        max_records: int | None,
+        wanted: Callable[[Record], bool] | None = None,
+        max_records: int | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self._dispatcher = dispatcher

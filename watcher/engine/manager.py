@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
 
 import msgspec
 
@@ -16,7 +15,7 @@ from watcher.delivery.observer import Observer
 from watcher.engine.checkpoint import Keeper, Store
 from watcher.engine.figures import Display, Figures, Totals
 from watcher.engine.handover import Handover
-from watcher.engine.next_stream import NextStream, Tables
+from watcher.engine.next_stream import NextStream
 from watcher.engine.worker import Work
 from watcher.engine.workers import Workers
 from watcher.errors import StreamError, StreamGoneError, UsageError
@@ -36,7 +35,6 @@ from watcher.service.model import (
     TrimHorizon,
     table_of,
 )
-from watcher.service.tally import Tally
 
 logger = logging.getLogger("watcher")
 
@@ -60,12 +58,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     on_error: OnError = OnError()
 
 
-class ManagerService(Service, Tables, Protocol):
-    """What the manager asks; `tally` is where its calls are counted."""
-
-    tally: Tally
-
-
 class Manager:
     """Watches one stream until it is told to stop, or until there is nothing more to come.
 
@@ -79,8 +71,8 @@ class Manager:
         observers: Sequence[Observer],
         settings: Settings,
         *,
-        first: ManagerService,
-        service: ManagerService,
+        first: Service,
+        service: Service,
         workers: Workers,
         store: Store | None = None,
         displays: Sequence[Display] = (),
@@ -95,25 +87,16 @@ class Manager:
         self._displays = displays
         self._display_due = 0.0
         self._clock = clock
-        self._losses: list[str] = []
+        self._losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
         self._roster = self._new_roster(arn, settings.start)
         self._keeper = Keeper(store, self._token, clock)
         self._dispatcher = Dispatcher(
             observers, settings.on_error, clock=clock, before_retry=self._before_retry
         )
         self._figures = Figures(service.tally, settings.idle_pause, clock)
-        self._handover = Handover(
-            self._dispatcher,
-            self._figures,
-            self.totals,
-            settings.wanted,
-            settings.max_records,
-            clock,
-        )
-        self._next_stream = NextStream(
-            of_table=settings.of_table, wait=settings.follow, clock=clock
-        )
-        self._until: datetime | None = None
+        limits = settings.wanted, settings.max_records
+        self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
+        self._next_stream = NextStream(settings.of_table, settings.follow, clock)
         self._stopping = False
 
     def stop(self) -> None:
@@ -145,8 +128,7 @@ class Manager:
         self._dispatcher.tick()
         if not self._stopping:
             self._roster.attend(self._service, before=self._keeper.save_before_waiting)
-            self._start(self._roster.to_begin())
-            self._restart(self._workers.to_restart())
+            self._begin_shards()
         self._keeper.save_if_due()
         self._display()
 
@@ -187,7 +169,7 @@ class Manager:
         if token is not None:
             roster.losses.say_if_old(token.saved_at, roster.listing.time)
         if not self._settings.follow:
-            self._until = self._figures.until = roster.listing.time + CLOCKS_APART
+            self._figures.until = roster.listing.time + CLOCKS_APART
         if not roster.listing.shards:
             logger.info("The stream has no shards yet", extra=roster.about())
         self._keeper.begin()
@@ -195,14 +177,9 @@ class Manager:
     def _new_roster(
         self, arn: str, start: Position, resumed: Iterable[Tracked] | None = None
     ) -> Roster:
-        losses = Losses(
-            arn,
-            start if resumed is None else None,
-            lines=self._losses,
-            is_error=self._settings.fail_on_data_loss,
-            clock=self._clock,
+        return Roster(
+            arn, start, resumed, losses=self._losses, in_use=self._workers, clock=self._clock
         )
-        return Roster(arn, start, resumed, losses=losses, in_use=self._workers, clock=self._clock)
 
     def _resume(self, token: Token) -> None:
         assert self._store is not None
@@ -253,17 +230,19 @@ class Manager:
 
     # Shards and their processes
 
+    def _begin_shards(self) -> None:
+        roster = self._roster
+        begun = roster.to_begin()
+        for shard in begun:
+            logger.info(f"Starting watcher for shard: {shard.id}", extra=roster.about(shard))
+        died = [roster.lineage.shards[shard_id] for shard_id in self._workers.to_restart()]
+        self.totals.shards += len(begun)
+        self.totals.restarts += len(died)
+        self._start([*begun, *died])
+
     def _start(self, shards: Iterable[Tracked]) -> None:
         for shard in shards:
-            logger.info(f"Starting watcher for shard: {shard.id}", extra=self._roster.about(shard))
-            self.totals.shards += 1
             self._workers.start(self._work(shard), self._figures.tally(shard.id))
-
-    def _restart(self, shard_ids: Iterable[str]) -> None:
-        for shard_id in shard_ids:
-            self.totals.restarts += 1
-            shard = self._roster.lineage.shards[shard_id]
-            self._workers.start(self._work(shard), self._figures.tally(shard_id))
 
     def _work(self, shard: Tracked) -> Work:
         return Work(
@@ -271,7 +250,7 @@ class Manager:
             arn=self._roster.arn,
             shard_id=shard.id,
             position=shard.position,
-            until=self._until,
+            until=self._figures.until,
             idle_pause=self._settings.idle_pause,
         )
 
@@ -281,12 +260,7 @@ class Manager:
             case Page():
                 self._workers.delivers(shard.id)
                 shard.loss_said = False
-                try:
-                    for _ in self._handover.deliver(shard, message):
-                        self._keeper.moved()
-                        self._keep_house()
-                finally:  # what was delivered before an observer has failed
-                    self._keeper.moved()
+                self._deliver(shard, message)
             case Started(moment):
                 self._started(shard, moment)
             case Finished():
@@ -307,6 +281,14 @@ class Manager:
                 logger.warning(f"Shard {shard.id}: {last_line}", extra=about)
             case None:
                 self._process_ended(shard)
+
+    def _deliver(self, shard: Tracked, page: Page) -> None:
+        try:
+            for _ in self._handover.deliver(shard, page):
+                self._keeper.moved()
+                self._keep_house()
+        finally:
+            self._keeper.moved()
 
     def _started(self, shard: Tracked, moment: datetime) -> None:
         self._roster.started(shard, moment)
@@ -361,7 +343,7 @@ class Manager:
 
     def _display(self, *, at_once: bool = False) -> None:
         now = self._clock.monotonic()
-        self.totals.losses = len(self._losses)
+        self.totals.losses = len(self._losses.lines)
         if not self._displays or not (at_once or now >= self._display_due):
             return
         self._display_due = now + _TICK_SECONDS

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import ServiceError, StreamError
-from watcher.service.model import table_of
+from watcher.service.model import Service, table_of
 
 logger = logging.getLogger("watcher")
 
 _LOOK_SECONDS = 5.0
 # From a stream's disabling to the next one's enabling (another view type takes both).
 _WAIT_SECONDS = 60.0
-
-
-class Tables(Protocol):
-    """What is asked of the service; see `service.client.StreamsClient`."""
-
-    def latest_stream(self, table: str) -> str:
-        """The ARN of a table's current stream."""
 
 
 class NextStream:
@@ -30,14 +22,14 @@ class NextStream:
     only names it.
     """
 
-    def __init__(self, *, of_table: bool, wait: bool, clock: Clock = CLOCK) -> None:
+    def __init__(self, of_table: bool, wait: bool, clock: Clock = CLOCK) -> None:
         self.of_table = of_table
         self._wait = of_table and wait
         self._clock = clock
         self._since: float | None = None
         self._due = 0.0
 
-    def newest(self, service: Tables, arn: str) -> str | None:
+    def newest(self, service: Service, arn: str) -> str | None:
         """The ARN of another, newer stream of the table; None if there is none."""
         try:
             newest = service.latest_stream(table_of(arn).rpartition("/")[2])
@@ -46,7 +38,7 @@ class NextStream:
             return None
         return newest if newest != arn else None
 
-    def after(self, service: Tables, arn: str, ended: str) -> str | None:
+    def after(self, service: Service, arn: str, ended: str) -> str | None:
         """What to do after a stream: the ARN to go on with, "" to end, None to ask again later.
 
         `ended` says how it ended, in a word.

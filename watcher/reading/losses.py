@@ -20,28 +20,27 @@ _YOUNG_SECONDS = 60.0
 class Losses:
     """Says losses as warnings, or raises them as DataLossError where `is_error`.
 
-    `horizon` is where shards begin that may have lost records before the reading began; None where
-    all of them count. `remedy` is added to the error.
+    `remedy` is added to the error.
     """
 
-    def __init__(
-        self,
-        arn: str,
-        horizon: Position | None,
-        *,
-        lines: list[str] | None = None,
-        is_error: bool = False,
-        remedy: str = "",
-        clock: Clock = CLOCK,
-    ) -> None:
-        self.lines: list[str] = [] if lines is None else lines
+    def __init__(self, *, is_error: bool = False, remedy: str = "", clock: Clock = CLOCK) -> None:
+        self.lines: list[str] = []
         """One for each: what, and why."""
-        self._arn = arn
-        self._horizon = horizon
-        self._clock = clock
-        self._began = clock.monotonic()
         self._is_error = is_error
         self._remedy = remedy
+        self._clock = clock
+        self._arn = ""
+        self._horizon: Position | None = None
+        self._began = clock.monotonic()
+
+    def begin(self, arn: str, horizon: Position | None) -> None:
+        """The reading of a stream begins.
+
+        `horizon` is where shards begin that may have lost records before; None: all losses count.
+        """
+        self._arn = arn
+        self._horizon = horizon
+        self._began = self._clock.monotonic()
 
     def say(self, what: str, reason: str, shard: Tracked | None = None) -> None:
         """Records are gone. Raises DataLossError."""

@@ -94,6 +94,7 @@ class Roster:
         self.arn = arn
         self.lineage = Lineage(start, resumed)
         self.losses = losses
+        losses.begin(arn, start if resumed is None else None)
         self.is_gone = False
         """Whether the service knows no such stream any more."""
         our_time = datetime.fromtimestamp(clock.time(), UTC)

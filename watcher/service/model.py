@@ -8,6 +8,8 @@ from typing import Protocol
 
 import msgspec
 
+from watcher.service.tally import Tally
+
 _OPENED = re.compile(r"shardId-(\d{20})-")
 
 CLOCKS_APART = timedelta(seconds=2)
@@ -95,7 +97,10 @@ def opened_at(shard_id: str) -> datetime | None:
 
 
 class Service(Protocol):
-    """What the reading asks of a service; see `service.client.StreamsClient`."""
+    """What is asked of a service; see `service.client.StreamsClient`."""
+
+    tally: Tally
+    """Where its calls are counted."""
 
     def listing(self, arn: str) -> Listing:
         """The stream and all its shards."""
@@ -108,6 +113,9 @@ class Service(Protocol):
 
     def records(self, iterator: str) -> bytes:
         """The body of one GetRecords answer."""
+
+    def latest_stream(self, table: str) -> str:
+        """The ARN of a table's current stream."""
 
     def renew(self) -> None:
         """Take new credentials, if there are any."""
