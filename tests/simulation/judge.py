@@ -150,7 +150,8 @@ class Judge:
         run, number = self.runs[-1], int(sequence_number)
         shard = self.shard(shard_id)
         name = f"{sequence_number} of {shard_id}"
-        if shard is None or not self._is_of(shard, number):
+        index = None if shard is None else self._index(shard, number)
+        if shard is None or index is None:
             self.complain("unknown", f"{name} was never written there")
             return
         self.checked["records delivered"] += 1
@@ -158,8 +159,9 @@ class Judge:
             self.complain("repeated", f"{name} delivered twice in one run")
             return
         done = self._done.setdefault(shard_id, set())
-        again = number in done
-        if again:
+        # What is older than a start at LATEST may come, or not.
+        again = number in done or index < self.first(shard)
+        if number in done:
             self._check_repeat(number, name)
         if number < run.newest.get(key, 0) or (not again and number < self._newest.get(key, 0)):
             self.complain("order", f"{name} came after a later change of {key}")
@@ -193,9 +195,10 @@ class Judge:
             above = self.shard(parent)
             parent = above.parent if above else None
 
-    def _is_of(self, shard: Shard, number: int) -> bool:
+    @staticmethod
+    def _index(shard: Shard, number: int) -> int | None:
         index = bisect_left(shard.numbers, number)
-        return index < len(shard.numbers) and shard.numbers[index] == number
+        return index if shard.numbers[index : index + 1] == [number] else None
 
     def _check_repeat(self, number: int, name: str) -> None:
         """What was delivered before may come again only if a kill came before its save."""
