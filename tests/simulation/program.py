@@ -23,6 +23,7 @@ LIMITED_RUNS = 3
 _MOST_RUNS = 60
 _LOOK_SECONDS = 1.0
 _WITHIN_SECONDS = 100.0
+_END_SECONDS = 40.0
 _GAP_SECONDS_MAX = 12.0
 
 
@@ -54,6 +55,7 @@ class Program(ABC):
         self._rng = universe.rng
         self._life: Life | None = None
         self._stopping = False
+        self._stopped_at = 0.0
         self._over = False
         self._failed_runs = 0
         self._ear = Ear(universe)
@@ -177,10 +179,13 @@ class Program(ABC):
         """Every second: is it done? Has it been too long?"""
         universe, judge, now = self._universe, self._judge, self._scheduler.now
         self._scheduler.after(_LOOK_SECONDS, self._look)
-        if self._life is None or self._over:
+        if self._life is None:
             return
+        if self._stopping and now > self._stopped_at + _END_SECONDS:
+            judge.complain("late", "it was told to end, and does not")
+            self._life.killed = True
         judge.check_silence()
-        if not universe.is_calm:
+        if self._over or not universe.is_calm:
             return
         if now > universe.calm_since + _WITHIN_SECONDS:
             judge.check_all_delivered("late")
@@ -210,10 +215,20 @@ class Program(ABC):
 
     def _stop(self) -> None:
         self._stopping = True
+        self._stopped_at = self._scheduler.now
         self._end()
 
     def _kill_the_program(self) -> bool:
         self._kill()
+        return True
+
+    def _stay_away(self) -> bool:
+        """It is killed, and nobody starts it again for long."""
+        self._kill()
+        hours = self._rng.choice((1.0, 23.0, 25.0, 28.0))
+        self._universe.world.advance(hours * 3600)
+        self._scheduler.skew += hours * 3600
+        self._scheduler.tell("the user", f"starts it again after {hours} hours")
         return True
 
     def _end_the_program(self) -> bool:

@@ -45,10 +45,12 @@ class Watch(Program):
             self._manager.run()
 
     def _end(self) -> None:
-        if self._manager is not None:
-            self._scheduler.tell("the program", "gets SIGTERM")
-            self._manager.stop()
-            self._scheduler.pipes_changed = True
+        if self._manager is None:  # nobody handles the signal yet
+            self._kill()
+            return
+        self._scheduler.tell("the program", "gets SIGTERM")
+        self._manager.stop()
+        self._scheduler.pipes_changed = True
 
     def _clean_up(self) -> None:
         if self._manager is not None:
