@@ -20,7 +20,7 @@ _YOUNG_SECONDS = 60.0
 SILENT_SECONDS = 75.0
 _RETENTION = 24 * 3600.0
 _LOST = re.compile(r"DATA LOSS: shard ([\w-]+)")
-_LOST_ALL = re.compile(r"DATA LOSS: (?:between the table's streams|the checkpoint is of)")
+_LOST_ALL = re.compile(r"DATA LOSS: (?:between the table's streams|the (?:checkpoint|last listing) is of)")
 
 
 class Complaint(NamedTuple):
@@ -63,6 +63,8 @@ class Judge:
     ) -> None:
         self.complaints: list[Complaint] = []
         self.runs: list[Run] = []
+        self.complained: Callable[[], object] = lambda: None
+        """Called with the first complaint, and each that follows."""
         self.checked: Counter[str] = Counter()
         """How often each promise was put to the test."""
         self.said: set[str] = set()
@@ -89,6 +91,10 @@ class Judge:
     def begin(self, start: float) -> None:
         """The watch begins: where it is from a time on, that is `start` (epoch seconds)."""
         self._start = start
+        for stream in self._table.streams:
+            stream.expire(self._world.now() - _RETENTION)
+        self._first.clear()
+        self._accounted.clear()
         self._old = {shard.id: shard.first for shard in self.shards()}
 
     def granted(self, shard_id: str) -> None:
@@ -131,8 +137,7 @@ class Judge:
     def run_begins(self) -> Run:
         """Another run of the program."""
         if not any(went_well for run in self.runs for _, went_well in run.saved):
-            self._first.clear()  # of the run before nothing is left: it begins anew
-            self._accounted.clear()
+            self.begin(self._start)  # of the run before nothing is left: it begins anew
         else:
             for shard in self.shards():
                 self.granted(shard.id)
@@ -326,6 +331,8 @@ class Judge:
             if not stream.is_kept(horizon):
                 continue
             stream.expire(horizon)
+            if self._scenario.engine == "stream" and stream is not self._table.streams[0]:
+                continue  # it does not follow the table
             for shard in stream.shards.values():
                 index = self.accounted(shard)
                 if index < len(shard.numbers):
@@ -353,24 +360,25 @@ class Judge:
 
     def check_losses(self) -> None:
         """What has left retention unread was said, by shard."""
+        for shard, count in self.unsaid():
+            self.complain("unsaid", f"{count} records of {shard.id} are gone without a word")
+
+    def unsaid(self) -> list[tuple[Shard, int]]:
+        """The shards of which records have gone unread without a word, and how many."""
+        unsaid = []
         for shard in self.shards():
             self.checked["shards judged"] += 1
-            done = self._done.get(shard.id, set())
+            if shard.id in self.said or self.said_of_all:
+                continue
+            first, done = self.first(shard), self._done.get(shard.id, set())
             lost = [
                 number
-                for number, key in zip(
-                    shard.numbers[self.first(shard) :],
-                    shard.keys[self.first(shard) :],
-                    strict=True,
-                )
+                for number, key in zip(shard.numbers[first:], shard.keys[first:], strict=True)
                 if number not in done and not self.unwanted(key)
             ]
-            if not lost:
-                continue
-            self.checked["records gone unread"] += len(lost)
-            if shard.id in self.said or self.said_of_all or self._was_never_ours(shard, lost[0]):
-                continue
-            self.complain("unsaid", f"{len(lost)} records of {shard.id} are gone without a word")
+            if lost and not self._was_never_ours(shard, lost[0]):
+                unsaid.append((shard, len(lost)))
+        return unsaid
 
     def _was_never_ours(self, shard: Shard, lost: int) -> bool:
         """Left retention just as the watch began, at the horizon: that is no loss."""
@@ -385,4 +393,5 @@ class Judge:
     def complain(self, check: str, text: str) -> None:
         """A promise is broken."""
         self._tell("THE JUDGE", f"{check}: {text}")
+        self.complained()
         self.complaints.append(Complaint(check, text))

@@ -23,6 +23,7 @@ LIMITED_RUNS = 3
 _MOST_RUNS = 60
 _LOOK_SECONDS = 1.0
 _WITHIN_SECONDS = 100.0
+_SAID_WITHIN_SECONDS = 20.0
 _END_SECONDS = 40.0
 _GAP_SECONDS_MAX = 12.0
 
@@ -62,6 +63,7 @@ class Program(ABC):
 
     def play(self) -> None:
         """All runs, to the last record; what is wrong is for the judge to know."""
+        self._judge.complained = self._give_up
         random.seed(self._scenario.seed)  # the reader's jitter
         with self._heard():
             self._universe.begin(self._happen)
@@ -143,8 +145,15 @@ class Program(ABC):
                 self._over = True
             else:
                 self._judge.complain("ended", "it has ended, though the stream goes on")
+        elif how.startswith("StreamGoneError") and not self._is_there():
+            self._over = True
         elif was_calm and how not in ("done", "stopped") and number > LIMITED_RUNS:
             self._judge.complain("ended", f"it has ended in calm weather: {how}")
+
+    def _is_there(self) -> bool:
+        """Whether the stream that it reads can still be read."""
+        retention = self._universe.service.faults.retention
+        return self._universe.table.streams[0].is_kept(self._universe.world.now() - retention)
 
     def _pass_gap(self) -> None:
         seconds = self._rng.uniform(0.05, 3.0) * 2.0**self._failed_runs
@@ -175,13 +184,18 @@ class Program(ABC):
 
     # What happens to it
 
+    def _give_up(self) -> None:
+        """A promise is broken: what follows is of no interest."""
+        if self._life is not None:
+            self._life.killed = True
+
     def _look(self) -> None:
         """Every second: is it done? Has it been too long?"""
         universe, judge, now = self._universe, self._judge, self._scheduler.now
         self._scheduler.after(_LOOK_SECONDS, self._look)
         if self._life is None:
             return
-        if self._stopping and now > self._stopped_at + _END_SECONDS:
+        if self._stopping and self._scheduler.awake > self._stopped_at + _END_SECONDS:
             judge.complain("late", "it was told to end, and does not")
             self._life.killed = True
         judge.check_silence()
@@ -193,7 +207,11 @@ class Program(ABC):
                 judge.complain("late", "all is delivered, but it does not end")
             self._over = True
             self._life.killed = True
-        elif self._ends_when_told and not judge.missing():
+        elif (
+            self._ends_when_told
+            and not judge.missing()
+            and (now > universe.calm_since + _SAID_WITHIN_SECONDS or not judge.unsaid())
+        ):
             self._over = True
             self._stop()
 
@@ -215,7 +233,7 @@ class Program(ABC):
 
     def _stop(self) -> None:
         self._stopping = True
-        self._stopped_at = self._scheduler.now
+        self._stopped_at = self._scheduler.awake
         self._end()
 
     def _kill_the_program(self) -> bool:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-ENGINES = ("processes", "stream", "spark")
+ENGINES = ("processes", "stream")
 STARTS = ("latest", "trim_horizon", "at_time")
 POLICIES = ("log", "stop", "retry:2", "dead-letter:/dev/null")
 
@@ -66,13 +66,13 @@ class Scenario:
 def draw(seed: int, engine: str | None = None) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
-    chosen = rng.choices(ENGINES, (5, 2, 3))[0]
+    chosen = rng.choices(ENGINES, (5, 2))[0]
     scenario = Scenario(seed, engine or chosen)
     scenario.shards = rng.choice((1, 1, 2, 3, 4, 6))
     scenario.keys = rng.choice((1, 3, 8, 20))
     scenario.before = rng.choice((0, 0, 5, 60))
     scenario.start = rng.choices(STARTS, (2, 4, 1))[0]
-    scenario.of_table = rng.random() < 0.3
+    scenario.of_table = rng.random() < 0.3 and scenario.engine == "processes"
     scenario.idle_pause = rng.choice((0.3, 1.0, 1.0))
     scenario.pipe_bytes = rng.choice((4096, 4096, 65536))
     scenario.writes = rng.uniform(3, 16)

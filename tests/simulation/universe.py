@@ -155,13 +155,22 @@ class Universe:
             self._replace(shard, 1)
 
     def _drop_a_shard(self) -> None:
+        """A closed shard vanishes, and what is above it: nothing outlives what came after it."""
         stream = self.table.stream
         shards = (stream.shards[name] for name in sorted(self._listed & stream.shards.keys()))
         closed = [each for each in shards if each.closed and not each.gone]
-        if closed:
-            shard = self.rng.choice(closed)
-            stream.drop(shard.id)
-            self.scheduler.tell("the service", f"drops {shard.id}")
+        line = self._line_of(self.rng.choice(closed)) if closed else []
+        if all(each.gone or each.id in self._listed for each in line):
+            for each in line:
+                if not each.gone:
+                    stream.drop(each.id)
+                    self.scheduler.tell("the service", f"drops {each.id}")
+
+    def _line_of(self, shard: Shard) -> list[Shard]:
+        line = [shard]
+        while (parent := line[-1].parent) is not None:
+            line.append(self.table.stream.shards[parent])
+        return line
 
     def _disable(self) -> None:
         """The stream is disabled; a table's watch sees a new one soon."""
@@ -223,7 +232,7 @@ class Universe:
 
     def _a_shard_fails(self, seconds: float | None = None) -> None:
         stream = self.table.stream
-        shard = self.rng.choice([each for each in stream.shards.values() if not each.gone])
+        shard = self.rng.choice(list(stream.shards.values())[-_MOST_OPEN:])
         error = self.rng.choice(("InternalServerError", "ThrottlingException", "reset"))
         for operation in ("GetShardIterator", "GetRecords"):
             self.service.fail_next(operation, error, 1_000_000, shard.id)

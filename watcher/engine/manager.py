@@ -166,7 +166,7 @@ class Manager:
         roster = self._roster
         self._dispatcher.begin(roster.arn)
         if token is not None:
-            roster.losses.say_if_old(token.saved_at, roster.listing.time)
+            roster.losses.say_if_old("checkpoint", token.saved_at, roster.listing.time)
         if not self._settings.follow:
             self._figures.until = roster.listing.time + CLOCKS_APART
         if not roster.listing.shards:

@@ -166,6 +166,8 @@ class Roster:
         now = self._clock.monotonic()
         if self._listed_at == -math.inf:
             self.began_at = listing.time - CLOCKS_APART
+        else:  # a machine that has slept: shards may have come and gone unseen
+            self.losses.say_if_old("last listing", self.listing.time, listing.time)
         self.listing = listing
         self._listed_at = now
         self._failures = 0
