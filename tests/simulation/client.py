@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,7 +55,6 @@ class SimulatedClient:
         wait: Callable[[float], None],
         read_seconds: float,
         granted: Callable[[str, Position], None],
-        listed: Callable[[Iterable[str]], None],
     ) -> None:
         self.tally = Tally()
         self.region = "us-east-1"
@@ -65,7 +64,6 @@ class SimulatedClient:
         self._wait = wait
         self._read_seconds = read_seconds
         self._granted = granted
-        self._listed = listed
 
     def renew(self) -> None:
         """Take the credentials that lie there now."""
@@ -100,7 +98,6 @@ class SimulatedClient:
             pages += 1
             shards += map(_shard, stream["Shards"])
             if not (last := stream.get("LastEvaluatedShardId")):
-                self._listed(shard.id for shard in shards)
                 return Listing(
                     arn=stream["StreamArn"],
                     table=stream["TableName"],
@@ -128,9 +125,7 @@ class SimulatedClient:
             "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id},
         }
         rows = self._call(_STREAMS, "DescribeStream", query)["StreamDescription"]["Shards"]
-        children = [_shard(row) for row in rows if row.get("ParentShardId") == shard_id]
-        self._listed(shard.id for shard in children)
-        return children
+        return [_shard(row) for row in rows if row.get("ParentShardId") == shard_id]
 
     def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         query: dict[str, Any] = {"StreamArn": arn, "ShardId": shard_id}

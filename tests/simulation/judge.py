@@ -69,6 +69,8 @@ class Judge:
         """How often each promise was put to the test."""
         self.said: set[str] = set()
         """The shards that are said to have lost something."""
+        self.stored: set[str] = set()
+        """The shards that a token has held."""
         self.said_of_all: list[float] = []
         self._scenario = scenario
         self._world = world
@@ -91,8 +93,7 @@ class Judge:
     def begin(self, start: float) -> None:
         """The watch begins: where it is from a time on, that is `start` (epoch seconds)."""
         self._start = start
-        for stream in self._table.streams:
-            stream.expire(self._world.now() - _RETENTION)
+        self._age()
         self._first.clear()
         self._accounted.clear()
         self._old = {shard.id: shard.first for shard in self.shards()}
@@ -257,6 +258,9 @@ class Judge:
         """The positions are stored: nothing in them may be ahead of the delivery."""
         self.runs[-1].saved.append((self._now(), went_well))
         self.checked["tokens"] += 1
+        if went_well:
+            self.stored.update(entry.shard_id for entry in token.shards)
+        self._age()
         for entry in token.shards:
             if self._checked_entries.get(entry.shard_id) != entry:
                 self._check_entry(entry)
@@ -313,6 +317,15 @@ class Judge:
         self._accounted[shard.id] = index
         return index
 
+    def _age(self) -> None:
+        """What is out of retention is gone, whether the service was asked since or not."""
+        horizon = self._world.now() - _RETENTION
+        for stream in self._table.streams:
+            stream.expire(horizon)
+            if not stream.is_kept(horizon):
+                for shard in stream.shards.values():
+                    shard.gone = True
+
     def unwanted(self, key: str) -> bool:
         """Whether the filter leaves a record out."""
         return self._scenario.filtered and key == "k0"
@@ -326,11 +339,8 @@ class Judge:
     def missing(self) -> list[tuple[Shard, int]]:
         """The shards of which something readable is not delivered, and the first such record."""
         missing = []
-        horizon = self._world.now() - _RETENTION
+        self._age()
         for stream in self._table.streams:
-            if not stream.is_kept(horizon):
-                continue
-            stream.expire(horizon)
             if self._scenario.engine == "stream" and stream is not self._table.streams[0]:
                 continue  # it does not follow the table
             for shard in stream.shards.values():

@@ -40,7 +40,6 @@ class Universe:
             scenario, self.world, lambda: self.scheduler.awake, self.scheduler.tell
         )
         self._calm = True
-        self._listed: set[str] = set()  # what the program has been told of
         self.table.enable(scenario.shards, "KEYS_ONLY")
         self._name_shards()
         self._write(scenario.before // 2)
@@ -63,9 +62,7 @@ class Universe:
         self, wait: Callable[[float], None], read_seconds: float = 3.0
     ) -> SimulatedClient:
         """A client of a process whose time passes by `wait`."""
-        return SimulatedClient(
-            self.service, self.credentials, wait, read_seconds, self._granted, self._listed.update
-        )
+        return SimulatedClient(self.service, self.credentials, wait, read_seconds, self._granted)
 
     def _granted(self, shard_id: str, position: Position) -> None:
         if isinstance(position, Latest):
@@ -157,10 +154,10 @@ class Universe:
     def _drop_a_shard(self) -> None:
         """A closed shard vanishes, and what is above it: nothing outlives what came after it."""
         stream = self.table.stream
-        shards = (stream.shards[name] for name in sorted(self._listed & stream.shards.keys()))
+        shards = (stream.shards[name] for name in sorted(self.judge.stored & stream.shards.keys()))
         closed = [each for each in shards if each.closed and not each.gone]
         line = self._line_of(self.rng.choice(closed)) if closed else []
-        if all(each.gone or each.id in self._listed for each in line):
+        if all(each.gone or each.id in self.judge.stored for each in line):
             for each in line:
                 if not each.gone:
                     stream.drop(each.id)
