@@ -101,6 +101,7 @@ class Program(ABC):
     def _end(self) -> None:
         """Let it end in order; SIGTERM, most often."""
 
+    @abstractmethod
     def _clean_up(self) -> None:
         """The run is over, and what the machine does for a dead process is to be done."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Life
@@ -52,7 +53,7 @@ class Pull(Program):
                 stream.heartbeat()
         self._keep(stream, 1.0)
 
-    def _where(self) -> object:
+    def _where(self) -> str | datetime:
         match self._start():
             case Latest():
                 return "latest"
@@ -66,6 +67,9 @@ class Pull(Program):
             self._judge.saved(tokens.from_json(text), went_well=True)
             self._judge.forget_repeatable()
             self._kept = text
+
+    def _clean_up(self) -> None:
+        """It has neither processes nor files."""
 
     def _end(self) -> None:
         self._scheduler.tell("the program", "is to end")

@@ -159,5 +159,7 @@ def _draw_events(scenario: Scenario, rng: random.Random) -> None:
     count = rng.choice((0, 2, 5, 9, 14))
     chosen = rng.choices(names, weights, k=count)
     if rng.random() < 0.03:  # a siege: long enough for somebody to wonder
-        chosen.append(rng.choice(("a shard fails long", "token expires long", "listings fail long")))
+        chosen.append(
+            rng.choice(("a shard fails long", "token expires long", "listings fail long"))
+        )
     scenario.events = sorted((rng.uniform(0.2, scenario.trouble), name) for name in chosen)

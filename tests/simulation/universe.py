@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.simulation.client import Credentials, SimulatedClient
 from tests.simulation.judge import Judge
 from tests.simulation.scenario import Scenario
-from tests.simulation.scheduler import EPOCH, Life, Scheduler, Trace
+from tests.simulation.scheduler import EPOCH, Scheduler, Trace
 from tests.simulator.faults import Faults
 from tests.simulator.model import Shard, World
 from tests.simulator.service import Service
@@ -36,9 +36,7 @@ class Universe:
         self.injected: Counter[str] = Counter()
         self.troubled_until = scenario.trouble
         """From then on nothing goes wrong any more."""
-        self.judge = Judge(
-            scenario, self.world, lambda: self.scheduler.awake, self.scheduler.tell
-        )
+        self.judge = Judge(scenario, self.world, lambda: self.scheduler.awake, self.scheduler.tell)
         self._calm = True
         self.table.enable(scenario.shards, "KEYS_ONLY")
         self._name_shards()
@@ -58,9 +56,7 @@ class Universe:
         """When all trouble is over, and nothing is written any more."""
         return max(self.troubled_until, self.scenario.writes)
 
-    def client(
-        self, wait: Callable[[float], None], read_seconds: float = 3.0
-    ) -> SimulatedClient:
+    def client(self, wait: Callable[[float], None], read_seconds: float = 3.0) -> SimulatedClient:
         """A client of a process whose time passes by `wait`."""
         return SimulatedClient(self.service, self.credentials, wait, read_seconds, self._granted)
 

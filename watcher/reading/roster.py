@@ -119,6 +119,7 @@ class Roster:
     def begin(self, service: Service) -> None:
         """Make the first listing, whose troubles end the beginning. Raises StreamError."""
         self._take(patiently(lambda: service.listing(self.arn), self._clock))
+        self._ask_for_late_children()
 
     def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
         """Ask what is due, until nothing is; `before` is called before each call.
@@ -177,6 +178,12 @@ class Roster:
         self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
         if self._is_waiting_for_children():
             self._list_soon()
+
+    def _ask_for_late_children(self) -> None:
+        """A resumed shard may have finished just before: no listing may show its child yet."""
+        shards = self.lineage.shards.values()
+        finished = (shard.id for shard in shards if shard.status is Status.FINISHED)
+        self._finished.extend(each for each in finished if not self.lineage.children(each))
 
     def _trouble(self, error: WatcherError) -> None:
         self._failures += 1
