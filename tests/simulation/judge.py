@@ -21,7 +21,8 @@ SILENT_SECONDS = 75.0
 _RETENTION = 24 * 3600.0
 _LOST = re.compile(r"DATA LOSS: shard ([\w-]+)")
 _LOST_ALL = re.compile(
-    r"no stream arn|DATA LOSS: (?:between the table's streams|the (?:checkpoint|last listing) is of)"
+    r"no stream arn|"
+    r"DATA LOSS: (?:between the table's streams|the (?:checkpoint|last listing) is of)"
 )
 
 
