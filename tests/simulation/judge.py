@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -20,10 +21,9 @@ _YOUNG_SECONDS = 60.0
 SILENT_SECONDS = 75.0
 _RETENTION = 24 * 3600.0
 _LOST = re.compile(r"DATA LOSS: shard ([\w-]+)")
-_LOST_ALL = re.compile(
-    r"no stream arn|"
-    r"DATA LOSS: (?:between the table's streams|the (?:checkpoint|last listing) is of)"
-)
+_FINISHED = re.compile(r"Finished shard: (\S+)")
+_LOST_ALL = re.compile(r"DATA LOSS: the (?:checkpoint|last listing) is of")
+_LOST_STREAM = re.compile(r"no stream arn|DATA LOSS: between the table's streams")
 
 
 class Complaint(NamedTuple):
@@ -49,6 +49,10 @@ class Run:
         self.passed: set[str] = set()
         self.failures: Counter[int] = Counter()
         self.warned: float = -1.0
+        self.standing: dict[str, int] = {}
+        """How many records there were in each shard as it began."""
+        self.finished: list[str] = []
+        """The shards that are said to be finished since the last save."""
         self.saved: list[tuple[float, bool]] = []
         self.kept: set[int] | None = None
         """What was delivered when somebody kept a token by hand."""
@@ -72,8 +76,8 @@ class Judge:
         """How often each promise was put to the test."""
         self.said: set[str] = set()
         """The shards that are said to have lost something."""
-        self.stored: set[str] = set()
-        """The shards that a token has held."""
+        self.stored: dict[str, float] = {}
+        """The shards that a token has held, and when the first one was stored (epoch seconds)."""
         self.said_of_all: list[float] = []
         self._scenario = scenario
         self._world = world
@@ -89,6 +93,7 @@ class Judge:
         self._last_progress: dict[str, float] = {}
         self._newest: dict[str, int] = {}
         self._passed: set[str] = set()
+        self._finished: set[str] = set()
         self._checked_entries: dict[str, TokenShard] = {}
 
     # What is to come
@@ -146,6 +151,7 @@ class Judge:
             for shard in self.shards():
                 self.granted(shard.id)
         run = Run(len(self.runs), self._now())
+        run.standing = {shard.id: len(shard.numbers) for shard in self.shards()}
         self.runs.append(run)
         return run
 
@@ -238,11 +244,16 @@ class Judge:
         run = self.runs[-1]
         if warning:
             run.warned = self._now()
+        if found := _FINISHED.match(text):
+            run.finished.append(found[1])
         if found := _LOST.search(text):
             self.said.add(found[1])
             self._check_alarm(found[1])
+        elif _LOST_STREAM.search(text):
+            former = self._table.streams[:-1] if "between" in text else self._table.streams
+            self.said.update(name for stream in former for name in stream.shards)
         elif _LOST_ALL.search(text):
-            self.said_of_all.append(self._now())
+            self.said_of_all.append(self._world.now())
 
     def _check_alarm(self, shard_id: str) -> None:
         self.checked["losses said"] += 1
@@ -251,6 +262,8 @@ class Judge:
             self.complain("false alarm", f"a loss in {shard_id}, which there never was")
         elif not (shard.first or shard.gone or self._is_old(shard)):
             self.complain("false alarm", f"a loss in {shard_id}, which has all its records")
+        elif shard_id in self._finished:
+            self.complain("false alarm", f"a loss in {shard_id}, which was finished and saved")
 
     def _is_old(self, shard: Shard) -> bool:
         """Whether retention has passed since the shard was opened."""
@@ -262,7 +275,11 @@ class Judge:
         self.runs[-1].saved.append((self._now(), went_well))
         self.checked["tokens"] += 1
         if went_well:
-            self.stored.update(entry.shard_id for entry in token.shards)
+            self._finished.update(self.runs[-1].finished)
+            self.runs[-1].finished.clear()
+            for entry in token.shards:
+                if not entry.unlisted:
+                    self.stored.setdefault(entry.shard_id, self._world.now())
         self._age()
         for entry in token.shards:
             if self._checked_entries.get(entry.shard_id) != entry:
@@ -371,6 +388,15 @@ class Judge:
             left = len(shard.numbers) - index
             self.complain(check, f"{left} records of {shard.id} from {shard.numbers[index]} on")
 
+    def check_up_to_now(self) -> None:
+        """A run "up to now" has ended: what there was as it began has been delivered."""
+        self.checked["ends up to now"] += 1
+        self._age()
+        for shard in self.shards():
+            standing = self.runs[-1].standing.get(shard.id, 0)
+            if self.accounted(shard) < min(standing, len(shard.numbers)):
+                self.complain("lost", f"{shard.id} was there, and it ended without all of it")
+
     def check_losses(self) -> None:
         """What has left retention unread was said, by shard."""
         for shard, count in self.unsaid():
@@ -381,7 +407,7 @@ class Judge:
         unsaid = []
         for shard in self.shards():
             self.checked["shards judged"] += 1
-            if shard.id in self.said or self.said_of_all:
+            if shard.id in self.said or self._is_said_of_all(shard):
                 continue
             first, done = self.first(shard), self._done.get(shard.id, set())
             lost = [
@@ -392,6 +418,11 @@ class Judge:
             if lost and not self._was_never_ours(shard, lost[0]):
                 unsaid.append((shard, len(lost)))
         return unsaid
+
+    def _is_said_of_all(self, shard: Shard) -> bool:
+        """Whether a word for the whole stream has to do: the program did not know the shard."""
+        known = self.stored.get(shard.id, math.inf)
+        return any(said - known < _RETENTION for said in self.said_of_all)
 
     def _was_never_ours(self, shard: Shard, lost: int) -> bool:
         """Left retention just as the watch began, at the horizon: that is no loss."""

@@ -353,8 +353,7 @@ MUTANTS = [
         "stream.py",
         "        shard.tracked.position = AfterSequence(record.sequence_number)\n"
         "        self._buffer(shard)\n",
-        "        self._buffer(shard)\n"
-        "        shard.tracked.position = shard.reader.position\n",
+        "        self._buffer(shard)\n        shard.tracked.position = shard.reader.position\n",
         "stream",
     ),
     Mutant(

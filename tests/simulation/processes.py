@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import itertools
@@ -89,7 +90,7 @@ class ShardProcess:
     def _write(self) -> None:
         if self._torn_at is not None:
             torn = self._unsent[: min(self._torn_at, len(self._unsent) - 1)]
-            if torn:
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):
                 self._put(torn)
             self._scheduler.tell(self.name, f"dies after {len(torn)} bytes of a message")
             self._end(-9)

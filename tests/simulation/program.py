@@ -26,6 +26,8 @@ _WITHIN_SECONDS = 100.0
 _SAID_WITHIN_SECONDS = 20.0
 _END_SECONDS = 40.0
 _GAP_SECONDS_MAX = 12.0
+# With more of them there are ten in a row, now and then, which say that there is nothing.
+_EMPTY_RATE_MAX = 0.1
 
 
 class Ear(logging.Handler):
@@ -139,6 +141,10 @@ class Program(ABC):
     def _check_end(self, how: str, was_calm: bool) -> None:
         """Whether a run that has ended by itself was right to do so."""
         number = self._judge.runs[-1].number
+        faults = self._scenario.faults.get("empty_page_rate", 0.0)
+        up_to_now = not self._scenario.follow and not self._scenario.max_records
+        if how == "done" and up_to_now and faults <= _EMPTY_RATE_MAX:
+            self._judge.check_up_to_now()
         if how == "done" and was_calm and number >= LIMITED_RUNS:
             self._over = True  # up to the moment when it began, nothing may be missing
         elif how == "done" and self._scenario.follow and not self._scenario.max_records:
@@ -244,10 +250,7 @@ class Program(ABC):
     def _stay_away(self) -> bool:
         """It is killed, and nobody starts it again for long."""
         self._kill()
-        hours = self._rng.choice((1.0, 23.0, 25.0, 28.0))
-        self._universe.world.advance(hours * 3600)
-        self._scheduler.skew += hours * 3600
-        self._scheduler.tell("the user", f"starts it again after {hours} hours")
+        self._universe.pass_hours("is off for")
         return True
 
     def _end_the_program(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 ENGINES = ("processes", "stream")
 STARTS = ("latest", "trim_horizon", "at_time")
-POLICIES = ("log", "stop", "retry:2", "dead-letter:/dev/null")
+POLICIES = ("log", "stop", "retry:2", "retry:7", "dead-letter:/dev/null")
 
 
 @dataclass
@@ -87,7 +87,7 @@ def draw(seed: int, engine: str | None = None) -> Scenario:
 
 
 def _draw_watch(scenario: Scenario, rng: random.Random) -> None:
-    scenario.follow = rng.random() < 0.8
+    scenario.follow = rng.random() < 0.75
     if rng.random() < 0.1:
         scenario.max_records = rng.choice((1, 7, 40))
     scenario.filtered = rng.random() < 0.15
@@ -111,10 +111,10 @@ def _draw_service(scenario: Scenario, rng: random.Random) -> None:
     habits["ending_past_last"] = rng.random() < 0.5
     habits["child_filter"] = rng.random() < 0.7
     habits["describe_page"] = rng.choice((2, 100, 100))
-    habits["listing_lag"] = rng.choice((0.0, 0.0, 0.5, 4.0))
+    habits["listing_lag"] = rng.choice((0.0, 0.5, 4.0, 4.0))
     habits["closing_lag"] = rng.choice((0.0, 0.0, 3.0, float("inf")))
     habits["lag_jitter"] = rng.random() < 0.5
-    habits["children_first"] = rng.random() < 0.3
+    habits["children_first"] = rng.random() < 0.4
     faults = scenario.faults
     if rng.random() < 0.75:
         for name in ("throttle_rate", "error_rate", "reset_rate", "truncate_rate"):
@@ -158,7 +158,7 @@ def _draw_events(scenario: Scenario, rng: random.Random) -> None:
     names, weights = list(_EVENTS), list(_EVENTS.values())
     count = rng.choice((0, 2, 5, 9, 14))
     chosen = rng.choices(names, weights, k=count)
-    if rng.random() < 0.03:  # a siege: long enough for somebody to wonder
+    if rng.random() < 0.06:  # a siege: long enough for somebody to wonder
         chosen.append(
             rng.choice(("a shard fails long", "token expires long", "listings fail long"))
         )

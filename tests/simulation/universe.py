@@ -18,6 +18,8 @@ from watcher.service.model import Latest, Position
 TABLE = "orders"
 _WRITE_PAUSE = 1.5
 _MOST_OPEN = 10
+# An open shard is not older than some hours.
+_MOST_HOURS = 29.0
 _SIEGE_SECONDS = 100.0
 _AGO_SECONDS = 100.0
 
@@ -38,6 +40,7 @@ class Universe:
         """From then on nothing goes wrong any more."""
         self.judge = Judge(scenario, self.world, lambda: self.scheduler.awake, self.scheduler.tell)
         self._calm = True
+        self._hours = 0.0
         self.table.enable(scenario.shards, "KEYS_ONLY")
         self._name_shards()
         self._write(scenario.before // 2)
@@ -182,10 +185,17 @@ class Universe:
 
     def _suspend(self) -> None:
         """The machine sleeps for hours: its monotonic clock does not see it, the service does."""
+        self.pass_hours("has slept for")
+
+    def pass_hours(self, what: str) -> None:
+        """Time passes by the clocks on the walls; not for much longer than retention, in all."""
         hours = self.rng.choice((0.3, 5.0, 23.0, 25.0, 28.0))
+        if self._hours + hours > _MOST_HOURS:
+            return
+        self._hours += hours
         self.world.advance(hours * 3600)
         self.scheduler.skew += hours * 3600
-        self.scheduler.tell("the machine", f"has slept for {hours} hours")
+        self.scheduler.tell("the machine", f"{what} {hours} hours")
 
     def _stand_still(self) -> None:
         seconds = self.rng.choice((2.0, 30.0, 1200.0))
@@ -241,6 +251,7 @@ class Universe:
 
     def _listings_fail_long(self) -> None:
         self._listings_fail(_SIEGE_SECONDS)
+        self._rotate()
 
     def _heal_after(self, seconds: float) -> None:
         self.trouble_lasts(seconds)

@@ -38,6 +38,7 @@ class Watch(Program):
         self._manager: Manager | None = None
         self._processes: list[ShardProcess] = []
         self._refuses_processes = False
+        self._failures_to_come: dict[str, int] = {}
 
     def _live(self, life: Life) -> None:
         with on_virtual_time(life):
@@ -127,17 +128,28 @@ class Watch(Program):
         life.check()
         if scenario.slow and self._rng.random() < scenario.slow_share:
             life.sleep(scenario.slow)
-        if not self._universe.is_calm and self._rng.random() < scenario.failing:
-            self._fail(records)
+        self._fail_perhaps(records)
         for record in records:
             number, key = record.sequence_number, str(record.key["pk"])
             if self._scheduler.trace is not None:
                 self._scheduler.tell("the observer", f"takes {number} of {record.shard_id}")
             self._judge.delivered(record.shard_id, number, key)
 
-    def _fail(self, records: Sequence[Record]) -> None:
+    def _fail_perhaps(self, records: Sequence[Record]) -> None:
+        """Now and then, several times for the same record."""
+        number = records[0].sequence_number
+        if self._universe.is_calm:
+            return
+        if number not in self._failures_to_come:
+            fails = self._rng.random() < self._scenario.failing
+            self._failures_to_come[number] = self._rng.randint(1, 9) if fails else 0
+        if self._failures_to_come[number] <= 0:
+            return
+        self._failures_to_come[number] -= 1
+        self._fail(records[0].shard_id, number)
+
+    def _fail(self, shard_id: str, number: str) -> None:
         policy, _, retries = self._scenario.on_error.partition(":")
-        shard_id, number = records[0].shard_id, records[0].sequence_number
         failures = self._judge.runs[-1].failures
         failures[int(number)] += 1
         self._scheduler.tell("the observer", f"fails on {number}")

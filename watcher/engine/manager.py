@@ -146,6 +146,7 @@ class Manager:
         self._workers.stop()
         deadline = self._clock.monotonic() + _END_SECONDS
         while self._workers and self._clock.monotonic() < deadline:
+            self._keep_house()
             if self._receive():
                 deadline = self._clock.monotonic() + _END_SECONDS
 
@@ -201,7 +202,7 @@ class Manager:
             return True
         if self._workers or not roster.is_settled():
             return False
-        if not roster.has_ended:
+        if not roster.has_ended or roster.stopped_short:
             return not self._settings.follow
         ended = "gone" if roster.is_gone else "disabled"
         new = self._next_stream.after(self._service, roster.arn, ended)

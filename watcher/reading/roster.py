@@ -296,6 +296,11 @@ class Roster:
         """Whether the stream gets no more records."""
         return self.is_gone or self.listing.status == "DISABLED"
 
+    @property
+    def stopped_short(self) -> bool:
+        """Whether a shard was read up to the end that was asked for, and may have more."""
+        return any(each.status is Status.CAUGHT_UP for each in self.lineage.shards.values())
+
     def is_settled(self) -> bool:
         """Whether no shard waits for its turn, and no child can show up any more."""
         if self._finished or self._listed_at == -math.inf or self.lineage.ready():
