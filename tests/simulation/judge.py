@@ -354,6 +354,10 @@ class Judge:
     def _is_excused(shard: Shard, index: int) -> bool:
         return index < shard.first or shard.gone
 
+    def has_begun(self, shard: Shard) -> bool:
+        """Whether something of a shard was delivered, or there is nothing in it."""
+        return shard.id in self._done or not shard.numbers
+
     # Now and then, and at the end
 
     def missing(self) -> list[tuple[Shard, int]]:

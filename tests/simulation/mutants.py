@@ -54,12 +54,6 @@ MUTANTS = [
         "",
     ),
     Mutant(
-        "a finished shard is forgotten before its child begins",
-        "reading/lineage.py",
-        "            if shard.id in begun:\n",
-        "            if True:\n",
-    ),
-    Mutant(
         "a hidden parent is read at once",
         "reading/hidden.py",
         "if shard.expected or self._is_overdue(hidden):",
@@ -74,8 +68,8 @@ MUTANTS = [
     Mutant(
         "a finished shard's children are asked for once, and no listing follows",
         "reading/roster.py",
-        "        self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND",
-        "        self._listing_due = math.inf",
+        "now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND",
+        "math.inf",
     ),
     Mutant(
         "an end does not wait for a late child",
@@ -111,12 +105,6 @@ MUTANTS = [
         "a reader that died before it had an iterator begins at LATEST",
         "reading/roster.py",
         "            shard.position = AtTime(self.began_at)\n",
-        "            pass\n",
-    ),
-    Mutant(
-        "an idle shard's LATEST moves on with each restart",
-        "reading/roster.py",
-        "            shard.position = AtTime(moment)\n",
         "            pass\n",
     ),
     # The reading of one shard
@@ -251,7 +239,7 @@ MUTANTS = [
         "a process that can't be started is given up",
         "engine/workers.py",
         "            self._start_later(run)\n            return\n",
-        "            return\n",
+        "            run.life = Life.READING\n            return\n",
         "processes",
     ),
     Mutant(
@@ -278,11 +266,39 @@ MUTANTS = [
         "processes",
     ),
     Mutant(
-        "the position is the page's, whatever was delivered of it",
+        "a slow page's position is its end, from the first pause on",
         "engine/handover.py",
-        "AfterSequence(self._record.sequence_number)",
-        "AfterSequence(self._last)",
+        "                    self.move()\n                    yield\n",
+        "                    self.move()\n"
+        "                    shard.position = AfterSequence(page.last_sequence_number)\n"
+        "                    yield\n",
         "processes",
+    ),
+    Mutant(
+        "an up-to-now watch moves on from an ended stream",
+        "engine/manager.py",
+        "if not roster.has_ended or roster.stopped_short:",
+        "if not roster.has_ended:",
+        "processes",
+    ),
+    Mutant(
+        "a draining watch does not save",
+        "engine/manager.py",
+        "            self._keep_house()\n            if self._receive():\n",
+        "            if self._receive():\n",
+        "processes",
+    ),
+    Mutant(
+        "what was missed in a long sleep is not said",
+        "reading/roster.py",
+        '            self.losses.say_if_old("last listing", self.listing.time, listing.time)\n',
+        "            pass\n",
+    ),
+    Mutant(
+        "a token of an unread LATEST does not know since when it is ours",
+        "reading/token.py",
+        "stored.iterator_type, stored.time, stored.since = \"latest\", latest, shard.since",
+        "stored.iterator_type, stored.time = \"latest\", latest",
     ),
     Mutant(
         "an observer that failed is passed over under stop",
@@ -329,8 +345,9 @@ MUTANTS = [
     Mutant(
         "a shard's end does not wait for its batch",
         "engine/manager.py",
-        "        self._dispatcher.settle(shard.id)\n",
-        "",
+        "        self._dispatcher.settle(shard.id)\n"
+        "        if self._dispatcher.unsettled(shard.id):",
+        "        if False:",
         "processes",
     ),
     Mutant(

@@ -18,8 +18,9 @@ from watcher.service.model import Latest, Position
 TABLE = "orders"
 _WRITE_PAUSE = 1.5
 _MOST_OPEN = 10
-# An open shard is not older than some hours.
 _MOST_HOURS = 29.0
+# An open shard is not older than that.
+_HOURS_OPEN = 6.0
 _SIEGE_SECONDS = 100.0
 _AGO_SECONDS = 100.0
 
@@ -156,7 +157,7 @@ class Universe:
         shards = (stream.shards[name] for name in sorted(self.judge.stored & stream.shards.keys()))
         closed = [each for each in shards if each.closed and not each.gone]
         line = self._line_of(self.rng.choice(closed)) if closed else []
-        if all(each.gone or each.id in self.judge.stored for each in line):
+        if all(each.gone or self.judge.has_begun(each) for each in line):
             for each in line:
                 if not each.gone:
                     stream.drop(each.id)
@@ -193,6 +194,8 @@ class Universe:
         if self._hours + hours > _MOST_HOURS:
             return
         self._hours += hours
+        if hours > _HOURS_OPEN:
+            self._rotate_all()
         self.world.advance(hours * 3600)
         self.scheduler.skew += hours * 3600
         self.scheduler.tell("the machine", f"{what} {hours} hours")
