@@ -139,7 +139,7 @@ def _of_stream(parsed: argparse.Namespace) -> Report:
 
 def _of_folder(name: str) -> Report:
     archive = Archive(Path(name))
-    logger.info(f"Reading {name}: {len(archive.files):,} {archive.format} files")
+    logger.info(f"Reading {name}: {len(archive.files):,} parquet files")
     summary, unreadable = Summary(), 0
     for row in archive.rows():
         try:

@@ -10,7 +10,7 @@ from watcher.cli.terminal import Line
 from watcher.engine.figures import Display, Snapshot
 from watcher.printing import style as output
 from watcher.printing.escaping import counted
-from watcher.record.record import creation_time
+from watcher.record.boto3_shape import creation_time
 
 _RATE_SECONDS = 3.0
 _BAR_CELLS = 20

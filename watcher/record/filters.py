@@ -23,7 +23,8 @@ from typing import Any, Final, NoReturn, TypeAlias
 import msgspec
 
 from watcher.errors import UsageError
-from watcher.record.record import ABSENT, Record
+from watcher.record.compare import ABSENT
+from watcher.record.record import Record
 
 Test: TypeAlias = Callable[[Any], bool]
 Pattern: TypeAlias = Mapping[str, Any]

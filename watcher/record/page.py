@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import msgspec
 
 from watcher.errors import TransientError
-from watcher.record.record import Record, WireRecord
+from watcher.record.record import Record
+from watcher.record.wire import WireRecord
 
 
 class WirePage(msgspec.Struct, gc=False):

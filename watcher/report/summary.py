@@ -24,7 +24,7 @@ Key: TypeAlias = tuple[tuple[str, str], ...]
 _Name = TypeVar("_Name", Key, str)
 
 
-class Change(NamedTuple):
+class CountedChange(NamedTuple):
     """What a report looks at in one change."""
 
     kind: str
@@ -160,7 +160,7 @@ class Summary:
         """The latest removals by time-to-live, with their times (epoch), the latest first."""
         return sorted(self._expired, reverse=True)
 
-    def add(self, change: Change) -> None:
+    def add(self, change: CountedChange) -> None:
         """Take one more change in."""
         self.kinds[change.kind] += 1
         self.keys.add(change.key)

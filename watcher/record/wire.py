@@ -1,0 +1,34 @@
+"""A record as it is on the wire, its images undecoded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+NO_IMAGE: Final = msgspec.Raw()
+"""What stands where the service gives no image (by the view type, or the kind of change)."""
+
+
+class WireChange(msgspec.Struct, gc=False):
+    """The `dynamodb` part of a record as it is on the wire, images undecoded."""
+
+    SequenceNumber: str
+    ApproximateCreationDateTime: float | None = None
+    Keys: msgspec.Raw = NO_IMAGE
+    NewImage: msgspec.Raw = NO_IMAGE
+    OldImage: msgspec.Raw = NO_IMAGE
+    SizeBytes: int | None = None
+    StreamViewType: str | None = None
+
+
+class WireRecord(msgspec.Struct, gc=False):
+    """A record as it is on the wire; what the service leaves out stays None."""
+
+    dynamodb: WireChange
+    eventID: str | None = None
+    eventName: str | None = None
+    eventVersion: str | None = None
+    eventSource: str | None = None
+    awsRegion: str | None = None
+    userIdentity: dict[str, str] | None = None
