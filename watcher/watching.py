@@ -139,7 +139,8 @@ def watch(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
-    from watcher.delivery.dispatcher import Dispatcher, OnError
+    from watcher.delivery.dispatcher import Dispatcher
+    from watcher.delivery.on_error import OnError
     from watcher.engine.manager import Manager, Settings
     from watcher.engine.stores import CheckpointFile
     from watcher.metrics.exporter import exporting

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.times import NOON
-from watcher.delivery.dispatcher import Dispatcher, OnError
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
 from watcher.engine.figures import Figures, Snapshot, Totals
 from watcher.reading.lineage import Lineage, Status
 from watcher.record.record import Record

@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.times import NOON
 from tests.wire import FIRST, body
-from watcher.delivery.dispatcher import Dispatcher, OnError
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
 from watcher.engine import manager
 from watcher.engine.manager import Manager, Settings
 from watcher.engine.stores import CheckpointFile

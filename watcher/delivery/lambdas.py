@@ -70,18 +70,16 @@ def lambda_function(
         raise UsageError(f"--retries {retries}: give 0 or more, or -1 for ever")
     if max_age is not None and not 0 < max_age < math.inf:
         raise UsageError(f"--max-age {max_age:g}: give more than 0 seconds")
-    from watcher.delivery.batches import Batches, Settings
-    from watcher.delivery.observer import Observer
+    from watcher.delivery.batches import Batches, BatchSettings
 
-    settings = Settings(
+    settings = BatchSettings(
         size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
     )
     name = handler if isinstance(handler, str) else getattr(handler, "__name__", repr(handler))
     if not isinstance(handler, str) and (reason := unfit(handler, *_ARGUMENTS)):
         raise UsageError(f"{name} {reason}")
     runtime = _Runtime(name, _imported(handler) if isinstance(handler, str) else handler)
-    batches = Batches(runtime.call, settings)
-    return Observer(name, batches.add, begin=runtime.begin, batches=batches)
+    return Batches(name, runtime.call, settings, runtime.begin)
 
 
 def _imported(name: str) -> Callable[..., Any]:

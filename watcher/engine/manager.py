@@ -15,7 +15,8 @@ from multiprocessing.process import BaseProcess
 import msgspec
 
 from watcher import forks
-from watcher.delivery.dispatcher import Dispatcher, OutputClosed
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.stdout import OutputClosed
 from watcher.engine.figures import Display, Figures, Totals
 from watcher.engine.shared_queue import Queue
 from watcher.engine.stores import CheckpointFile
