@@ -19,8 +19,8 @@ from watcher.reading.messages import Finished, Loss, Page, Started
 from watcher.reading.shard_reader import CLOCKS_APART, ShardReader
 from watcher.reading.unlisted import Unlisted
 from watcher.record import page as pages
-from watcher.record.filters import wanted
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 from watcher.service.connect import connect, patiently
 from watcher.service.connection import Connection
 from watcher.service.model import AfterSequence, AtTime, Latest

@@ -144,7 +144,7 @@ def watch(
     from watcher.engine.manager import Manager, Settings
     from watcher.engine.stores import CheckpointFile
     from watcher.metrics.exporter import exporting
-    from watcher.record.filters import wanted
+    from watcher.record.selection import wanted
     from watcher.service.connect import connect
     from watcher.service.connection import Connection
 

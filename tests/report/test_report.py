@@ -20,11 +20,12 @@ from tests.simulator import Simulator
 from tests.wire import record
 from watcher.cli import main
 from watcher.errors import UsageError
+from watcher.record.wire import KINDS
 from watcher.report import changes, summary
 from watcher.report.archive import Archive
 from watcher.report.page import Report, page
 from watcher.report.shards import Bar, bars, lanes
-from watcher.report.summary import KINDS, Busiest, CountedChange, ShardCount, Summary, Timeline
+from watcher.report.summary import Busiest, CountedChange, ShardCount, Summary, Timeline
 from watcher.service.model import Listing, Shard
 
 NOON = 1_790_000_000 // 86400 * 86400 + 43200

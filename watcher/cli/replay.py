@@ -27,8 +27,8 @@ from watcher.delivery.on_error import OnError
 from watcher.delivery.stdout import OutputClosed
 from watcher.errors import UsageError
 from watcher.printing import style as output
-from watcher.record.filters import wanted
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 
 logger = logging.getLogger("watcher")
 

@@ -18,8 +18,8 @@ from watcher.cli import defaults, options
 from watcher.cli.replay import RecordLines
 from watcher.delivery.observer import Observer
 from watcher.errors import ServiceError, StreamError, UsageError
-from watcher.record.filters import wanted
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 from watcher.report.archive import Archive
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
 from watcher.report.page import Report, page

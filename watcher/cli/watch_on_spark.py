@@ -15,8 +15,8 @@ from watcher.delivery.handlers import load as load_handler
 from watcher.delivery.observer import Observer
 from watcher.errors import UsageError
 from watcher.printing import style as output
-from watcher.record.filters import wanted
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 
 # What the watch can do and Spark can't, with the reason or the way round.
 _NOT_HERE = {

@@ -15,15 +15,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from watcher.engine.figures import Snapshot
+from watcher.record.wire import KINDS
 
 # From here on the manager is not just a moment late: an observer keeps it, most likely.
 _STALE_SECONDS = 5.0
 _CLIENT_SECONDS = 10.0
-# A series that begins at 0 shows its first increase.
-_KINDS = ("INSERT", "MODIFY", "REMOVE")
 
 
-class Latest(Collector):
+class SnapshotCollector(Collector):
     """The last snapshot, as metrics."""
 
     def __init__(self) -> None:
@@ -37,7 +36,8 @@ class Latest(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric that there is; those with labels may have no series yet."""
         now = self._snapshot
-        kinds = dict.fromkeys(_KINDS, 0) | now.kinds
+        # A series that begins at 0 shows its first increase.
+        kinds = dict.fromkeys(KINDS, 0) | now.kinds
         yield _counter("records", "Records delivered, by kind of change.", "kind", kinds)
         yield _counter("filtered_records", "Records that a filter left out.", None, now.filtered)
         yield _counter(
@@ -132,7 +132,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def answering(listening: socket.socket, latest: Latest) -> Iterator[None]:
+def answering(listening: socket.socket, latest: SnapshotCollector) -> Iterator[None]:
     """Answer whoever comes to this socket."""
     registry = CollectorRegistry()
     registry.register(latest)

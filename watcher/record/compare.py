@@ -93,7 +93,7 @@ def _meaning(value: Attribute) -> tuple[str, Any]:
     kind, content = _content(value)
     match kind:
         case "N":
-            return kind, number(content)
+            return kind, to_number(content)
         case "B":
             return kind, base64.b64decode(content)
         case "M":
@@ -103,7 +103,7 @@ def _meaning(value: Attribute) -> tuple[str, Any]:
         case "SS":
             return kind, frozenset(content)
         case "NS":
-            return kind, frozenset(map(number, content))
+            return kind, frozenset(map(to_number, content))
         case "BS":
             return kind, frozenset(map(base64.b64decode, content))
         case "NULL":
@@ -122,7 +122,7 @@ def _content(value: Attribute) -> tuple[str, Any]:
     raise WatcherError(f"not a DynamoDB attribute value: {value!r}")
 
 
-def number(text: str) -> Decimal | str:
+def to_number(text: str) -> Decimal | str:
     """A number with all its digits; text that is none (an emulator's `NaN`) stays text."""
     try:
         made = Decimal(text)

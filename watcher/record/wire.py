@@ -6,6 +6,9 @@ from typing import Final
 
 import msgspec
 
+KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
+"""What `eventName` says of a change."""
+
 NO_IMAGE: Final = msgspec.Raw()
 """What stands where the service gives no image (by the view type, or the kind of change)."""
 

@@ -14,7 +14,8 @@ import msgspec
 from watcher.errors import WatcherError
 from watcher.record.compare import Attribute, changed_attributes, differing
 from watcher.record.record import Record
-from watcher.report.summary import KINDS, CountedChange, Key
+from watcher.record.wire import KINDS
+from watcher.report.summary import CountedChange, Key
 
 _TTL: Final = "dynamodb.amazonaws.com"
 _YEAR_2200: Final = 7_258_118_400

@@ -10,10 +10,11 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 
+from watcher.record.wire import KINDS
 from watcher.report import picture
 from watcher.report.markup import Node, document, element
 from watcher.report.shards import Bar, lanes
-from watcher.report.summary import KINDS, Busiest, Key, Summary, utc
+from watcher.report.summary import Busiest, Key, Summary, utc
 
 _TOP = 20
 _BUCKETS_SHOWN = 300

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
+from watcher.record.wire import KINDS
 from watcher.report.markup import element
 from watcher.report.shards import Bar
-from watcher.report.summary import KINDS, utc
+from watcher.report.summary import utc
 
 _HEIGHT: Final = 220.0
 _LEAST_BUCKETS: Final = 12

@@ -6,9 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
-
-KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 _LATEST = 10
 _KEYS = 20_000
