@@ -26,8 +26,9 @@ from watcher.errors import TransientError
 from watcher.record import page
 from watcher.record.boto3_shape import creation_time
 from watcher.record.record import Record
-from watcher.service.connect import connect, patiently
+from watcher.service.connect import connect
 from watcher.service.connection import Connection
+from watcher.service.patience import patiently
 
 
 def walk(records: Iterator[Record]) -> None:

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import heapq
-import math
-import time
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
 
-from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
-from watcher.reading import token as checkpoints
-from watcher.reading.lineage import Lineage, Status, Tracked
-from watcher.reading.messages import Finished, Loss, Page, Started
-from watcher.reading.shard_reader import CLOCKS_APART, ShardReader
-from watcher.reading.unlisted import Unlisted
+from watcher.backoff import worth_saying
+from watcher.clock import CLOCK, Clock
+from watcher.errors import UsageError
+from watcher.reading import token as tokens
+from watcher.reading.lineage import Tracked
+from watcher.reading.losses import Losses
+from watcher.reading.messages import Finished, Loss, Page, Started, Trouble
+from watcher.reading.roster import End, Roster
+from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
 from watcher.record.record import Record
 from watcher.record.selection import wanted
-from watcher.service.connect import connect, patiently
+from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.model import AfterSequence, AtTime, Latest
+from watcher.service.model import AfterSequence, Latest, Position, Service
 from watcher.watching import position
+
+logger = logging.getLogger("watcher")
 
 Start: TypeAlias = str | datetime | dict[str, Any]
 
-_LISTING_SECONDS = 5.0
+# A shard that the service lists as open, and refuses to read.
+_AGAIN_SECONDS = 1.0
 
 
-class _Shard(msgspec.Struct):
+class _Pulled(msgspec.Struct):
     """A shard that is being read: its reader, and what it has read and not given out yet."""
 
     tracked: Tracked
@@ -65,12 +69,43 @@ class Stream:
         profile: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
-        self._wanted = wanted(filters, key, only)
+        test = wanted(filters, key, only)
+        service, arn = connect(stream, Connection(region, profile, endpoint_url))
+        self._set_up(service, arn, start, test, fail_on_data_loss, CLOCK)
+
+    @classmethod
+    def over(
+        cls,
+        service: Service,
+        arn: str,
+        start: Start,
+        *,
+        wanted: Callable[[Record], bool] | None = None,
+        fail_on_data_loss: bool = False,
+        clock: Clock = CLOCK,
+    ) -> Stream:
+        """A stream over a service and a clock that are handed in."""
+        made = cls.__new__(cls)
+        made._set_up(service, arn, start, wanted, fail_on_data_loss, clock)
+        return made
+
+    def _set_up(
+        self,
+        service: Service,
+        arn: str,
+        start: Start,
+        wanted: Callable[[Record], bool] | None,
+        fail_on_data_loss: bool,
+        clock: Clock,
+    ) -> None:
+        self._wanted = wanted
         self.filtered = 0
         """How many records the filters have left out."""
-        self._streams, self.arn = connect(stream, Connection(region, profile, endpoint_url))
-        self._fail_on_data_loss = fail_on_data_loss
-        self.losses: list[str] = []
+        self.arn = arn
+        self._service = service
+        self._clock = clock
+        self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
+        self.losses = self._losses.lines
         """What was gone before it was read: one line each, shard and position named."""
         self.move_to(start)
 
@@ -81,20 +116,25 @@ class Stream:
         and what is lost thereby is in `losses` (or raised, with `fail_on_data_loss`).
         """
         if isinstance(start, dict) or (isinstance(start, str) and start.lstrip().startswith("{")):
-            token = checkpoints.from_json(start)
+            token = tokens.from_json(start)
             if token.stream_arn != self.arn:
                 raise UsageError(f"the token is of {token.stream_arn}, not of {self.arn}")
-            self._lineage = Lineage(Latest(), checkpoints.resume(token))
+            self._roster = self._new_roster(Latest(), tokens.resume(token))
+            saved_at = token.saved_at
         else:
-            self._lineage = Lineage(position(start))
-        self._reading: dict[str, _Shard] = {}
+            self._roster = self._new_roster(position(start))
+            saved_at = None
         self._heap: list[tuple[float, int, str, Record]] = []
-        self._unlisted = Unlisted()
-        self._listing_due = math.inf
-        patiently(self._list)
-        self._began_at = self._time - CLOCKS_APART
+        self._roster.begin(self._service)
+        self._roster.losses.say_if_old(saved_at, self._roster.listing.time)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
         self._read_due()
+
+    def _new_roster(self, start: Position, resumed: Iterable[Tracked] | None = None) -> Roster:
+        self._reading: dict[str, _Pulled] = {}
+        return Roster(
+            self.arn, start, resumed, losses=self._losses, in_use=self._reading, clock=self._clock
+        )
 
     def __iter__(self) -> Iterator[Record | None]:
         return self
@@ -123,8 +163,9 @@ class Stream:
     @property
     def token(self) -> dict[str, Any]:
         """Where the stream stands, as a dict for JSON; readable by bloop's `Engine.stream`."""
-        token = checkpoints.make(self.arn, self._lineage, self._time, self._began_at)
-        return checkpoints.to_dict(token)
+        roster = self._roster
+        token = tokens.make(roster.arn, roster.lineage, roster.listing.time, roster.began_at)
+        return tokens.to_dict(token)
 
     def heartbeat(self) -> None:
         """Read the shards that have nothing buffered, so that their iterators stay fresh.
@@ -136,38 +177,47 @@ class Stream:
 
     def _read_due(self, now: float | None = None) -> None:
         """One read of each shard with nothing buffered that may have more, or has rested."""
-        moment = time.monotonic()
-        if moment >= self._listing_due:
-            self._list()
-        now = moment if now is None else now
+        self._attend()
+        now = self._clock.monotonic() if now is None else now
         for shard in list(self._reading.values()):
             due = shard.due <= now or not shard.reader.at_tip
             if due and not shard.buffered and not shard.ended:
                 self._read(shard)
 
-    def _read(self, shard: _Shard) -> None:
+    def _attend(self) -> None:
+        self._roster.attend(self._service)
+        for tracked in self._roster.to_begin():
+            self._reading[tracked.id] = _Pulled(tracked, self._reader(tracked))
+
+    def _reader(self, tracked: Tracked) -> ShardReader:
+        return ShardReader(self._service, self.arn, tracked.id, tracked.position)
+
+    def _read(self, shard: _Pulled) -> None:
         for message in shard.reader.read():
             match message:
                 case Page(first, last, _, body):
+                    shard.tracked.loss_said = False
                     shard.records = pages.records(body, shard.tracked.id, first, last)
                 case Started(moment):
-                    self._started(shard.tracked, moment)
+                    self._roster.started(shard.tracked, moment)
                 case Finished():
-                    shard.ended = True
-                case Loss(shard_id, since, reason) if shard.tracked.expected:
-                    self._lost(f"shard {shard_id} from {since}: {reason}")
-        shard.due = time.monotonic() + shard.reader.pause
+                    self._finished(shard, message)
+                case Loss():
+                    self._roster.losses.heard(shard.tracked, message)
+                case Trouble(text, failures) if worth_saying(failures):
+                    text = f"Shard {shard.tracked.id}: {failures} failures in a row: {text}"
+                    logger.warning(text, extra=self._roster.about(shard.tracked))
+        shard.due = self._clock.monotonic() + shard.reader.pause
         self._buffer(shard)
 
-    def _started(self, shard: Tracked, moment: datetime) -> None:
-        if isinstance(shard.position, Latest):
-            shard.position = AtTime(moment)
-        if shard.has_outwaited(moment):
-            since = shard.since
-            shard.since = moment
-            self._lost(f"shard {shard.id}, unread since {since}: longer than the retention")
+    def _finished(self, shard: _Pulled, message: Finished) -> None:
+        if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
+            shard.reader = self._reader(shard.tracked)
+            shard.reader.pause = _AGAIN_SECONDS
+        else:
+            shard.ended = True
 
-    def _buffer(self, shard: _Shard) -> None:
+    def _buffer(self, shard: _Pulled) -> None:
         """Put the shard's next record on the heap; past the last one, its children's turn comes."""
         record = next(shard.records, None)
         if record is not None:
@@ -177,47 +227,6 @@ class Stream:
             heapq.heappush(self._heap, entry)
             shard.buffered = True
         elif shard.ended:
-            shard.tracked.status = Status.FINISHED
             del self._reading[shard.tracked.id]
-            self._list_children(shard.tracked.id)
-
-    def _list(self) -> None:
-        try:
-            listing = self._streams.listing(self.arn)
-        except TransientError:
-            if self._listing_due == math.inf:
-                raise
-            self._listing_due = time.monotonic() + _LISTING_SECONDS
-            return
-        self._listing_due = time.monotonic() + _LISTING_SECONDS + listing.pages / 5
-        self._time = listing.time
-        self._lineage.update(listing.shards)
-        self._lineage.stamp(listing.time)
-        self._lineage.forget(listing.shards)
-        self._start_ready()
-
-    def _list_children(self, shard_id: str) -> None:
-        with contextlib.suppress(ServiceError, StreamError):  # the next listing shows them
-            self._lineage.update(self._streams.children(self.arn, shard_id))
-        self._lineage.stamp(self._time)
-        if not self._lineage.children(shard_id):
-            self._listing_due = min(self._listing_due, time.monotonic() + 0.25)
-        self._start_ready()
-
-    def _start_ready(self) -> None:
-        self._unlisted.due = math.inf
-        ready = self._lineage.ready()
-        for tracked in ready:
-            if not self._unlisted.may_begin(self._streams, self.arn, tracked):
-                if tracked.status is Status.FINISHED:
-                    ready.extend(self._lineage.children(tracked.id))
-                continue
-            tracked.status = Status.RUNNING
-            reader = ShardReader(self._streams, self.arn, tracked.id, tracked.position)
-            self._reading[tracked.id] = _Shard(tracked, reader)
-        self._listing_due = min(self._listing_due, self._unlisted.due)
-
-    def _lost(self, text: str) -> None:
-        self.losses.append(text)
-        if self._fail_on_data_loss:
-            raise DataLossError(f"DATA LOSS: {text}")
+            self._roster.finish(shard.tracked)
+            self._attend()

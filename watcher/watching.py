@@ -139,23 +139,27 @@ def watch(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
-    from watcher.delivery.dispatcher import Dispatcher
     from watcher.delivery.on_error import OnError
     from watcher.engine.manager import Manager, Settings
+    from watcher.engine.shared_queue import Queue
     from watcher.engine.stores import CheckpointFile
+    from watcher.engine.workers import Forked, Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
-    from watcher.service.connect import connect
+    from watcher.service.connect import connect, for_loop
     from watcher.service.connection import Connection
 
     connection = Connection(region, profile, endpoint_url)
     settings = Settings(
+        connection=connection,
         start=position(start),
         follow=follow,
+        of_table="/stream/" not in stream,
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         idle_pause=poll,
         wanted=wanted(filters, key, only),
+        on_error=OnError.parse(on_error),
     )
     if max_records is not None and max_records < 1:
         raise UsageError(f"--max-records {max_records}: give 1 or more")
@@ -165,13 +169,21 @@ def watch(
         displays = [] if display is None else [display]
         if metrics_port is not None:
             displays.append(stack.enter_context(exporting(metrics_port)))
-        dispatcher = Dispatcher([_observer(each) for each in observers], OnError.parse(on_error))
-        file = None
+        chosen = [_observer(each) for each in observers]
+        store = None
         if checkpoint is not None:
-            file = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
-        streams, arn = connect(stream, connection)
-        of_table = "/stream/" not in stream
-        manager = Manager(streams, connection, arn, dispatcher, settings, file, of_table, displays)
+            store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
+        first, arn = connect(stream, connection)
+        manager = Manager(
+            arn,
+            chosen,
+            settings,
+            first=first,
+            service=for_loop(connection, arn, first.tally),
+            workers=Workers(Queue(), Forked(connection, arn)),
+            store=store,
+            displays=displays,
+        )
         with _ended_by_signals(manager, displays):
             return manager.run()
 

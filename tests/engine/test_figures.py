@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.hand_clock import HandClock
 from tests.times import NOON
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
@@ -17,17 +18,14 @@ from watcher.record.record import Record
 from watcher.service.model import Shard, TrimHorizon
 from watcher.service.tally import Tally
 
-SECONDS = NOON.timestamp()
-
 
 class Watch:
     """A watch's figures, its clocks and its shards' processes played by the test."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *shards: Shard) -> None:
-        self.now = 100.0
-        monkeypatch.setattr("watcher.engine.figures.time.monotonic", lambda: self.now)
+    def __init__(self, *shards: Shard) -> None:
+        self.clock = HandClock()
         self.tally = Tally()
-        self.figures = Figures(self.tally, idle_pause=1.0)
+        self.figures = Figures(self.tally, idle_pause=1.0, clock=self.clock)
         self.totals = Totals()
         self.lineage = Lineage(TrimHorizon())
         self.lineage.update(shards)
@@ -42,7 +40,7 @@ class Watch:
         """Records that were created so many seconds ago."""
         self.totals.records += count
         self.totals.kinds["INSERT"] += count
-        created = SECONDS + self.now - 100.0 - age
+        created = self.clock.time() - age
         text = f'{{"dynamodb":{{"SequenceNumber":"1","ApproximateCreationDateTime":{created}}}}}'
         self.figures.moved(Record.from_json(text.encode(), shard), self.totals)
 
@@ -51,20 +49,18 @@ class Watch:
         self.figures.process_ended(shard, for_good=True)
 
     def look(self) -> Snapshot:
-        return self.figures.snapshot(
-            self.totals, self.lineage, self.dispatcher, SECONDS + self.now - 100.0
-        )
+        return self.figures.snapshot(self.totals, self.lineage, self.dispatcher, self.clock.time())
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    made = Watch(monkeypatch, Shard("a"), Shard("b", "a"))
+def watch() -> Any:
+    made = Watch(Shard("a"), Shard("b", "a"))
     made.begin("a")
     return made
 
 
 def test_a_shard_of_which_nothing_came_lags_since_its_start(watch: Watch) -> None:
-    watch.now += 7
+    watch.clock.sleep(7)
     assert watch.look().lags == {"a": 7}
 
 
@@ -72,7 +68,7 @@ def test_a_shard_that_is_behind_lags_by_the_age_of_what_was_delivered(watch: Wat
     watch.readers["a"].read(10)
     watch.deliver("a", 4, age=3600)
     assert (watch.look().lag, watch.look().queued) == (3600, 6)
-    watch.now += 5
+    watch.clock.sleep(5)
     assert watch.look().lag == 3605
 
 
@@ -80,7 +76,7 @@ def test_a_shard_is_caught_up_once_all_was_delivered_and_nothing_more_is_there(
     watch: Watch,
 ) -> None:
     watch.readers["a"].read(10)
-    watch.readers["a"].reach_tip(watch.now)
+    watch.readers["a"].reach_tip(watch.clock.monotonic())
     watch.deliver("a", 9, age=3600)
     assert watch.look().lag == 3600
     watch.deliver("a", 1, age=3600)
@@ -90,9 +86,9 @@ def test_a_shard_is_caught_up_once_all_was_delivered_and_nothing_more_is_there(
 def test_an_idle_shards_first_record_for_hours_is_no_lag_of_hours(watch: Watch) -> None:
     watch.readers["a"].read(1)
     watch.deliver("a", 1, age=0)
-    watch.now += 7200
-    watch.readers["a"].reach_tip(watch.now)
-    watch.now += 1
+    watch.clock.sleep(7200)
+    watch.readers["a"].reach_tip(watch.clock.monotonic())
+    watch.clock.sleep(1)
     watch.readers["a"].read(500)  # on their way
     assert watch.look().lag == 1
     watch.deliver("a", 1, age=2)
@@ -100,10 +96,10 @@ def test_an_idle_shards_first_record_for_hours_is_no_lag_of_hours(watch: Watch) 
 
 
 def test_a_caught_up_shard_whose_reads_stop_lags_since_the_last_one(watch: Watch) -> None:
-    watch.readers["a"].reach_tip(watch.now)
-    watch.now += 3
+    watch.readers["a"].reach_tip(watch.clock.monotonic())
+    watch.clock.sleep(3)
     assert watch.look().lag == 0
-    watch.now += 60
+    watch.clock.sleep(60)
     assert watch.look().lag == 63
 
 
@@ -131,10 +127,10 @@ def test_a_process_that_died_in_the_middle_leaves_nothing_in_the_queue(watch: Wa
     assert watch.look().queued == 6
 
 
-def test_progress_goes_by_shards_and_in_them_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = int((SECONDS - 3600) * 1000)
+def test_progress_goes_by_shards_and_in_them_by_time() -> None:
+    opened = int((NOON.timestamp() - 3600) * 1000)
     child = f"shardId-{opened:020}-b"
-    watch = Watch(monkeypatch, Shard("a"), Shard(child, "a"))
+    watch = Watch(Shard("a"), Shard(child, "a"))
     assert watch.look().done is None
     watch.figures.until = NOON + timedelta(seconds=2)
     watch.begin("a")
@@ -142,7 +138,7 @@ def test_progress_goes_by_shards_and_in_them_by_time(monkeypatch: pytest.MonkeyP
     watch.deliver("a", 1, age=7200)
     watch.deliver("a", 1, age=5400)
     assert watch.look().done == pytest.approx(0.25)
-    assert watch.look().reached == SECONDS - 5400
+    assert watch.look().reached == NOON.timestamp() - 5400
     watch.finish("a")
     assert watch.look().done == pytest.approx(0.5)
     watch.lineage.update([Shard("late", child)])

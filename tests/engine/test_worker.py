@@ -12,7 +12,6 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from tests.simulator import Simulator
-from watcher.engine import worker
 from watcher.engine.shared_queue import Queue
 from watcher.engine.worker import Work, run
 from watcher.reading.messages import Failed, Finished, Message, Page, Started, Trouble
@@ -105,7 +104,7 @@ def test_an_error_of_ours_is_said_and_not_fatal(
 def test_refused_credentials_are_trouble_that_passes(
     simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_PAUSE_REFUSED", 0.01)
+    monkeypatch.setattr("watcher.reading.shard_reader._PAUSE_REFUSED", 0.01)
     simulator.set_faults(expired_access_keys=("test",))
     process = started(simulator, queue)
     (trouble,) = said(queue, Trouble)

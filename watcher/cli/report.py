@@ -25,8 +25,9 @@ from watcher.report.changes import UnreadableChangeError, of_record, of_row
 from watcher.report.page import Report, page
 from watcher.report.shards import bars
 from watcher.report.summary import Summary
-from watcher.service.connect import connect, patiently
+from watcher.service.connect import connect
 from watcher.service.model import table_of
+from watcher.service.patience import patiently
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")

@@ -44,7 +44,7 @@ class Dispatcher:
         self._observers = observers
         self._on_error = on_error
         self._given_up = GivenUp(on_error)
-        self.before_retry = before_retry
+        self._before_retry = before_retry
         self._clock = clock
         self._calls = [observer.handle for observer in observers]
         self._arn = ""
@@ -102,7 +102,7 @@ class Dispatcher:
                 self.failed[observer.name] += len(records)
                 self._given_up.take(self._arn, observer.name, records, error.error)
             else:
-                self.before_retry()
+                self._before_retry()
                 if not self._wait(error.retry_in, observer, records[0].shard_id):
                     return
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Collection
 from datetime import datetime
@@ -10,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.reading.lineage import Lineage, Status
 from watcher.record.record import Record
@@ -110,7 +110,7 @@ class Figures:
     `tally` counts the manager's own calls. With `until` the watch has an end, at that time.
     """
 
-    def __init__(self, tally: Tally, idle_pause: float) -> None:
+    def __init__(self, tally: Tally, idle_pause: float, clock: Clock = CLOCK) -> None:
         self.until: datetime | None = None
         self._tally = tally
         self._on_time = 2 * idle_pause + _LATE_SECONDS
@@ -118,11 +118,12 @@ class Figures:
         self._counted = 0
         self._finished = 0
         self._done = 0.0
+        self._clock = clock
 
     def tally(self, shard_id: str) -> Tally:
         """Where the process of a shard counts; the same one for a process that replaces it."""
         if shard_id not in self._shards:
-            self._shards[shard_id] = _Shard(Tally(shared=True), time.monotonic())
+            self._shards[shard_id] = _Shard(Tally(shared=True), self._clock.monotonic())
         return self._shards[shard_id].tally
 
     def moved(self, record: Record, totals: Totals) -> None:
@@ -153,7 +154,7 @@ class Figures:
         self, totals: Totals, lineage: Lineage, dispatcher: Dispatcher, service_time: float
     ) -> Snapshot:
         """The figures now; `service_time` is the service's own clock, in epoch seconds."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         shards = self._shards.values()
         tally = Tally()
         tally.add([self._tally, *(shard.tally for shard in shards)])

@@ -116,8 +116,8 @@ class _Inlet:
 class Queue:
     """The manager's side: one inlet per writer, read in turn, one message at a time."""
 
-    def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        self._selector = selector or selectors.DefaultSelector()
         self._inlets: dict[str, _Inlet] = {}
         self._ready: list[_Inlet] = []
         self._wake_reader, self._wake_writer = os.pipe()

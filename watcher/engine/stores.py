@@ -25,6 +25,7 @@ class CheckpointFile:
     def __init__(self, path: str | Path) -> None:
         # Where links end: the lock is for the file itself, and a rename must not replace a link.
         self.path = Path(path).resolve()
+        self.name = str(self.path)
         self._aside = self.path.with_name(self.path.name + ".new")
         try:
             self._lock: IO[bytes] = open(f"{self.path}.lock", "ab")

@@ -10,24 +10,24 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
+from watcher.clock import CLOCK, Clock
 from watcher.engine.shared_queue import Writer
-from watcher.errors import CredentialsError, StreamError
-from watcher.reading.messages import Failed, Page, Trouble
+from watcher.errors import StreamError
+from watcher.reading.messages import Failed, Message, Page
 from watcher.reading.shard_reader import ShardReader
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
-from watcher.service.model import Position
+from watcher.service.model import Position, Service
 from watcher.service.tally import Tally
 
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
-_PAUSE_REFUSED = 0.5
-_PAUSE_REFUSED_MAX = 5.0
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -72,7 +72,18 @@ def _read(
     work: Work, writer: Writer, tally: Tally, streams: StreamsClient, parent: int | None
 ) -> None:
     streams.tally = tally
-    reader = ShardReader(
+    for step in steps(reader_of(work, streams), tally, CLOCK):
+        if isinstance(step, int | float):
+            time.sleep(step)
+        else:
+            writer.send(step)
+        if os.getppid() != parent:
+            return
+
+
+def reader_of(work: Work, streams: Service) -> ShardReader:
+    """The reader for a worker's task."""
+    return ShardReader(
         streams,
         work.arn,
         work.shard_id,
@@ -80,27 +91,18 @@ def _read(
         until=work.until,
         idle_pause=work.idle_pause,
     )
-    refusals = 0
-    while not reader.finished and os.getppid() == parent:
-        try:
-            messages = reader.read()
-        except CredentialsError as error:
-            # Somebody will log in again; a new client reads the files anew.
-            refusals += 1
-            writer.send(Trouble(str(error), refusals))
-            time.sleep(min(_PAUSE_REFUSED * refusals, _PAUSE_REFUSED_MAX))
-            with contextlib.suppress(CredentialsError):
-                reader.streams = for_worker(work.connection, work.arn)
-                reader.streams.tally = tally
-            continue
-        refusals = 0
-        for message in messages:
+
+
+def steps(reader: ShardReader, tally: Tally, clock: Clock) -> Iterator[Message | float]:
+    """What a worker does, one thing after the other: messages to send, and seconds to wait."""
+    while not reader.finished:
+        for message in reader.read():
             if isinstance(message, Page):
                 tally.read(message.last - message.first)
-            writer.send(message)
+            yield message
         if reader.caught_up:
-            tally.reach_tip(time.monotonic())
-        time.sleep(reader.pause)
+            tally.reach_tip(clock.monotonic())
+        yield reader.pause
 
 
 def _end_with_parent() -> None:

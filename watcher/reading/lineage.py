@@ -34,6 +34,8 @@ class Status(Enum):
 
     WAITING = "waiting"
     RUNNING = "running"
+    CAUGHT_UP = "caught up"
+    """Everything up to the end that was asked for (`--no-follow`) has been read."""
     FINISHED = "finished"
 
 
@@ -48,6 +50,8 @@ class Tracked(msgspec.Struct):
     """Whether a listing or a token has shown it; False for a parent that only its child named."""
     since: datetime | None = None
     """From when on the shard was ours to read, by the service's clock."""
+    loss_said: bool = False
+    """Whether the user knows that records of it are gone, and none has come since."""
 
     def has_outwaited(self, now: datetime) -> bool:
         """Whether records may have left retention while the shard waited for its first read.
@@ -74,31 +78,42 @@ class Lineage:
     """
 
     def __init__(self, start: Position, resumed: Iterable[Tracked] | None = None) -> None:
-        self.shards: dict[str, Tracked] = {shard.id: shard for shard in resumed or ()}
+        self.shards: dict[str, Tracked] = {}
+        # Kept beside the shards: a token of thousands is made every second.
+        self._children: dict[str, list[str]] = {}
+        for shard in resumed or ():
+            self._put(shard)
         # A token without shards was saved before there were any: all came after it.
         self._start: Position = start if resumed is None else TrimHorizon()
         self._first = True
 
-    def update(self, listing: Iterable[Shard]) -> None:
-        """Take a listing in: whole or of some shards only, in any order, repeated, or late."""
+    def update(self, listing: Iterable[Shard], now: datetime | None = None) -> None:
+        """Take a listing in: whole or of some shards only, in any order, repeated, or late.
+
+        What is new in it is ours to read from `now` on, by the service's clock.
+        """
         listed = {shard.id: shard for shard in listing}
         past = self._past(listed)
         for shard in listed.values():
             if known := self.shards.get(shard.id):
                 known.expected = True
-                known.parent = known.parent or shard.parent
+                known.since = known.since or now
+                if known.parent is None and shard.parent is not None:
+                    known.parent = shard.parent
+                    self._children.setdefault(shard.parent, []).append(known.id)
         for shard in listed.values():
             if shard.id not in self.shards:
-                self._add(shard, finished=shard.id in past)
-        self._add_unlisted_parents(past)
+                status = Status.FINISHED if shard.id in past else Status.WAITING
+                self._put(Tracked(shard.id, shard.parent, self._start, status, since=now))
+        self._add_unlisted_parents(past, now)
         if self._first:
             self._start = TrimHorizon()
             self._first = False
 
-    def stamp(self, now: datetime) -> None:
-        """Note for shards that are new since the last call that they are ours from now on."""
-        for shard in self.shards.values():
-            shard.since = shard.since or now
+    def _put(self, shard: Tracked) -> None:
+        self.shards[shard.id] = shard
+        if shard.parent is not None:
+            self._children.setdefault(shard.parent, []).append(shard.id)
 
     def _past(self, listed: Mapping[str, Shard]) -> set[str]:
         """The unknown shards that are over for us: ancestors of one whose turn they made way for.
@@ -120,11 +135,7 @@ class Lineage:
                 parent = parents.get(parent)
         return past
 
-    def _add(self, shard: Shard, *, finished: bool) -> None:
-        status = Status.FINISHED if finished else Status.WAITING
-        self.shards[shard.id] = Tracked(shard.id, shard.parent, self._start, status)
-
-    def _add_unlisted_parents(self, past: set[str]) -> None:
+    def _add_unlisted_parents(self, past: set[str], now: datetime | None) -> None:
         """A parent that no listing shows is gone, or the listing lags: only reading it can tell.
 
         It is read as any other; the service's word that there is no such shard finishes it.
@@ -134,7 +145,7 @@ class Lineage:
             if shard.status is not Status.WAITING or parent in past:
                 continue
             if parent and parent not in self.shards:
-                self.shards[parent] = Tracked(parent, None, self._start, expected=False)
+                self._put(Tracked(parent, None, self._start, expected=False, since=now))
 
     def ready(self) -> list[Tracked]:
         """The shards whose turn has come: waiting, and their parent finished (or none)."""
@@ -151,7 +162,7 @@ class Lineage:
 
     def children(self, shard_id: str) -> list[Tracked]:
         """The known children of a shard."""
-        return [shard for shard in self.shards.values() if shard.parent == shard_id]
+        return [self.shards[name] for name in self._children.get(shard_id, ())]
 
     @property
     def unfinished(self) -> list[Tracked]:
@@ -172,4 +183,12 @@ class Lineage:
             if shard.status is not Status.FINISHED or shard.id in listed or shard.id in keep:
                 continue
             if shard.id in begun:
-                del self.shards[shard.id]
+                self._drop(shard)
+
+    def _drop(self, shard: Tracked) -> None:
+        del self.shards[shard.id]
+        if shard.parent is not None:
+            siblings = self._children[shard.parent]
+            siblings.remove(shard.id)
+            if not siblings:
+                del self._children[shard.parent]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime
 
+from watcher.backoff import backoff
 from watcher.errors import (
+    CredentialsError,
     ExpiredIteratorError,
     ShardNotFoundError,
     StreamError,
@@ -15,13 +18,21 @@ from watcher.errors import (
 )
 from watcher.reading.messages import Finished, Loss, Message, Page, Started, Trouble
 from watcher.record import page
-from watcher.service.client import StreamsClient
-from watcher.service.model import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
+from watcher.service.model import (
+    CLOCKS_APART,
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Position,
+    Service,
+    TrimHorizon,
+)
 
 # GetRecords allows some four to five reads a second on a shard.
 _PAUSE_AFTER_SOME = 0.25
-_PAUSE_TROUBLE = 0.1
-_PAUSE_TROUBLE_MAX = 10.0
+_PAUSE_REFUSED = 0.5
+_PAUSE_REFUSED_MAX = 5.0
 # The service may answer empty pages though records follow; bloop counts 5 to reach the tip of a
 # shard that is 4 hours old. This many in a row say that there is nothing more up to now.
 _EMPTY_PAGES_AT_TIP = 10
@@ -32,9 +43,6 @@ _TRIMMED_FOR_GOOD = 5
 _FAILURES_TO_DOUBT = 3
 # Where AT_TIMESTAMP is refused (emulators), creation times are as coarse as whole minutes.
 _COARSEST_TIME = 60
-# The clock of the service's front and the one that stamps the records: rather some records from
-# before a shard's LATEST than one missing after it.
-CLOCKS_APART = timedelta(seconds=2)
 # A full page is about 1 MB or 1,000 records; from here on more is likely to follow at once.
 _FULL_RECORDS = 500
 _FULL_BYTES = 500_000
@@ -50,13 +58,14 @@ class ShardReader:
 
     def __init__(
         self,
-        streams: StreamsClient,
+        streams: Service,
         arn: str,
         shard_id: str,
         position: Position,
         *,
         until: datetime | None = None,
         idle_pause: float = 1.0,
+        jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.shard_id = shard_id
         self.position = position
@@ -74,6 +83,7 @@ class ShardReader:
         self._was_at_tip = False
         self._failures = 0
         self._trimmed_in_a_row = 0
+        self._jitter = jitter
 
     @property
     def at_tip(self) -> bool:
@@ -114,6 +124,12 @@ class ShardReader:
         except ShardNotFoundError as error:
             messages.append(self._loss(str(error)))
             messages.append(self._finish(closed=True, gone=True))
+        except CredentialsError as error:
+            # Somebody will log in again.
+            self.streams.renew()
+            self._failures += 1
+            self.pause = backoff(self._failures, _PAUSE_REFUSED, _PAUSE_REFUSED_MAX)
+            messages.append(Trouble(str(error), self._failures))
         except StreamError:
             if messages:  # which nobody will get
                 self._iterator, self._started = None, False
@@ -212,11 +228,9 @@ class ShardReader:
         if self._until is not None:
             self.pause = min(self.pause, _PAUSE_TO_TIP)
 
-    @staticmethod
-    def _trouble_pause(times: int) -> float:
-        # Capped before it overflows: a network may be gone for days.
-        ceiling: float = min(_PAUSE_TROUBLE * 2.0 ** min(times, 10), _PAUSE_TROUBLE_MAX)
-        return random.uniform(ceiling / 2, ceiling)
+    def _trouble_pause(self, times: int) -> float:
+        longest = backoff(times + 1)
+        return self._jitter(longest / 2, longest)
 
     def _finish(self, *, closed: bool, gone: bool = False) -> Finished:
         self.finished = True

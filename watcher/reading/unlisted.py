@@ -9,8 +9,8 @@ import time
 from watcher.errors import CredentialsError, ServiceError, ShardNotFoundError
 from watcher.reading.lineage import Status, Tracked
 from watcher.service.client import StreamsClient
-from watcher.service.connect import patiently
 from watcher.service.model import Listing, TrimHorizon
+from watcher.service.patience import patiently
 
 logger = logging.getLogger("watcher")
 

@@ -67,6 +67,20 @@ class StreamsClient:
     ) -> None:
         self.tally = Tally()
         """Where the calls are counted; the caller may set another."""
+        self._connection = connection
+        self._arn_region = arn_region
+        self._config = Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=read_seconds or _READ_SECONDS,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            tcp_keepalive=True,
+            user_agent_extra="watcher",
+        )
+        self._shortcut_arn: str | None = None
+        self._open()
+
+    def _open(self) -> None:
+        connection = self._connection
         try:
             session = botocore.session.Session(profile=connection.profile)
             session.register_component("response_parser_factory", RawPages())
@@ -74,21 +88,22 @@ class StreamsClient:
             session.register_component("data_loader", loader)
             self._session = session
             self._settings: dict[str, Any] = {
-                "region_name": region_of(connection, session, arn_region),
+                "region_name": region_of(connection, session, self._arn_region),
                 "endpoint_url": connection.endpoint_url,
-                "config": Config(
-                    connect_timeout=_CONNECT_SECONDS,
-                    read_timeout=read_seconds or _READ_SECONDS,
-                    retries={"mode": "standard", "total_max_attempts": attempts},
-                    tcp_keepalive=True,
-                    user_agent_extra="watcher",
-                ),
+                "config": self._config,
             }
             self._client: Any = session.create_client("dynamodbstreams", **self._settings)
             self._reads: Any = self._client
             self.region: str = self._client.meta.region_name
         except (boto.BotoCoreError, ValueError) as error:
             raise as_user_error(error) from error
+
+    def renew(self) -> None:
+        """Read credentials and settings anew: somebody may have logged in again."""
+        with contextlib.suppress(StreamError):  # the next call will say what is wrong
+            self._open()
+            if self._shortcut_arn is not None:
+                self.take_shortcut(self._shortcut_arn)
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
         """All streams of the region (or of one table), the disabled ones of 24 hours included."""
@@ -214,6 +229,7 @@ class StreamsClient:
 
         To be called before a fork: what it learns and loads is shared by all children.
         """
+        self._shortcut_arn = arn
         with contextlib.suppress(boto.BotoCoreError):  # the first call will say what is wrong
             self._reads = Shortcut(self._session, self._client, arn)
 

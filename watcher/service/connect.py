@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
-from typing import TypeVar
 
-from watcher.errors import ServiceError, StreamError, TransientError
+from watcher.errors import ServiceError, StreamError
 from watcher.service.client import StreamsClient
 from watcher.service.connection import Connection
+from watcher.service.patience import patiently
 from watcher.service.tally import Tally
 
 _ARN = re.compile(
@@ -18,9 +16,6 @@ _ARN = re.compile(
 )
 _TABLE = re.compile(r"[\w.-]{3,255}")
 _READ_SECONDS_LOOP = 3
-_PAUSES_AT_START = (0.2, 0.4, 0.8, 1.6)
-
-_Answer = TypeVar("_Answer")
 
 
 def for_worker(connection: Connection, arn: str) -> StreamsClient:
@@ -36,21 +31,6 @@ def for_loop(connection: Connection, arn: str, tally: Tally) -> StreamsClient:
     streams = StreamsClient(connection, region, attempts=1, read_seconds=_READ_SECONDS_LOOP)
     streams.tally = tally
     return streams
-
-
-def patiently(call: Callable[[], _Answer]) -> _Answer:
-    """A call at the beginning, where there is no loop yet that comes back to it.
-
-    A service that answers at all is asked a few times more. Raises StreamError in the end.
-    """
-    for pause in (*_PAUSES_AT_START, None):
-        try:
-            return call()
-        except TransientError as error:
-            if error.unreachable or pause is None:
-                raise StreamError(f"can't reach the stream: {error}") from error
-            time.sleep(pause)
-    raise AssertionError
 
 
 def connect(text: str, connection: Connection) -> tuple[StreamsClient, str]:

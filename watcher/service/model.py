@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 import msgspec
 
+from watcher.service.tally import Tally
+
 _OPENED = re.compile(r"shardId-(\d{20})-")
+
+CLOCKS_APART = timedelta(seconds=2)
+"""How far the clock of the service's front may be from the one that stamps the records.
+
+Rather some records from before a shard's LATEST than one missing after it.
+"""
 
 
 class Latest(msgspec.Struct, frozen=True, tag="latest"):
@@ -59,6 +68,11 @@ class Listing(msgspec.Struct, frozen=True):
     pages: int
     time: datetime
 
+    def closed(self) -> set[str]:
+        """The shards that get no more records: one with a child has ended, however it looks."""
+        parents = {shard.parent for shard in self.shards}
+        return {shard.id for shard in self.shards if shard.end is not None or shard.id in parents}
+
 
 class StreamName(msgspec.Struct, frozen=True):
     """One row of ListStreams."""
@@ -80,3 +94,28 @@ def opened_at(shard_id: str) -> datetime | None:
         return None if opened is None else datetime.fromtimestamp(int(opened[1]) / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return None
+
+
+class Service(Protocol):
+    """What is asked of a service; see `service.client.StreamsClient`."""
+
+    tally: Tally
+    """Where its calls are counted."""
+
+    def listing(self, arn: str) -> Listing:
+        """The stream and all its shards."""
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        """The children of a finished shard."""
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        """An iterator at a position of a shard, and the service's own time."""
+
+    def records(self, iterator: str) -> bytes:
+        """The body of one GetRecords answer."""
+
+    def latest_stream(self, table: str) -> str:
+        """The ARN of a table's current stream."""
+
+    def renew(self) -> None:
+        """Take new credentials, if there are any."""

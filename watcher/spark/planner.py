@@ -13,12 +13,20 @@ from typing import Any
 from watcher.errors import DataLossError, ServiceError, StreamError, TransientError, UsageError
 from watcher.reading.lineage import RETENTION, Lineage, Status, Tracked
 from watcher.reading.messages import Loss
-from watcher.reading.shard_reader import CLOCKS_APART
 from watcher.reading.unlisted import Unlisted
 from watcher.service.client import StreamsClient
-from watcher.service.connect import connect, patiently
-from watcher.service.model import AfterSequence, AtTime, Latest, Listing, TrimHorizon, opened_at
+from watcher.service.connect import connect
+from watcher.service.model import (
+    CLOCKS_APART,
+    AfterSequence,
+    AtTime,
+    Latest,
+    Listing,
+    TrimHorizon,
+    opened_at,
+)
 from watcher.service.model import Shard as ListedShard
+from watcher.service.patience import patiently
 from watcher.spark import offsets
 from watcher.spark.background import BATCH_BYTES, SHARD_BYTES, Background, Shard, Slice
 from watcher.spark.offsets import Offset, Place, Range

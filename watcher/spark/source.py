@@ -25,10 +25,9 @@ from pyspark.sql.types import StructType
 
 from watcher.errors import UsageError
 from watcher.reading.lineage import Lineage
-from watcher.reading.shard_reader import CLOCKS_APART
 from watcher.reading.unlisted import without_gaps
 from watcher.service.connect import connect
-from watcher.service.model import Latest, Position
+from watcher.service.model import CLOCKS_APART, Latest, Position
 from watcher.spark import offsets, ranges
 from watcher.spark.background import SHARD_BYTES, Slice
 from watcher.spark.offsets import Range

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from watcher.errors import StreamError, UsageError
 from watcher.flag import Flag
-from watcher.reading.shard_reader import CLOCKS_APART
-from watcher.service.connect import connect, patiently
+from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.model import Listing
+from watcher.service.model import CLOCKS_APART, Listing
+from watcher.service.patience import patiently
 from watcher.spark.folder import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.running import (

@@ -1,0 +1,222 @@
+"""A watch whose processes, clock and service are played by a test, through the real loop.
+
+A test writes down what happens (`play.run(…)`): a pair is a message out of a shard's process (None:
+the process has died), a number lets so many seconds pass, a function is called. At the end of the
+script the watch is stopped; it ends by itself where it should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from tests.hand_clock import HandClock
+from tests.wire import FIRST, body
+from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
+from watcher.engine.manager import Manager, Settings
+from watcher.engine.shared_queue import Queue, Writer
+from watcher.engine.worker import Work
+from watcher.engine.workers import Workers
+from watcher.errors import ShardNotFoundError
+from watcher.reading import token as tokens
+from watcher.reading.messages import Message, Page
+from watcher.reading.token import Token
+from watcher.record.record import Record
+from watcher.service.model import Listing, Position, Shard, TrimHorizon
+from watcher.service.tally import Tally
+
+ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
+NEW_ARN = ARN[:-1] + "2"
+
+Step = tuple[str, Message | None] | float | Callable[[], object]
+
+
+class PlayedService:
+    """What the manager asks; a test changes it as it likes."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self.shards: dict[str, Shard] = {}
+        self.hidden: set[str] = set()
+        self.status = "ENABLED"
+        self.newest = ARN
+        self.errors: list[Exception] = []
+        """What the next listings are answered with."""
+        self.tally = Tally()
+        self.listings = 0
+        self.renewed = 0
+        self._clock = clock
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.time()).astimezone()
+
+    def add(self, name: str, parent: str | None = None, *, hidden: bool = False) -> None:
+        self.shards[name] = Shard(name, parent, "1")
+        if hidden:
+            self.hidden.add(name)
+
+    def listing(self, arn: str) -> Listing:
+        self.listings += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        shown = [shard for name, shard in self.shards.items() if name not in self.hidden]
+        return Listing(arn, "orders", self.status, "NEW_IMAGE", shown, 1, self.now)
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        shown = [shard for name, shard in self.shards.items() if name not in self.hidden]
+        return [shard for shard in shown if shard.parent == shard_id]
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        if shard_id not in self.shards:
+            raise ShardNotFoundError("no such shard")
+        return "iterator", self.now
+
+    def records(self, iterator: str) -> bytes:
+        raise NotImplementedError("the shards' processes are played")
+
+    def latest_stream(self, table: str) -> str:
+        return self.newest
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+
+class PlayedProcess:
+    """A process that was started in name only."""
+
+    def __init__(self, exitcode: int = -9) -> None:
+        self.exitcode = exitcode
+        self.ended = ""
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+    def terminate(self) -> None:
+        self.ended = "terminated"
+
+    def kill(self) -> None:
+        self.ended = "killed"
+
+
+class PlayedQueue(Queue):
+    """Gives out what the script says."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__()
+        self.script: Iterator[Step] = iter(())
+        self.at_end: Callable[[], object] = lambda: None
+        self._clock = clock
+        self._until = 0.0
+
+    def receive(self, timeout: float) -> tuple[str, Message | None] | None:
+        if self._clock.monotonic() >= self._until:
+            step = next(self.script, self.at_end)
+            if isinstance(step, tuple):
+                return step
+            if callable(step):
+                step()
+            else:
+                self._until = self._clock.monotonic() + step
+        self._clock.sleep(timeout)
+        return None
+
+
+class Memory:
+    """A store without a disk."""
+
+    name = "memory"
+
+    def __init__(self, token: Token | None = None) -> None:
+        self.saved = None if token is None else tokens.encode(token)
+        self.saves = 0
+
+    def load(self) -> Token | None:
+        return None if self.saved is None else tokens.from_json(self.saved)
+
+    def save(self, token: Token) -> None:
+        self.saved = tokens.encode(token)
+        self.saves += 1
+
+    @property
+    def token(self) -> Token:
+        token = self.load()
+        assert token is not None
+        return token
+
+    def position(self, shard_id: str) -> Position:
+        (found,) = (each for each in tokens.resume(self.token) if each.id == shard_id)
+        return found.position
+
+
+class Play:
+    """One watch, from its beginning to its end."""
+
+    def __init__(
+        self,
+        observe: Callable[[Record], Any],
+        *,
+        service: PlayedService | None = None,
+        store: Any = None,
+        clock: HandClock | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = clock or HandClock()
+        self.service = service or PlayedService(self.clock)
+        self.store = Memory() if store is None else store
+        self.begun: list[tuple[str, Position]] = []
+        self.refused: list[OSError] = []
+        """Why the next processes can't be started."""
+        self.exitcode = -9
+        self.queue = PlayedQueue(self.clock)
+        settings.setdefault("start", TrimHorizon())
+        on_error = OnError.parse(settings.pop("on_error", "log"))
+        self.manager = Manager(
+            settings.pop("arn", ARN),
+            [Observer("seen", observe)],
+            Settings(on_error=on_error, **settings),
+            first=self.service,
+            service=self.service,
+            workers=Workers(self.queue, self._start, self.clock),
+            store=self.store,
+            clock=self.clock,
+        )
+        self.totals = self.manager.totals
+
+    def _start(self, work: Work, writer: Writer, tally: Tally) -> PlayedProcess:
+        if self.refused:
+            raise self.refused.pop(0)
+        self.begun.append((work.shard_id, work.position))
+        return PlayedProcess(self.exitcode)
+
+    @property
+    def names(self) -> list[str]:
+        """The shards of the processes that were started."""
+        return [name for name, _ in self.begun]
+
+    def run(self, *script: Step) -> Play:
+        """Watch while this happens."""
+        return self.follow(script)
+
+    def follow(self, script: Iterable[Step]) -> Play:
+        """As `run`; the steps may be made as they are needed."""
+        self.queue.script = iter(script)
+        self.queue.at_end = self.manager.stop
+        self.manager.run()
+        return self
+
+
+def page(*numbers: int) -> Page:
+    """A page with the records of these numbers."""
+    return Page(0, len(numbers), str(FIRST + numbers[-1]), body(numbers))
+
+
+class Seen:
+    """An observer that notes the numbers it gets."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def __call__(self, record: Record) -> None:
+        self.numbers.append(int(record.sequence_number) - FIRST)

@@ -1,0 +1,94 @@
+"""When the checkpoint is saved: soon after something was delivered, and never more than that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from watcher.clock import CLOCK, Clock
+from watcher.errors import UsageError, WatcherError
+from watcher.reading.token import Token
+
+logger = logging.getLogger("watcher")
+
+_SAVE_SECONDS = 1.0
+_TICK_SECONDS = 0.2
+# So old a stored token may get while all is idle.
+_SAVE_IDLE_SECONDS = 300.0
+
+
+class Store(Protocol):
+    """Where a token is kept; both raise UsageError where that can't be."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence."""
+
+    def load(self) -> Token | None:
+        """The stored one; None where there is none yet."""
+
+    def save(self, token: Token) -> None:
+        """Put it in the place of the stored one."""
+
+
+class Keeper:
+    """Saves what `token` says into the store, if there is one, when it is due."""
+
+    def __init__(
+        self, store: Store | None, token: Callable[[], Token], clock: Clock = CLOCK
+    ) -> None:
+        self.error: UsageError | None = None
+        """Why the last save has failed."""
+        self._store = store
+        self._token = token
+        self._clock = clock
+        self._unsaved = False
+        self._saved_at = clock.monotonic()
+
+    def begin(self) -> None:
+        """Save once: that it can't be is said now, not after the first thousand records.
+
+        Raises UsageError.
+        """
+        if self._store is not None:
+            self._store.save(self._token())
+
+    def moved(self) -> None:
+        """There is something to save."""
+        self._unsaved = True
+
+    def save_if_due(self) -> None:
+        """Save about once a second, and seldom while all is idle."""
+        age = self._clock.monotonic() - self._saved_at
+        if age >= (_SAVE_SECONDS if self._unsaved else _SAVE_IDLE_SECONDS):
+            self._save()
+
+    def save_before_waiting(self) -> None:
+        """What was delivered must not grow old unsaved while something takes its time."""
+        if self._unsaved and self._clock.monotonic() - self._saved_at > _TICK_SECONDS:
+            self._save()
+
+    def end(self) -> None:
+        """Save the last positions."""
+        if self._unsaved:
+            self._save()
+
+    def raise_error(self) -> None:
+        """Raise WatcherError where the last save has failed."""
+        if self.error is not None:
+            raise WatcherError(f"{self.error}; the positions of this run are not saved")
+
+    def _save(self) -> None:
+        """A full disk is no reason to stop the watch."""
+        self._unsaved = False
+        self._saved_at = self._clock.monotonic()
+        if self._store is None:
+            return
+        try:
+            self._store.save(self._token())
+            self.error = None
+        except UsageError as error:
+            if self.error is None:
+                logger.error(f"{error}; the watch goes on, its positions are not saved")
+            self.error = error

@@ -1,0 +1,85 @@
+"""A page's records to the observers, and how far that has come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from watcher.clock import CLOCK, Clock
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.engine.figures import Figures, Totals
+from watcher.reading.lineage import Tracked
+from watcher.reading.messages import Page
+from watcher.record import page as pages
+from watcher.record.record import Record
+from watcher.service.model import AfterSequence
+
+_TICK_SECONDS = 0.2
+
+
+class Handover:
+    """Hands records over, and moves their shards' positions behind what was delivered."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        figures: Figures,
+        totals: Totals,
+        wanted: Callable[[Record], bool] | None = None,
+        max_records: int | None = None,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._figures = figures
+        self._totals = totals
+        self._wanted = wanted
+        self._limit = math.inf if max_records is None else max_records
+        self._clock = clock
+        self._shard: Tracked | None = None
+        self._record: Record | None = None  # the last one delivered, or left out by a filter
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether as many records were delivered as were asked for."""
+        return self._totals.records >= self._limit
+
+    def deliver(self, shard: Tracked, page: Page) -> Iterator[None]:
+        """Hand a page over; stops a few times a second, for what must not wait for slow observers.
+
+        Raises as `Dispatcher.deliver`; the position is then before the record that it failed on.
+        """
+        deliver, wanted = self._dispatcher.deliver, self._wanted
+        totals, kinds, monotonic = self._totals, self._totals.kinds, self._clock.monotonic
+        tick = monotonic() + _TICK_SECONDS
+        self._shard = shard
+        try:
+            for record in pages.records(page.body, shard.id, page.first, page.last):
+                if wanted is None or wanted(record):
+                    deliver(record)
+                    self._record = record
+                    kinds[record.event_name] += 1
+                    totals.records += 1
+                    if totals.records >= self._limit:
+                        break
+                else:
+                    self._record = record
+                    totals.filtered += 1
+                if monotonic() >= tick:
+                    self.move()
+                    yield
+                    tick = monotonic() + _TICK_SECONDS
+            self._dispatcher.page_end(shard.id)
+        finally:
+            self.move()
+            self._shard = None
+
+    def move(self) -> None:
+        """The position is behind the last record delivered: what has left us, not what waits.
+
+        Raises as `Dispatcher.flush`.
+        """
+        if self._record is not None and self._shard is not None:
+            self._dispatcher.flush()
+            self._shard.position = AfterSequence(self._record.sequence_number)
+            self._figures.moved(self._record, self._totals)
+            self._record = None

@@ -1,0 +1,64 @@
+"""What comes after a stream has ended: the table's next one, if it has one."""
+
+from __future__ import annotations
+
+import logging
+
+from watcher.clock import CLOCK, Clock
+from watcher.errors import ServiceError, StreamError
+from watcher.service.model import Service, table_of
+
+logger = logging.getLogger("watcher")
+
+_LOOK_SECONDS = 5.0
+# From a stream's disabling to the next one's enabling (another view type takes both).
+_WAIT_SECONDS = 60.0
+
+
+class NextStream:
+    """Looks for the stream that took an ended one's place.
+
+    A watch `of_table` goes on there, and with `wait` looks for a minute; a watch of one stream
+    only names it.
+    """
+
+    def __init__(self, of_table: bool, wait: bool, clock: Clock = CLOCK) -> None:
+        self.of_table = of_table
+        self._wait = of_table and wait
+        self._clock = clock
+        self._since: float | None = None
+        self._due = 0.0
+
+    def newest(self, service: Service, arn: str) -> str | None:
+        """The ARN of another, newer stream of the table; None if there is none."""
+        try:
+            newest = service.latest_stream(table_of(arn).rpartition("/")[2])
+        except (ServiceError, StreamError) as error:
+            logger.debug(f"No new stream: {error}")
+            return None
+        return newest if newest != arn else None
+
+    def after(self, service: Service, arn: str, ended: str) -> str | None:
+        """What to do after a stream: the ARN to go on with, "" to end, None to ask again later.
+
+        `ended` says how it ended, in a word.
+        """
+        now, about = self._clock.monotonic(), {"stream": arn}
+        if self._since is None:
+            self._since = now
+            if self._wait:
+                text = f"The stream is {ended}; looking for a new one of its table"
+                logger.info(text, extra=about)
+        elif now < self._due:
+            return None
+        self._due = now + _LOOK_SECONDS
+        new = self.newest(service, arn)
+        if new and self.of_table:
+            self._since = None
+            return new
+        if self._wait and now - self._since < _WAIT_SECONDS:
+            return None
+        logger.info(f"The stream is {ended}: nothing more will come", extra=about)
+        if new:
+            logger.info(f"Its table has a new one: python -m watcher {new} --from trim-horizon")
+        return ""

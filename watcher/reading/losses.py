@@ -1,0 +1,85 @@
+"""What was gone before it was read: when it counts, and how it is said."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from watcher.clock import CLOCK, Clock
+from watcher.errors import DataLossError
+from watcher.reading.lineage import RETENTION, Tracked
+from watcher.reading.messages import Loss
+from watcher.service.model import AfterSequence, AtSequence, Position, TrimHorizon
+
+logger = logging.getLogger("watcher")
+
+# What was out of retention as the reading began is no loss; it is found out by about then.
+_YOUNG_SECONDS = 60.0
+
+
+class Losses:
+    """Says losses as warnings, or raises them as DataLossError where `is_error`.
+
+    `remedy` is added to the error.
+    """
+
+    def __init__(self, *, is_error: bool = False, remedy: str = "", clock: Clock = CLOCK) -> None:
+        self.lines: list[str] = []
+        """One for each: what, and why."""
+        self._is_error = is_error
+        self._remedy = remedy
+        self._clock = clock
+        self._arn = ""
+        self._horizon: Position | None = None
+        self._began = clock.monotonic()
+
+    def begin(self, arn: str, horizon: Position | None) -> None:
+        """The reading of a stream begins.
+
+        `horizon` is where shards begin that may have lost records before; None: all losses count.
+        """
+        self._arn = arn
+        self._horizon = horizon
+        self._began = self._clock.monotonic()
+
+    def say(self, what: str, reason: str, shard: Tracked | None = None) -> None:
+        """Records are gone. Raises DataLossError."""
+        self.lines.append(f"{what}: {reason}")
+        text = f"DATA LOSS: {what}: records may be gone before they were read ({reason})"
+        if self._is_error:
+            raise DataLossError(text + self._remedy)
+        about = {"stream": self._arn}
+        logger.warning(text, extra={**about, "shard": shard.id} if shard else about)
+
+    def heard(self, shard: Tracked, message: Loss) -> None:
+        """A shard's reader says that records are gone. Raises DataLossError."""
+        counts = self._counts(shard) and not shard.loss_said
+        shard.loss_said = True
+        if counts:  # first: where it ends the reading, the next one has to find it again
+            self.say(f"shard {shard.id} from {message.since}", message.reason, shard)
+        if isinstance(shard.position, AtSequence | AfterSequence):
+            # What there still is comes later: once said is enough.
+            shard.position = TrimHorizon()
+
+    def _counts(self, shard: Tracked) -> bool:
+        """Not what was out of retention already when the reading began at the horizon.
+
+        DynamoDB Local lists such shards for ever; and a parent that only its child named is most
+        often gone since long.
+        """
+        young = self._clock.monotonic() - self._began < _YOUNG_SECONDS
+        return shard.expected and not (young and shard.position == self._horizon)
+
+    def say_if_too_late(self, shard: Tracked, now: datetime) -> None:
+        """Whether records have left a shard while it waited. Raises DataLossError."""
+        if shard.has_outwaited(now):
+            since = shard.since
+            shard.since = now  # said once is enough, unless it waits as long again
+            what = f"shard {shard.id}, unread since {since}"
+            self.say(what, "longer than the retention", shard)
+
+    def say_if_old(self, saved_at: datetime | None, now: datetime) -> None:
+        """A checkpoint older than retention has lost what it stood for. Raises DataLossError."""
+        if saved_at and now - saved_at > RETENTION:
+            saved = saved_at.isoformat(timespec="seconds")
+            self.say(f"the checkpoint is of {saved}", "older than the retention of 24 hours")

@@ -1,0 +1,315 @@
+"""Decides how a stream is read completely; every engine drives it, so that a fault is mended once.
+
+Which shards to begin and when, when to list again, when a shard's end is the end, and what is lost.
+Pure: the service and the time are handed in.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Container, Iterable
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import NamedTuple
+
+from watcher.backoff import backoff, worth_saying
+from watcher.clock import CLOCK, Clock
+from watcher.errors import (
+    CredentialsError,
+    ServiceError,
+    StreamError,
+    StreamGoneError,
+    TransientError,
+    WatcherError,
+)
+from watcher.reading.hidden import HiddenParents
+from watcher.reading.lineage import Lineage, Status, Tracked
+from watcher.reading.losses import Losses
+from watcher.reading.messages import Finished
+from watcher.service.model import (
+    CLOCKS_APART,
+    AtTime,
+    Latest,
+    Listing,
+    Position,
+    Service,
+    opened_at,
+)
+from watcher.service.patience import patiently
+
+logger = logging.getLogger("watcher")
+
+_LISTING_SECONDS = 5.0
+# DescribeStream allows 10 calls a second, shared with everybody else.
+_LISTING_PAGES_A_SECOND = 5
+_TROUBLE_SECONDS = 1.0
+# After a shard's end its child is a moment away, or a listing that lags hides it.
+_CHILD_SECONDS = 0.25
+_CHILD_SECONDS_MAX = 1.0
+# A listing may lag by seconds: for so long, a finished shard may still get a child.
+_CHILD_GRACE_SECONDS = 5.0
+
+
+class Question(Enum):
+    """What a roster asks the service."""
+
+    LISTING = "all shards"
+    CHILDREN = "the children of a finished shard"
+    HIDDEN = "whether a shard that only its child names is there"
+
+
+class Ask(NamedTuple):
+    """A question that is due; `shard_id` is of the shard that it is about, if of one."""
+
+    question: Question
+    shard_id: str = ""
+
+
+class End(Enum):
+    """What it means that a shard's reader has finished."""
+
+    CLOSED = "its children's turn"
+    CAUGHT_UP = "everything up to the end that was asked for is read"
+    READ_AGAIN = "the service contradicts itself: it lists the shard as open"
+
+
+class Roster:
+    """The shards of one stream: which are to be read next, and what their ends mean.
+
+    `start` and `resumed` are those of `Lineage`; `in_use` holds shards that must not be forgotten.
+    """
+
+    def __init__(
+        self,
+        arn: str,
+        start: Position,
+        resumed: Iterable[Tracked] | None = None,
+        *,
+        losses: Losses,
+        in_use: Container[str] = (),
+        clock: Clock = CLOCK,
+    ) -> None:
+        self.arn = arn
+        self.lineage = Lineage(start, resumed)
+        self.losses = losses
+        losses.begin(arn, start if resumed is None else None)
+        self.is_gone = False
+        """Whether the service knows no such stream any more."""
+        our_time = datetime.fromtimestamp(clock.time(), UTC)
+        self.listing = Listing(arn, "", "ENABLED", "", [], 0, our_time)
+        """The last one; at first an empty one."""
+        self.began_at = our_time
+        """When the reading began: at the first listing, by the service's clock."""
+        self._in_use = in_use
+        self._clock = clock
+        self._listed_at = -math.inf
+        self._listing_due = -math.inf
+        self._failures = 0
+        self._finished: deque[str] = deque()  # whose children are to be asked for
+        self._childless: dict[str, float] = {}  # until when a child may still show up
+        self._child_pause = _CHILD_SECONDS
+        self._settled_at = -math.inf  # by then no child of a finished shard is missing
+        self._hidden = HiddenParents(clock)
+        self._news = True
+
+    # Asking the service
+
+    def begin(self, service: Service) -> None:
+        """Make the first listing, whose troubles end the beginning. Raises StreamError."""
+        self._take(patiently(lambda: service.listing(self.arn), self._clock))
+
+    def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
+        """Ask what is due, until nothing is; `before` is called before each call.
+
+        Raises StreamError for what only the user can mend.
+        """
+        while (ask := self.due()) is not None:
+            before()
+            self.put(ask, service)
+
+    def due(self) -> Ask | None:
+        """The next question that is due."""
+        if self._finished:
+            return Ask(Question.CHILDREN, self._finished[0])
+        if self._clock.monotonic() >= self._listing_due:
+            return Ask(Question.LISTING)
+        if (hidden := self._hidden.to_ask()) is not None:
+            return Ask(Question.HIDDEN, hidden)
+        return None
+
+    def put(self, ask: Ask, service: Service) -> None:
+        """Ask it, and take the answer in. Raises StreamError for what only the user can mend."""
+        try:
+            match ask.question:
+                case Question.LISTING:
+                    self._take(service.listing(self.arn))
+                case Question.CHILDREN:
+                    self._take_children(service)
+                case Question.HIDDEN:
+                    if self._hidden.ask(ask.shard_id, self.arn, service):
+                        self._news = True
+                    else:
+                        self._list_in(_CHILD_SECONDS_MAX)
+        except StreamGoneError:
+            # Those who read the shards find out for themselves, and say what is lost.
+            self.is_gone = True
+            self._listing_due = self._clock.monotonic() + _LISTING_SECONDS
+        except TransientError as error:
+            self._trouble(error)
+        except CredentialsError as error:
+            self._trouble(error)
+            service.renew()
+
+    def _take(self, listing: Listing) -> None:
+        now = self._clock.monotonic()
+        if self._listed_at == -math.inf:
+            self.began_at = listing.time - CLOCKS_APART
+        self.listing = listing
+        self._listed_at = now
+        self._failures = 0
+        self.lineage.update(listing.shards, listing.time)
+        self.lineage.forget(listing.shards, keep=self._in_use)
+        self._news = True
+        self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
+        if self._is_waiting_for_children():
+            self._list_soon()
+
+    def _trouble(self, error: WatcherError) -> None:
+        self._failures += 1
+        pause = backoff(self._failures, _TROUBLE_SECONDS, _LISTING_SECONDS)
+        self._listing_due = self._clock.monotonic() + pause
+        if worth_saying(self._failures, unsaid=2):
+            logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
+
+    def _take_children(self, service: Service) -> None:
+        """A finished shard's children need no waiting for the next listing."""
+        shard_id = self._finished.popleft()
+        children = self.lineage.children(shard_id)
+        if not children:
+            try:
+                self.lineage.update(service.children(self.arn, shard_id), self.listing.time)
+            except (ServiceError, StreamError) as error:
+                logger.debug(f"No children of {shard_id} listed: {error}")
+            children = self.lineage.children(shard_id)
+        self._news = True
+        until = self._clock.monotonic() + _CHILD_GRACE_SECONDS
+        if not children:
+            # Often the child is a moment late; not at all where throughput was lowered.
+            self._childless[shard_id] = until
+            self._child_pause = _CHILD_SECONDS
+            self._list_soon()
+        if not children or any(self._is_young(child) for child in children):
+            self._settled_at = until
+
+    def _list_soon(self) -> None:
+        self._list_in(self._child_pause)
+        self._child_pause = min(self._child_pause * 2, _CHILD_SECONDS_MAX)
+
+    def _list_in(self, seconds: float) -> None:
+        self._listing_due = min(self._listing_due, self._clock.monotonic() + seconds)
+
+    def _is_waiting_for_children(self) -> bool:
+        """Whether a shard has finished so lately that its child may not be listed yet."""
+        now = self._clock.monotonic()
+        self._childless = {
+            shard_id: until
+            for shard_id, until in self._childless.items()
+            if now < until and not self.lineage.children(shard_id)
+        }
+        return bool(self._childless)
+
+    def _is_young(self, shard: Tracked) -> bool:
+        """Whether a sibling of it may still be missing in the last listing."""
+        opened = opened_at(shard.id)
+        grace = timedelta(seconds=_CHILD_GRACE_SECONDS)
+        return opened is None or opened + grace > self.listing.time
+
+    # Shards to begin, and what is heard of them
+
+    def to_begin(self) -> list[Tracked]:
+        """The shards whose turn has come; from now on they count as being read."""
+        if not self._news and not self._hidden.has_overdue():
+            return []
+        self._news = False
+        begun = self._hidden.sorted_out(self.lineage.ready())
+        for shard in begun:
+            shard.status = Status.RUNNING
+        return begun
+
+    def started(self, shard: Tracked, moment: datetime) -> None:
+        """Its reader has an iterator since this moment, by the service. Raises DataLossError."""
+        self.losses.say_if_too_late(shard, moment)
+        if isinstance(shard.position, Latest):
+            # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
+            shard.position = AtTime(moment)
+
+    def begin_again(self, shard: Tracked) -> Position:
+        """Where a new reader of a shard begins that takes the place of one that died."""
+        if isinstance(shard.position, Latest):
+            # It has promised nothing yet, but "latest" is the moment when the reading began.
+            shard.position = AtTime(self.began_at)
+        return shard.position
+
+    def meaning(self, shard: Tracked, message: Finished) -> End:
+        """What the end of its reader means; after CLOSED, `finish` is to be called."""
+        if not message.closed:
+            shard.status = Status.CAUGHT_UP
+            return End.CAUGHT_UP
+        if message.gone and self._is_listed_open(shard.id):
+            # Nothing else would read what comes; unless it is the stream that is gone.
+            self._listing_due = -math.inf
+            return End.READ_AGAIN
+        return End.CLOSED
+
+    def _is_listed_open(self, shard_id: str) -> bool:
+        if self.is_gone or self.lineage.children(shard_id):
+            return False
+        return any(row.id == shard_id and row.end is None for row in self.listing.shards)
+
+    def finish(self, shard: Tracked) -> None:
+        """All of it has been delivered: its children's turn comes."""
+        shard.status = Status.FINISHED
+        shard.loss_said = False
+        self._finished.append(shard.id)
+
+    # The end
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the stream gets no more records."""
+        return self.is_gone or self.listing.status == "DISABLED"
+
+    def is_settled(self) -> bool:
+        """Whether no shard waits for its turn, and no child can show up any more."""
+        if self._finished or self._listed_at == -math.inf or self.lineage.ready():
+            return False
+        if self._listed_at < self._settled_at and not self.is_gone:
+            self._listing_due = min(self._listing_due, self._settled_at)
+            return False
+        return True
+
+    def is_whole(self) -> bool:
+        """Whether the listing lacks no shard that can be read; for those who ask only once."""
+        if len(self._hidden) and not self._hidden.has_overdue():
+            return False
+        alone = any(not self.lineage.children(shard_id) for shard_id in self.listing.closed())
+        grace = timedelta(seconds=_CHILD_GRACE_SECONDS)
+        if alone and not self.has_ended and self.listing.time - self.began_at < grace:
+            self._list_in(_CHILD_SECONDS_MAX)
+            return False
+        return True
+
+    # Time, and what a log line is about
+
+    @property
+    def now(self) -> datetime:
+        """The time by the service's clock."""
+        passed = self._clock.monotonic() - self._listed_at
+        return self.listing.time + timedelta(seconds=passed)
+
+    def about(self, shard: Tracked | None = None) -> dict[str, str]:
+        """What a log line is about, for programs that read it."""
+        about = {"stream": self.arn}
+        return about if shard is None else {**about, "shard": shard.id}

@@ -1,0 +1,25 @@
+"""A call at the beginning, where there is no loop yet that comes back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from watcher.clock import CLOCK, Clock
+from watcher.errors import StreamError, TransientError
+
+_PAUSES = (0.2, 0.4, 0.8, 1.6)
+
+_Answer = TypeVar("_Answer")
+
+
+def patiently(call: Callable[[], _Answer], clock: Clock = CLOCK) -> _Answer:
+    """A service that answers at all is asked a few times more. Raises StreamError in the end."""
+    for pause in (*_PAUSES, None):
+        try:
+            return call()
+        except TransientError as error:
+            if error.unreachable or pause is None:
+                raise StreamError(f"can't reach the stream: {error}") from error
+            clock.sleep(pause)
+    raise AssertionError
