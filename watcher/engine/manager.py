@@ -21,6 +21,7 @@ from watcher.engine.next_stream import NextStream
 from watcher.engine.worker import Work
 from watcher.engine.workers import Workers
 from watcher.errors import StreamError, StreamGoneError, UsageError
+from watcher.printing.plural import counted
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
@@ -298,7 +299,7 @@ class Manager:
         if self._workers.reads(shard.id):
             count = len(self._workers)
             logger.info(
-                f"Watching {count} shard{'s' * (count != 1)} of "
+                f"Watching {counted(count, 'shard')} of "
                 f"{self._roster.listing.table or self._roster.arn}",
                 extra=self._roster.about(),
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 _LATEST = 10
@@ -183,8 +182,3 @@ class Summary:
             return
         for name in names:
             self.attributes.add(name)
-
-
-def utc(seconds: float) -> datetime:
-    """A time as a report shows it."""
-    return datetime.fromtimestamp(seconds, UTC)
