@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from tests.hand_clock import HandClock
 from watcher import Record
@@ -197,6 +199,44 @@ def test_whatever_a_call_raises_is_its_batchs_failure(error: type[BaseException]
     made.page_end()
     assert function.calls == [[1], [1]]
     assert made.given_up == [[1]]
+
+
+# How each call ends: so many of its records go well, or it raises.
+OUTCOMES = st.lists(st.none() | st.integers(0, 5), max_size=30)
+
+
+@given(
+    st.lists(st.sampled_from("ab"), max_size=12),
+    OUTCOMES,
+    st.integers(1, 5),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_each_record_goes_well_or_is_given_up_once_and_in_order(
+    shards: list[str], outcomes: list[int | None], size: int, retries: int, bisect: bool
+) -> None:
+    well: list[int] = []
+
+    def call(numbers: list[int]) -> int:
+        outcome = outcomes.pop() if outcomes else len(numbers)
+        if outcome is None:
+            raise ValueError("planned")
+        well.extend(numbers[:outcome])
+        return min(outcome, len(numbers))
+
+    made = Batched(Function(call), size=size, retries=retries, bisect=bisect)
+    settled: dict[str, list[int]] = {"a": [], "b": []}
+    for number, shard in enumerate(shards):
+        made.add(number, shard=shard)
+    for shard in "ab":
+        made.page_end(shard)
+        assert made.batches.pending(shard) is None
+    for number in well + [each for part in made.given_up for each in part]:
+        settled[shards[number]].append(number)
+    assert sorted(settled["a"] + settled["b"]) == list(range(len(shards)))
+    for shard in "ab":
+        of_shard = [number for number in well if shards[number] == shard]
+        assert of_shard == sorted(of_shard)
 
 
 # Under the dispatcher's policies
