@@ -71,7 +71,7 @@ def _kind(name: object) -> str:
 
 
 def _known(seconds: float | None) -> float | None:
-    """A time, unless it is one that nothing was ever changed at."""
+    """A time, unless nothing can have been changed then."""
     return seconds if seconds is not None and 0 < seconds < _YEAR_2200 else None
 
 

@@ -37,7 +37,7 @@ class CountedChange(NamedTuple):
 
 
 class Busiest(Generic[_Name]):
-    """The most frequent of ever so many names, with at most `bound` counters (Misra and Gries).
+    """The most frequent of however many names, with at most `bound` counters (Misra and Gries).
 
     Exact as long as there are no more names than that. Beyond, each name's count is too low by
     `error` at the most, which stays below 2/bound of all that was counted.

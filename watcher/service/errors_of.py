@@ -1,4 +1,4 @@
-"""What botocore's errors mean to whoever reads a stream."""
+"""What botocore's errors mean to a stream's reader."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SCOPE = re.compile(
 class RawPages(ResponseParserFactory):
     """Hands GetRecords' body through unparsed: botocore takes 230 ms for what takes us 2.
 
-    Errors, and every other operation, are parsed as ever.
+    Errors, and every other operation, are parsed as usual.
     """
 
     def create_parser(self, protocol_name: str) -> ResponseParser:
