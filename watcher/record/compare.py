@@ -88,40 +88,6 @@ def same(old: Attribute | Absent, new: Attribute | Absent) -> bool:
         raise WatcherError(f"not a DynamoDB attribute value: {error}") from error
 
 
-def _meaning(value: Attribute) -> tuple[str, Any]:
-    """What is the same for values that are the same."""
-    kind, content = _content(value)
-    match kind:
-        case "N":
-            return kind, to_number(content)
-        case "B":
-            return kind, base64.b64decode(content)
-        case "M":
-            return kind, {name: _meaning(part) for name, part in content.items()}
-        case "L":
-            return kind, [_meaning(part) for part in content]
-        case "SS":
-            return kind, frozenset(content)
-        case "NS":
-            return kind, frozenset(map(to_number, content))
-        case "BS":
-            return kind, frozenset(map(base64.b64decode, content))
-        case "NULL":
-            return kind, None
-    return kind, content
-
-
-_KINDS: Final = frozenset(("S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"))
-
-
-def _content(value: Attribute) -> tuple[str, Any]:
-    """A value's type and what stands under it. Raises WatcherError for what is no value."""
-    for kind, content in value.items():
-        if kind in _KINDS:
-            return kind, content
-    raise WatcherError(f"not a DynamoDB attribute value: {value!r}")
-
-
 def to_number(text: str) -> Decimal | str:
     """A number with all its digits; text that is none (an emulator's `NaN`) stays text."""
     try:
@@ -129,6 +95,31 @@ def to_number(text: str) -> Decimal | str:
     except InvalidOperation:
         return text
     return made if made.is_finite() else text
+
+
+def _itself(content: Any) -> Any:
+    return content
+
+
+# What is the same for contents that are the same.
+_MEANING: Final[dict[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("S", "BOOL"), _itself),
+    "NULL": lambda _: None,
+    "N": to_number,
+    "B": base64.b64decode,
+    "M": lambda item: {name: _meaning(value) for name, value in item.items()},
+    "L": lambda values: [_meaning(value) for value in values],
+    "SS": frozenset,
+    "NS": lambda values: frozenset(map(to_number, values)),
+    "BS": lambda values: frozenset(map(base64.b64decode, values)),
+}
+
+
+def _meaning(value: Attribute) -> tuple[str, Any]:
+    for kind, content in value.items():
+        if kind in _MEANING:
+            return kind, _MEANING[kind](content)
+    raise WatcherError(f"not a DynamoDB attribute value: {value!r}")
 
 
 class Difference(NamedTuple):
@@ -144,18 +135,16 @@ def differences(
     old: Attribute | Absent, new: Attribute | Absent, place: tuple[str | int, ...] = ()
 ) -> Iterator[Difference]:
     """Every place where two values differ, those within maps and lists one by one."""
-    kind, before = _content_if_any(old)
-    other, after = _content_if_any(new)
-    if kind == other == "M":
+    if isinstance(old, Absent) or isinstance(new, Absent):
+        yield Difference(place, old, new)
+    elif "M" in old and "M" in new:
+        before, after = old["M"], new["M"]
         for name in dict.fromkeys([*after, *before]):
             inner = before.get(name, ABSENT), after.get(name, ABSENT)
             yield from differences(*inner, (*place, name))
-    elif kind == other == "L":
-        for index, (one, another) in enumerate(zip_longest(before, after, fillvalue=ABSENT)):
-            yield from differences(one, another, (*place, index))
+    elif "L" in old and "L" in new:
+        pairs = zip_longest(old["L"], new["L"], fillvalue=ABSENT)
+        for index, pair in enumerate(pairs):
+            yield from differences(*pair, (*place, index))
     elif not same(old, new):
         yield Difference(place, old, new)
-
-
-def _content_if_any(value: Attribute | Absent) -> tuple[str, Any]:
-    return ("", None) if isinstance(value, Absent) else _content(value)

@@ -40,7 +40,7 @@ def raw_records(body: bytes) -> list[msgspec.Raw]:
     return _raw_page.decode(body).Records
 
 
-class _RawRecords:
+class _LazyRecords:
     """A page taken apart into its records' bytes, once the first of them is asked for."""
 
     def __init__(self, body: bytes) -> None:
@@ -57,7 +57,7 @@ def records(
     body: bytes, shard_id: str, first: int = 0, last: int | None = None
 ) -> Iterator[Record]:
     """The records `first:last` of a page, each made when its turn comes."""
-    raws = _RawRecords(body)
+    raws = _LazyRecords(body)
     from_wire = Record.from_wire
     for place, wire in enumerate(_wire_page.decode(body).Records[first:last], first):
         yield from_wire(wire, raws, place, shard_id)
