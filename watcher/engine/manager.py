@@ -29,14 +29,7 @@ from watcher.reading.roster import End, Roster
 from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.service.connection import Connection
-from watcher.service.model import (
-    CLOCKS_APART,
-    Latest,
-    Position,
-    Service,
-    TrimHorizon,
-    table_of,
-)
+from watcher.service.model import CLOCKS_APART, Latest, Position, Service, TrimHorizon, table_of
 
 logger = logging.getLogger("watcher")
 
@@ -293,9 +286,8 @@ class Manager:
         self._roster.started(shard, moment)
         self._keeper.moved()
         if self._workers.reads(shard.id):
-            count = len(self._workers)
             logger.info(
-                f"Watching {counted(count, 'shard')} of "
+                f"Watching {counted(len(self._workers), 'shard')} of "
                 f"{self._roster.listing.table or self._roster.arn}",
                 extra=self._roster.about(),
             )
