@@ -136,6 +136,14 @@ def test_very_many_retries_do_not_overflow() -> None:
     assert max(map(float.__sub__, called[1:], called)) == pytest.approx(10.0)
 
 
+def test_the_end_of_the_watch_takes_no_retry_from_a_record_that_nothing_holds_back() -> None:
+    seen = Seen(failures=2)
+    made = dispatcher(seen.handle, on_error="retry:2")
+    made.stop()
+    made.deliver(record(1))
+    assert seen.numbers == [1] and made.failures == 0
+
+
 def test_stop_lets_the_others_have_the_record_first() -> None:
     seen = Seen()
     made = dispatcher(fail, seen.handle, on_error="stop")

@@ -90,7 +90,9 @@ class Shortcut:
         answer = self._answer("GetRecords", query)
         return self._client.get_records(**query) if answer is None else answer
 
-    def _seen(self, operation: str, call: Callable[..., Any], **query: str) -> _Call | None:
+    def _seen(
+        self, operation: str, call: Callable[..., Any], **query: str
+    ) -> _RequestTemplate | None:
         """A call as botocore would send it; None where it is not as we know it."""
         seen: list[Any] = []
 
@@ -119,7 +121,7 @@ class Shortcut:
         http = self._connections[url]
         kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
         shape = self._client.meta.service_model.operation_model(operation).output_shape
-        return _Call(
+        return _RequestTemplate(
             operation,
             url,
             kept | {"host": http.host},
@@ -152,7 +154,7 @@ class Shortcut:
         return parsed
 
 
-class _Call(NamedTuple):
+class _RequestTemplate(NamedTuple):
     """An operation as botocore sends it."""
 
     operation: str
