@@ -12,7 +12,8 @@ from watcher.record.record import Record
 class Failure(Exception):
     """An observer has failed on records of one shard: raised by what it was asked to do.
 
-    They stay pending until the observer is told to go on, with them or without them (`go_on`).
+    They stay pending, and the observer lets their shard rest, until it is told to go on with them
+    or without them (`go_on`).
     """
 
     def __init__(
