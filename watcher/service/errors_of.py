@@ -1,4 +1,4 @@
-"""What botocore's errors mean to a stream's reader."""
+"""What botocore's errors mean to a reader of a stream."""
 
 from __future__ import annotations
 
