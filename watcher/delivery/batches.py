@@ -133,21 +133,22 @@ class Batches(Observer):
         del self._batches[shard_id]
 
     def _settle_part(self, batch: _Batch, part: _Part) -> None:
-        self._refuse_old(batch.records[: part.count])
-        done, error = self._attempt(batch.records[: part.count])
+        records = batch.records[: part.count]
+        self._refuse_old(records)
+        done, error = self._attempt(records)
         del batch.records[:done]
         part.count -= done
         if not part.count:
             return
+        left = records[done:]
         part.failures = 1 if done else part.failures + 1
-        records = batch.records[: part.count]
         if self._settings.bisect and part.count > 1 and not done:
             first = part.count // 2
             part.count, part.failures = part.count - first, 0
             batch.parts.append(_Part(first))
-            raise Failure(records, error, 0.0)
+            raise Failure(left, error, 0.0)
         for_good = 0 <= self._settings.retries < part.failures
-        raise Failure(records, error, None if for_good else backoff(part.failures))
+        raise Failure(left, error, None if for_good else backoff(part.failures))
 
     def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:
         """How many went well, and what went wrong with the next one."""
