@@ -17,6 +17,7 @@ from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handlers import function
 from watcher.errors import UsageError
 from watcher.flag import Flag
+from watcher.record.wire import read
 
 # See watching.py: the command line reads the declaration alone.
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _TIMEOUT_SECONDS = 900.0
 _LARGEST_BATCH = 10_000
 _ARGUMENTS = ("event", "context")
+
+_event: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder()
 
 
 class BadAnswerError(Exception):
@@ -136,7 +139,7 @@ def lambda_record(record: Record, stream_arn: str) -> dict[str, Any]:
 
     That is the wire's JSON (numbers of seconds, base64 text) with the stream's ARN.
     """
-    event: dict[str, Any] = msgspec.json.decode(record.raw)
+    event = read(_event, record.raw)
     if isinstance(who := event.get("userIdentity"), dict):
         event["userIdentity"] = {name[:1].lower() + name[1:]: who[name] for name in who}
     event["eventSourceARN"] = stream_arn

@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from decimal import DecimalException
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
 from dateutil.tz import tzlocal
 
 from watcher.errors import WatcherError
+from watcher.record.compare import to_number
 from watcher.record.wire import NO_IMAGE, WireChange
 
 _LOCAL = tzlocal()
@@ -33,7 +35,10 @@ def creation_time(seconds: float) -> datetime:
 
 
 def _to_number(text: str) -> Any:
-    return DYNAMODB_CONTEXT.create_decimal(text)
+    try:
+        return DYNAMODB_CONTEXT.create_decimal(text)
+    except DecimalException:  # beyond boto3's 38 digits (DynamoDB Local's 1E40): as it is
+        return to_number(text)
 
 
 def _to_binary(text: str) -> Binary:

@@ -9,7 +9,7 @@ import msgspec
 
 from watcher.record.boto3_shape import Change, creation_time, native, native_item
 from watcher.record.compare import ABSENT, Absent, Attribute, changed_values, images_missing
-from watcher.record.wire import NO_IMAGE, WireRecord
+from watcher.record.wire import NO_IMAGE, WireRecord, read
 
 _wire_record = msgspec.json.Decoder(WireRecord)
 
@@ -65,7 +65,7 @@ class Record(dict[str, Any]):
 
         Raises msgspec.DecodeError where `raw` is not a record.
         """
-        return cls.from_wire(_wire_record.decode(raw), (msgspec.Raw(raw),), 0, shard_id)
+        return cls.from_wire(read(_wire_record, raw), (msgspec.Raw(raw),), 0, shard_id)
 
     @property
     def raw(self) -> msgspec.Raw:
