@@ -9,7 +9,6 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from unittest import mock
 
 from tests.simulation.client import SimulatedClient
 from tests.simulation.scheduler import Killed, Life, Stalled
@@ -256,11 +255,3 @@ class Program(ABC):
     def _end_the_program(self) -> bool:
         self._stop()
         return True
-
-
-def on_virtual_time(life: Life) -> contextlib.ExitStack:
-    """What does not take a clock yet."""
-    stack = contextlib.ExitStack()
-    for module in ("watcher.delivery.dispatcher", "watcher.delivery.batches"):
-        stack.enter_context(mock.patch(module + ".time", life))
-    return stack

@@ -6,14 +6,13 @@ import errno
 from collections.abc import Sequence
 
 from tests.simulation.processes import PipeSelector, ShardProcess
-from tests.simulation.program import LIMITED_RUNS, Program, on_virtual_time
+from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, VirtualClock
 from tests.simulation.store import Disk, MemoryStore
 from tests.simulation.universe import TABLE, Universe
-from watcher.delivery import batches as batching
-from watcher.delivery.batches import Batches
-from watcher.delivery.dispatcher import OnError
+from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
 from watcher.engine.manager import Manager, Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.worker import Work, reader_of, steps
@@ -41,9 +40,8 @@ class Watch(Program):
         self._failures_to_come: dict[str, int] = {}
 
     def _live(self, life: Life) -> None:
-        with on_virtual_time(life):
-            self._manager = self._new_manager(life)
-            self._manager.run()
+        self._manager = self._new_manager(life)
+        self._manager.run()
 
     def _end(self) -> None:
         if self._manager is None:  # nobody handles the signal yet
@@ -81,7 +79,7 @@ class Watch(Program):
         queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
         return Manager(
             arn,
-            [self._observer()],
+            [self._observer(life)],
             settings,
             first=client,
             service=client,
@@ -107,12 +105,11 @@ class Watch(Program):
 
     # Its observer
 
-    def _observer(self) -> Observer:
+    def _observer(self, life: Life) -> Observer:
         if not self._scenario.batch:
             return Observer("recorder", self._handle)
-        how = batching.Settings(size=self._scenario.batch, window=self._scenario.window, retries=-1)
-        batches = Batches(self._handle_batch, how)
-        return Observer("recorder", batches.add, batches=batches)
+        how = BatchSettings(size=self._scenario.batch, window=self._scenario.window, retries=-1)
+        return Batches("recorder", self._handle_batch, how, clock=life)
 
     def _handle(self, record: Record) -> None:
         self._take([record])
