@@ -1,7 +1,7 @@
 """The planner and the executors' reading, played through without Spark."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -10,13 +10,13 @@ pytest.importorskip("pyspark")
 
 from tests.simulator import Faults, Simulator, judge
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.record import page as pages
+from watcher.reading.messages import Page
 from watcher.service.model import AfterSequence, AtTime
-from watcher.spark import offsets, ranges
+from watcher.spark import offsets
 from watcher.spark.offsets import Offset
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import Source
+from watcher.spark.ranges import RangeReader, RangeSource
 
 TROUBLE = {
     "throttle_rate": 0.1,
@@ -46,6 +46,10 @@ def stop_planners() -> None:
     PLANNERS.clear()
 
 
+def numbers(pages: Iterable[Page]) -> list[str]:
+    return [record.dynamodb.SequenceNumber for page in pages for record in page.records()]
+
+
 class Query:
     """What Spark does with the source, one micro-batch after the other."""
 
@@ -64,7 +68,7 @@ class Query:
         """As after a restart: all that is known is the offset."""
         if PLANNERS:
             PLANNERS.pop().stop()
-        self.planner = Planner(self.options)
+        self.planner = Planner.connected(self.options)
         PLANNERS.append(self.planner)
         if self.once:
             self.planner.stop_at_now()
@@ -85,24 +89,15 @@ class Query:
         return True
 
     def read(self, between: offsets.Range) -> list[str]:
-        slices = self.planner.slices(between)
-        if slices is None:
+        pages = self.planner.pages(between)
+        if pages is None:
             return self.read_again(between)
-        records = [
-            record
-            for each in slices
-            for record in pages.decode(each.page.body()).Records[each.first : each.last]
-        ]
-        return [record.dynamodb.SequenceNumber for record in records]
+        return numbers(each.page() for each in pages)
 
     def read_again(self, between: offsets.Range) -> list[str]:
         options = self.options
-        source = Source(options.connection, self.planner.arn, options.fail_on_data_loss)
-        return [
-            record.dynamodb.SequenceNumber
-            for chunk in ranges.read(source, between)
-            for record in pages.decode(chunk.body).Records[chunk.first : chunk.last]
-        ]
+        source = RangeSource(options.connection, self.planner.arn, options.fail_on_data_loss)
+        return numbers(RangeReader.connected(source).read(between))
 
     def until(self, count: int, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
@@ -293,7 +288,9 @@ def test_a_shard_that_waited_for_longer_than_the_retention_is_a_loss(sim: Simula
     sim.bulk(50, keys=10)
     query.start()
 
-    with pytest.raises(DataLossError, match=r"shard shardId-\S+ from .*longer than the retention"):
+    with pytest.raises(
+        DataLossError, match=r"shard shardId-\S+, unread since \d.*longer than the retention"
+    ):
         query.until(100, 3)
 
 
@@ -330,11 +327,13 @@ def test_a_range_from_the_trim_horizon_that_is_read_again_too_late_is_a_loss(
         sim.advance(23.5 * 3600)
 
         if fail == "true":
-            with pytest.raises(DataLossError, match=r"shard shardId-\S+ from .*the retention"):
+            with pytest.raises(
+                DataLossError, match=r"shard shardId-\S+, unread since \d.*the retention"
+            ):
                 replayed(query)
         else:
             assert len(replayed(query)) == 50
-            assert query.planner.losses == 1
+            assert query.planner.report()["data_losses"] == 1
         stop_planners()
 
 
@@ -447,7 +446,7 @@ def test_with_fail_on_data_loss_false_the_query_goes_on(sim: Simulator) -> None:
     assert query.delivered[100:] == [each.sequence_number for each in sim.records[150:]] or set(
         query.delivered[100:]
     ) == {each.sequence_number for each in sim.records[150:]}
-    assert query.planner.losses >= 1
+    assert query.planner.report()["data_losses"] >= 1
 
 
 def test_an_executor_that_cannot_reach_the_end_of_its_range_says_so(sim: Simulator) -> None:

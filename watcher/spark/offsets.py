@@ -10,12 +10,12 @@ import msgspec
 
 from watcher.errors import UsageError
 from watcher.reading.lineage import Status, Tracked
-from watcher.service.model import AfterSequence, Position, TrimHorizon
+from watcher.service.model import AfterSequence, Position, TrimHorizon, opened_at
 
 _VERSION = 1
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class ShardOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a shard was read: `position` is where its unread records begin."""
 
     position: Position
@@ -36,7 +36,7 @@ class Offset(msgspec.Struct, frozen=True):
     """
 
     stream: str
-    shards: dict[str, Place]
+    shards: dict[str, ShardOffset]
     version: int = _VERSION
 
 
@@ -84,7 +84,7 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
     """What lies between two offsets, by shard."""
     between: list[Range] = []
     for shard_id, place in end.shards.items():
-        before = start.shards.get(shard_id, Place(TrimHorizon()))
+        before = start.shards.get(shard_id, ShardOffset(TrimHorizon()))
         if before.finished:
             continue
         if place.position != before.position:
@@ -98,17 +98,25 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
 
 def resume(offset: Offset) -> list[Tracked]:
     """The shards of an offset, for `Lineage(resumed=…)`."""
-    return [
-        Tracked(
-            shard_id,
-            place.parent,
-            place.position,
-            Status.FINISHED if place.finished else Status.WAITING,
-            expected=not place.unlisted,
-            since=place.since,
-        )
-        for shard_id, place in offset.shards.items()
-    ]
+    return [_tracked(shard_id, place, place) for shard_id, place in offset.shards.items()]
+
+
+def tracked(shard_id: str, start: Offset, end: Offset) -> Tracked:
+    """A shard that a micro-batch reads, as it stood at the start of that."""
+    return _tracked(shard_id, start.shards.get(shard_id), end.shards[shard_id])
+
+
+def _tracked(shard_id: str, start: ShardOffset | None, end: ShardOffset) -> Tracked:
+    start = start or ShardOffset(TrimHorizon())
+    return Tracked(
+        shard_id,
+        end.parent,
+        start.position,
+        Status.FINISHED if start.finished else Status.WAITING,
+        expected=not end.unlisted,
+        # What has begun after the query was the query's to read from its first record on.
+        since=start.since or opened_at(shard_id),
+    )
 
 
 def described(position: Position) -> str:

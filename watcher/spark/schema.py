@@ -8,11 +8,11 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from watcher.reading.messages import Page
 from watcher.record import page as pages
 from watcher.record.record import WireRecord, changed_attributes
 from watcher.spark import images
 from watcher.spark.options import SourceOptions
-from watcher.spark.ranges import Chunk
 from watcher.spark.typed import typed_images
 
 _BEFORE_IMAGES: Final = """event_id string, event_name string, event_version string,
@@ -59,14 +59,14 @@ class Columns:
         )
         self._image = None if options.wire_records else schema.field("new_image").type
 
-    def batch(self, chunk: Chunk, shard_id: str) -> pa.RecordBatch:
+    def batch(self, page: Page, shard_id: str) -> pa.RecordBatch:
         """One Arrow batch of records of one shard, in their order."""
         if self._wire_records:
-            raws = pages.raw_records(chunk.body)[chunk.first : chunk.last]
+            raws = pages.raw_records(page.body)[page.first : page.last]
             shards = pa.repeat(shard_id, len(raws))
             columns = {"shard_id": shards, "record": _strings(images.wire_json(raws))}
             return pa.RecordBatch.from_pydict(columns)
-        return self._batch(pages.decode(chunk.body).Records[chunk.first : chunk.last], shard_id)
+        return self._batch(page.records(), shard_id)
 
     def _batch(self, records: Sequence[WireRecord], shard_id: str) -> pa.RecordBatch:
         changes = [record.dynamodb for record in records]
