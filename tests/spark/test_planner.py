@@ -8,12 +8,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from tests.hand_clock import HandClock
 from tests.simulator import Faults, Simulator, judge
-from watcher.errors import DataLossError, StreamError, UsageError
+from tests.spark.played import ARN, EXPIRED, PlayedQuery, PlayedStream, number
+from watcher.errors import CredentialsError, DataLossError, StreamError, UsageError
 from watcher.reading.messages import Page
-from watcher.service.model import AfterSequence, AtTime
+from watcher.service.model import AfterSequence, AtTime, TrimHorizon
 from watcher.spark import offsets
-from watcher.spark.offsets import Offset
+from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader, RangeSource
@@ -528,3 +530,121 @@ def test_the_report_counts_what_executors_read_and_what_waits_for_it(sim: Simula
     assert query.verdict(sim) == ALL_WELL
     assert lags[0] == pytest.approx(7200, abs=60)
     assert query.planner.report()["lag_seconds"] == 0
+
+
+# Over a played stream: no threads, no sockets, and time passes as the test says.
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def played(clock: HandClock) -> PlayedStream:
+    return PlayedStream(clock)
+
+
+def test_generations_are_delivered_once_and_in_order(
+    played: PlayedStream, clock: HandClock
+) -> None:
+    played.write("a", range(30))
+    query = PlayedQuery(played, clock)
+    query.run(5)
+    played.write("b", range(30, 60), parent="a")
+    played.write("c", range(60, 90), parent="a")
+    query.run(20)
+
+    assert sorted(query.delivered) == [*range(90)]
+    assert query.delivered[:30] == [*range(30)]
+    assert query.offset.shards.keys() == {"b", "c"}
+
+
+def test_expired_credentials_do_not_end_a_query(played: PlayedStream, clock: HandClock) -> None:
+    played.write("a", range(10))
+    query = PlayedQuery(played, clock)
+    query.run(1)
+    played.listing_errors = [CredentialsError(EXPIRED) for _ in range(3)]
+    played.read_errors = [CredentialsError(EXPIRED) for _ in range(3)]
+
+    played.write("b", range(10, 20), parent="a")
+    query.run(60)
+
+    assert query.delivered == [*range(20)]
+    assert not played.listing_errors and not played.read_errors
+    assert played.renewed == 6
+
+
+def test_a_shard_that_is_listed_as_open_and_refused_is_read_on_where_it_was(
+    played: PlayedStream, clock: HandClock
+) -> None:
+    played.write("a", range(10))
+    query = PlayedQuery(played, clock, failOnDataLoss="false")
+    query.run(5)
+    played.refused = {"a"}
+    query.run(30)
+    before = len(played.reads)
+    played.write("a", range(10, 20))
+    played.refused = set()
+    query.run(5)
+
+    assert query.delivered == [*range(20)]
+    assert len(played.reads) > before
+    assert query.planner.report()["data_losses"] == 1, "said once"
+    assert not query.offset.shards["a"].finished
+
+
+def test_nothing_after_a_loss_is_given_out_before_it_is_told(
+    played: PlayedStream, clock: HandClock
+) -> None:
+    played.write("a", range(10))
+    query = PlayedQuery(played, clock)
+    query.run(5)
+    played.write("a", range(10, 30))
+    played.trimmed = 14
+    query.start()
+
+    with pytest.raises(DataLossError, match=r"shard a from sequence .*failOnDataLoss=false"):
+        query.run(10)
+    assert query.delivered == [*range(10)]
+
+
+def test_a_restart_goes_on_from_any_micro_batch(played: PlayedStream, clock: HandClock) -> None:
+    played.write("a", range(30))
+    played.write("b", range(30, 60), parent="a")
+    query = PlayedQuery(played, clock, maxRecordsPerTrigger="9")
+    for _ in range(30):
+        query.start()
+        query.poll()
+
+    assert query.delivered == [*range(60)]
+
+
+def test_a_deleted_stream_ends_the_query_once_all_is_delivered(
+    played: PlayedStream, clock: HandClock
+) -> None:
+    played.write("a", range(10))
+    query = PlayedQuery(played, clock, failOnDataLoss="false")
+    query.run(5)
+    played.delete()
+
+    with pytest.raises(StreamError, match=f"no stream {ARN}: it was deleted"):
+        query.run(60)
+    assert query.delivered == [*range(10)]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_shard_that_waited_too_long_before_a_restart_is_a_loss(
+    played: PlayedStream, clock: HandClock, is_known: bool
+) -> None:
+    """Whether an older version has stored it without `since`, or it was found since then."""
+    opened = int((clock.time() - 25 * 3600) * 1000)
+    name = f"shardId-{opened:020}-a"
+    played.write(name, range(10))
+    query = PlayedQuery(played, clock)
+    stored = {name: ShardOffset(TrimHorizon())} if is_known else {}
+    over = ShardOffset(AfterSequence(number(0)), finished=True)
+    query.offset = Offset(ARN, {"over": over, **stored})
+
+    with pytest.raises(DataLossError, match=f"shard {name}, unread since"):
+        query.run(5)

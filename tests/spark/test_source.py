@@ -16,10 +16,15 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from tests.hand_clock import HandClock
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, options
+from tests.spark.played import ARN, PlayedStream
 from watcher.errors import DataLossError
-from watcher.spark.source import DynamoDBStreams
+from watcher.spark.options import parse
+from watcher.spark.ranges import RangeReader
+from watcher.spark.schema import ddl
+from watcher.spark.source import BatchReader, DynamoDBStreams
 
 pytestmark = pytest.mark.spark
 
@@ -232,6 +237,35 @@ def test_a_shard_that_vanishes_under_a_batch_is_named(sim: RemoteSimulator) -> N
     with pytest.raises(DataLossError, match=f"shard {closed} from its trim horizon to what is"):
         read()
     assert read(failOnDataLoss="false") < 50
+
+
+def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
+    clock = HandClock()
+    played = PlayedStream(clock)
+    played.write("a", range(10))
+    played.write("b", range(10, 20), parent="a")
+    played.hidden = {"a"}
+    read_options = parse({"stream": ARN}, streaming=False)
+    schema = cast(StructType, StructType.fromDDL(ddl(read_options)))
+
+    class Waiting(HandClock):
+        def sleep(self, seconds: float) -> None:
+            clock.sleep(seconds)
+            played.hidden = set()
+
+        def monotonic(self) -> float:
+            return clock.monotonic()
+
+    reader = BatchReader(
+        read_options,
+        schema,
+        connect=lambda stream, connection: (played, stream),
+        reader=lambda source: RangeReader(source, played, clock),
+        clock=Waiting(),
+    )
+    rows = sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each))
+
+    assert rows == 20
 
 
 def test_images_as_typed_columns_and_as_variant(spark: Any, sim: RemoteSimulator) -> None:
