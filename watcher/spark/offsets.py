@@ -41,17 +41,20 @@ class Offset(msgspec.Struct, frozen=True):
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The records of one shard in one micro-batch: those after `start`, to the end named.
+    """The records of one shard in one read: those from `start` on, to the end named.
 
-    `upto` is the sequence number of the last record; without it the shard is closed, and it is
-    read to its end.
+    `upto` is the sequence number of the last one, `until` the latest moment that one is made at;
+    without either the shard is closed, and it is read to its end.
     """
 
     shard_id: str
     start: Position
-    upto: str | None
+    upto: str | None = None
+    until: datetime | None = None
 
     def __str__(self) -> str:
+        if self.until is not None:
+            return f"shard {self.shard_id}"
         end = f"sequence number {self.upto}" if self.upto else "its end"
         return f"shard {self.shard_id} from {described(self.start)} to {end}"
 
@@ -92,7 +95,7 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
             number = place.position.sequence_number
             between.append(Range(shard_id, before.position, number))
         elif place.finished:
-            between.append(Range(shard_id, before.position, None))
+            between.append(Range(shard_id, before.position))
     return between
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from functools import lru_cache
 
 import msgspec
@@ -15,7 +14,7 @@ from watcher.reading.messages import Loss, Message, Page, Trouble
 from watcher.reading.shard_reader import ShardReader
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
-from watcher.service.model import Position, Service
+from watcher.service.model import Service
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY
 
@@ -53,7 +52,7 @@ class RangeReader:
     def read(self, between: Range) -> Iterator[Page]:
         """The records of a range, page by page."""
         last: str | None = None
-        for page in self._pages(between.shard_id, between.start, None, str(between)):
+        for page in self._pages(between):
             part = page if between.upto is None else page.upto(between.upto)
             if part is not None:
                 yield part
@@ -64,34 +63,32 @@ class RangeReader:
             end = f"it ended at sequence number {last}" if last else "nothing is left of it"
             self._losses.say(str(between), end)
 
-    def read_until(self, shard_id: str, start: Position, until: datetime) -> Iterator[Page]:
-        """The records of a shard from a position on, up to those made at `until`."""
-        return self._pages(shard_id, start, until, f"shard {shard_id}")
-
-    def _pages(
-        self, shard_id: str, start: Position, until: datetime | None, name: str
-    ) -> Iterator[Page]:
-        reader = ShardReader(self._service, self._arn, shard_id, start, until=until)
+    def _pages(self, between: Range) -> Iterator[Page]:
+        reader = ShardReader(
+            self._service, self._arn, between.shard_id, between.start, until=between.until
+        )
         trouble_since: float | None = None
         while not reader.finished:
             messages = reader.read()
             for message in messages:
                 if isinstance(message, Loss):
-                    what = f"{name} from {message.since} to what is left"
+                    what = f"{between} from {message.since} to what is left"
                     self._losses.say(what, message.reason)
                 elif isinstance(message, Page):
                     yield message
-            trouble_since = self._in_trouble(messages, trouble_since, name)
+            trouble_since = self._in_trouble(messages, trouble_since, between)
             self._clock.sleep(reader.pause)
 
-    def _in_trouble(self, messages: list[Message], since: float | None, name: str) -> float | None:
+    def _in_trouble(
+        self, messages: list[Message], since: float | None, between: Range
+    ) -> float | None:
         """Since when the service has answered nothing but errors."""
         troubles = [message for message in messages if isinstance(message, Trouble)]
         if not troubles:
             return None
         now = self._clock.monotonic()
         if since is not None and now > since + _GIVE_UP_SECONDS:
-            raise TransientError(f"{name} can't be read: {troubles[-1].text}")
+            raise TransientError(f"{between} can't be read: {troubles[-1].text}")
         return since if since is not None else now
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -30,7 +33,7 @@ from watcher.reading.messages import Page
 from watcher.reading.roster import Roster
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.model import CLOCKS_APART, Latest, Position, Service
+from watcher.service.model import CLOCKS_APART, Latest, Service
 from watcher.spark import offsets
 from watcher.spark.held_page import HeldPage
 from watcher.spark.offsets import Range
@@ -38,9 +41,10 @@ from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader, RangeSource
 from watcher.spark.read_ahead import SHARD_BYTES
-from watcher.spark.schema import Columns, column_names, ddl
+from watcher.spark.schema import Columns, columns, ddl
 from watcher.spark.typed import refuse_unfit
 
+_PACKAGE_PARENT = str(Path(__file__).parents[2])
 # A range whose pages are not at hand may be of any size.
 _UNKNOWN_BYTES = SHARD_BYTES
 # While a listing lags, the roster is asked so often whether it is due again.
@@ -51,7 +55,7 @@ class HeldRange(msgspec.Struct, frozen=True):
     """A range, and its pages where the driver has read them already."""
 
     between: Range
-    pages: list[HeldPage] | None
+    pages: list[HeldPage] | None = None
 
     @property
     def size(self) -> int:
@@ -59,30 +63,49 @@ class HeldRange(msgspec.Struct, frozen=True):
         return _UNKNOWN_BYTES if self.pages is None else sum(each.size for each in self.pages)
 
 
-class StreamPartition(InputPartition):
-    """What one task of a micro-batch reads: some ranges, each in its order."""
+class TaskPartition(InputPartition):
+    """What one task reads: some ranges, each in its order."""
 
     def __init__(self, source: RangeSource, ranges: list[HeldRange]) -> None:
         self.source = source
         self.ranges = ranges
 
 
-class BatchPartition(InputPartition):
-    """What one task of a batch read reads: one shard."""
+class _Rows:
+    """How a task makes its rows; `connect` makes what talks to the service, where it is used.
 
-    def __init__(self, source: RangeSource, shard_id: str, start: Position, end: datetime) -> None:
-        self.source = source
-        self.shard_id = shard_id
-        self.start = start
-        self.end = end
+    It travels to the executors; sockets do not.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        connect: Callable[[RangeSource], RangeReader],
+    ) -> None:
+        refuse_unfit(schema)
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        if arrow.names != list(columns(options)):
+            raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
+        self._columns = Columns(options, arrow)
+        self._connect = connect
+
+    def of(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, shard by shard."""
+        if not isinstance(partition, TaskPartition):
+            return  # Spark's own, for a stream without shards
+        for each in partition.ranges:
+            for page in self._pages(partition.source, each):
+                yield self._columns.batch(page, each.between.shard_id)
+
+    def _pages(self, source: RangeSource, held: HeldRange) -> Iterator[Page]:
+        if held.pages is None:
+            return self._connect(source).read(held.between)
+        return (each.page() for each in held.pages)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The streaming read: the planner lives in the driver, `read` runs in the executors.
-
-    `planner` and `reader` make what talks to the service, where it is used: this object travels
-    to the executors, sockets do not.
-    """
+    """The streaming read: the planner lives in the driver, `read` runs in the executors."""
 
     def __init__(
         self,
@@ -94,10 +117,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reader: Callable[[RangeSource], RangeReader] = RangeReader.connected,
     ) -> None:
         self._options = options
-        self._columns = _columns(options, schema)
+        self._rows = _Rows(options, schema, reader)
         self._parallelism = parallelism
+        # Made at the first use: this object travels to the executors, sockets do not.
         self._make_planner = planner
-        self._make_reader = reader
         self._made_planner: Planner | None = None
 
     @property
@@ -149,19 +172,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if each.pages is None:
                 self._planner.say_if_too_late(each.between, begin, finish)
         tasks = _tasks([each for each in held if each.pages != []], self._parallelism)
-        return [StreamPartition(source, ranges) for ranges in tasks]
+        return [TaskPartition(source, ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, shard by shard."""
-        assert isinstance(partition, StreamPartition)
-        for each in partition.ranges:
-            for page in self._pages(partition.source, each):
-                yield self._columns.batch(page, each.between.shard_id)
-
-    def _pages(self, source: RangeSource, held: HeldRange) -> Iterator[Page]:
-        if held.pages is None:
-            return self._make_reader(source).read(held.between)
-        return (each.page() for each in held.pages)
+        return self._rows.of(partition)
 
     def stop(self) -> None:
         """End the background reading."""
@@ -182,9 +197,8 @@ class BatchReader(DataSourceReader):
         clock: Clock = CLOCK,
     ) -> None:
         self._options = options
-        self._columns = _columns(options, schema)
+        self._rows = _Rows(options, schema, reader)
         self._connect = connect
-        self._make_reader = reader
         self._clock = clock
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -202,18 +216,14 @@ class BatchReader(DataSourceReader):
         source = RangeSource(options.connection, arn, options.fail_on_data_loss)
         end = options.end or roster.listing.time + CLOCKS_APART
         return [
-            BatchPartition(source, shard.id, shard.position, end)
+            TaskPartition(source, [HeldRange(Range(shard.id, shard.position, until=end))])
             for shard in roster.lineage.unfinished
             if not isinstance(shard.position, Latest)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one shard."""
-        if not isinstance(partition, BatchPartition):
-            return  # Spark's own, for a stream without shards
-        reader, shard_id = self._make_reader(partition.source), partition.shard_id
-        for page in reader.read_until(shard_id, partition.start, partition.end):
-            yield self._columns.batch(page, shard_id)
+        return self._rows.of(partition)
 
 
 class DynamoDBStreams(DataSource):
@@ -244,12 +254,28 @@ class DynamoDBStreams(DataSource):
         return BatchReader(parse(dict(self.options), streaming=False), schema)
 
 
-def _columns(options: SourceOptions, schema: StructType) -> Columns:
-    refuse_unfit(schema)
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    if arrow.names != column_names(options):
-        raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
-    return Columns(options, arrow)
+def register(spark: SparkSession) -> None:
+    """Offer `dynamodb_streams` to `spark.readStream.format(…)` and `spark.read.format(…)`."""
+    _let_workers_import_us(spark.sparkContext)
+    # A class made here travels to the planner by value, and what this session can do with it.
+    what: dict[str, Any] = {"parallelism": spark.sparkContext.defaultParallelism}
+    here = type("DynamoDBStreams", (DynamoDBStreams,), what)
+    here.__module__ = "__main__"
+    spark.dataSource.register(here)
+
+
+def _let_workers_import_us(context: Any) -> None:
+    """On this machine, Spark's Python workers are this Python, and find this package.
+
+    Spark would start the first `python3` on the PATH. On a cluster it is for its administrator
+    to have watcher installed.
+    """
+    if not context.master.startswith("local"):
+        return
+    if "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
+    paths = [_PACKAGE_PARENT, context.environment.get("PYTHONPATH", "")]
+    context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys(paths)))
 
 
 def _tasks(ranges: list[HeldRange], parallelism: int) -> list[list[HeldRange]]:

@@ -46,7 +46,7 @@ class Description(msgspec.Struct, frozen=True):
         ]
 
 
-class Tables:
+class TablesClient:
     """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
 
     def __init__(self, connection: Connection) -> None:
@@ -158,9 +158,9 @@ _PASSING = {
 
 
 @lru_cache(maxsize=8)
-def tables(connection: Connection) -> Tables:
+def tables(connection: Connection) -> TablesClient:
     """One client for a worker's life."""
-    return Tables(connection)
+    return TablesClient(connection)
 
 
 def _description(table: dict[str, Any]) -> Description:

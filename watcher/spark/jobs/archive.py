@@ -12,10 +12,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from watcher.errors import UsageError
 from watcher.flag import Flag
 from watcher.service.connection import Connection
-from watcher.spark import sink
-from watcher.spark.folder import Folder
+from watcher.spark import folders
+from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.running import Totals, changes, in_one_line, run, triggered
+from watcher.spark.jobs.run import JobTotals, changes, in_one_line, run, triggered
 from watcher.spark.jobs.settings import HERE
 
 logger = logging.getLogger("watcher")
@@ -52,7 +52,7 @@ def archive(
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
     spark: SparkSession,
-) -> Totals:
+) -> JobTotals:
     """Append every change to `to`, in folders by date (UTC), until stopped.
 
     The checkpoint (default: `_checkpoint` inside `to`) makes it exactly once across crashes: what
@@ -73,8 +73,8 @@ def archive(
     place = Folder(spark, to)
     checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
     kept = Folder(spark, checkpoint)
-    with in_one_line(), sink.alone(spark, place, kept, _NOTE, format):
-        if place.has(sink.LOG):
+    with in_one_line(), folders.alone(place, kept, _NOTE, format):
+        if place.has(folders.LOG):
             _remove_leftovers(spark, place)
         writer = _writer(frame, format, to, checkpoint)
         writer = triggered(writer, once=once, every=every, default="10s")
@@ -108,7 +108,7 @@ def _remove_leftovers(spark: SparkSession, place: Folder) -> None:
             f"as {elsewhere[0]}; put it back to where it was, or choose another folder"
         )
     # What is older than the last batch is no attempt's that came after it, but somebody else's.
-    since = place.newest(sink.LOG)
+    since = place.newest(folders.LOG)
     left = [path for path, time in found.items() if path not in whole and time >= since]
     for path in left:
         place.remove(path)

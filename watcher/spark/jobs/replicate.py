@@ -17,10 +17,10 @@ from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART, Listing
 from watcher.service.patience import patiently
-from watcher.spark.folder import Folder
+from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.running import (
-    Totals,
+from watcher.spark.jobs.run import (
+    JobTotals,
     changes,
     in_one_line,
     run,
@@ -29,7 +29,7 @@ from watcher.spark.jobs.running import (
 )
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.replica import DynamoDBReplica
-from watcher.spark.tables import BATCH, Description, Tables, tables
+from watcher.spark.tables import BATCH, Description, TablesClient, tables
 
 logger = logging.getLogger("watcher")
 
@@ -108,7 +108,7 @@ def replicate(
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
     spark: SparkSession,
-) -> Totals:
+) -> JobTotals:
     """Copy the items that are there, then apply every change, until stopped.
 
     The stream's position is fixed before the copy begins, so nothing falls in between; `start`
@@ -138,7 +138,7 @@ def replicate(
         work = CopyWork(listing.table, here, to, there, 0)
         copied = _copied(spark, place, arn, listing.time - CLOCKS_APART, work)
         if copied is None:
-            return Totals()
+            return JobTotals()
         start = copied.isoformat()
     frame = changes(
         spark,
@@ -187,7 +187,7 @@ def _known_target(place: Folder, target: Target) -> Target:
 
 
 def _prepare(
-    here: Tables, there: Tables, table: str, asked: Target, known: Target, create: bool
+    here: TablesClient, there: TablesClient, table: str, asked: Target, known: Target, create: bool
 ) -> str:
     """See that the target can be written; its identity. Raises UsageError where it can't."""
     to = asked.table
