@@ -17,7 +17,7 @@ from watcher.spark import offsets
 from watcher.spark.offsets import Offset, Range
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import RangeReader, RangeSource
+from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import ReadAhead
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -178,8 +178,7 @@ class PlayedQuery:
 
     def read(self, between: Range) -> list[Page]:
         """As an executor does."""
-        source = RangeSource(self.options.connection, ARN, self.options.fail_on_data_loss)
-        return list(RangeReader(source, self.stream, self.clock).read(between))
+        return list(RangeReader(self.options, ARN, self.stream, self.clock).read(between))
 
     def run(self, seconds: float) -> None:
         """So much time passes."""

@@ -18,7 +18,7 @@ from watcher.spark import offsets
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import RangeReader, RangeSource
+from watcher.spark.ranges import RangeReader
 
 TROUBLE = {
     "throttle_rate": 0.1,
@@ -97,9 +97,7 @@ class Query:
         return numbers(each.page() for each in pages)
 
     def read_again(self, between: offsets.Range) -> list[str]:
-        options = self.options
-        source = RangeSource(options.connection, self.planner.arn, options.fail_on_data_loss)
-        return numbers(RangeReader.connected(source).read(between))
+        return numbers(RangeReader.connected(self.options, self.planner.arn).read(between))
 
     def until(self, count: int, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds

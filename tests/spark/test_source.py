@@ -260,7 +260,7 @@ def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
         read_options,
         schema,
         connect=lambda stream, connection: (played, stream),
-        reader=lambda source: RangeReader(source, played, clock),
+        reader=lambda options, arn: RangeReader(options, arn, played, clock),
         clock=Waiting(),
     )
     rows = sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each))

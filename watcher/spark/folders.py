@@ -76,13 +76,13 @@ class Folder:
 
     def write(self, name: str, text: str) -> None:
         """Replace a small file's text; after a kill in between there is the one or the other."""
-        aside, place = self._inside(f".{name}.new"), self._inside(name)
+        aside, there = self._inside(f".{name}.new"), self._inside(name)
         stream = self._system.create(aside, True)
         stream.write(bytearray(text.encode()))
         stream.close()
         # Hadoop's rename does not replace: between these two the new text is only aside.
-        self._system.delete(place, False)
-        self._system.rename(aside, place)
+        self._system.delete(there, False)
+        self._system.rename(aside, there)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -96,8 +96,8 @@ class Folder:
             yield
             return
         java, path = self._jvm.java, uri.getPath()
-        place = java.io.File(path)
-        if not place.mkdirs() and not place.isDirectory():
+        there = java.io.File(path)
+        if not there.mkdirs() and not there.isDirectory():
             raise UsageError(
                 f"can't make the folder {path}: a file is in its way, or no permission"
             )
@@ -142,19 +142,19 @@ class CheckpointUse(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def alone(place: Folder, checkpoint: Folder, note: str, content: str) -> Iterator[None]:
+def alone(folder: Folder, checkpoint: Folder, note: str, content: str) -> Iterator[None]:
     """Hold a checkpoint against other jobs, and note in a new one what it is for.
 
     Raises UsageError where another job holds it, and where folder, checkpoint and content have not
     been used together before: Spark would go on, and leave out or mix up what it writes.
     """
     with checkpoint.locked():
-        _bind(place, checkpoint, note, content)
+        _bind(folder, checkpoint, note, content)
         yield
 
 
-def _bind(place: Folder, checkpoint: Folder, note: str, content: str) -> None:
-    here = CheckpointUse(place.whole_path, content)
+def _bind(folder: Folder, checkpoint: Folder, note: str, content: str) -> None:
+    here = CheckpointUse(folder.whole_path, content)
     # Before the first batch nothing is bound to anything: a mistyped format, say.
     text = checkpoint.read(note) if checkpoint.has("offsets") else None
     there = msgspec.json.decode(text, type=CheckpointUse) if text else here
@@ -163,16 +163,16 @@ def _bind(place: Folder, checkpoint: Folder, note: str, content: str) -> None:
             f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
             f"give that folder and format, or another --checkpoint and --to"
         )
-    if place.has(LOG):
+    if folder.has(LOG):
         if not checkpoint.has("offsets"):
             # Spark would count from 0 again, and skip what it takes for written.
             raise UsageError(
-                f"{place.path} was written with another checkpoint than {checkpoint.path}: "
+                f"{folder.path} was written with another checkpoint than {checkpoint.path}: "
                 "give that one, or choose another folder"
             )
     elif text is None and checkpoint.has("commits/1"):
         raise UsageError(
-            f"the checkpoint {checkpoint.path} was used for another folder than {place.path}: "
+            f"the checkpoint {checkpoint.path} was used for another folder than {folder.path}: "
             "give that one, or another --checkpoint"
         )
     if text is None:

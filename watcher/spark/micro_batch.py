@@ -76,17 +76,17 @@ def _pruned(
 ) -> dict[str, ShardOffset]:
     """The whole of the offset, without the finished shards whose children speak for them."""
     whole = {**before, **moved}
-    with_child = {place.parent for place in whole.values()}
+    with_child = {reached.parent for reached in whole.values()}
     return {
-        shard_id: place
-        for shard_id, place in whole.items()
+        shard_id: reached
+        for shard_id, reached in whole.items()
         if shard_id in moved
         or shard_id not in with_child
-        or not (place.finished or _was_never_there(shard_id, place, lineage))
+        or not (reached.finished or _was_never_there(shard_id, reached, lineage))
     }
 
 
-def _was_never_there(shard_id: str, place: ShardOffset, lineage: Lineage) -> bool:
+def _was_never_there(shard_id: str, reached: ShardOffset, lineage: Lineage) -> bool:
     """Whether it is a parent that was gone before the query: it is finished without a range."""
     tracked = lineage.shards.get(shard_id)
-    return place.unlisted and (tracked is None or tracked.status is Status.FINISHED)
+    return reached.unlisted and (tracked is None or tracked.status is Status.FINISHED)

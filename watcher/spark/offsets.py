@@ -86,22 +86,22 @@ def from_json(plain: Mapping[str, Any]) -> Offset | None:
 def ranges(start: Offset, end: Offset) -> list[Range]:
     """What lies between two offsets, by shard."""
     between: list[Range] = []
-    for shard_id, place in end.shards.items():
+    for shard_id, reached in end.shards.items():
         before = start.shards.get(shard_id, ShardOffset(TrimHorizon()))
         if before.finished:
             continue
-        if place.position != before.position:
-            assert isinstance(place.position, AfterSequence)
-            number = place.position.sequence_number
+        if reached.position != before.position:
+            assert isinstance(reached.position, AfterSequence)
+            number = reached.position.sequence_number
             between.append(Range(shard_id, before.position, number))
-        elif place.finished:
+        elif reached.finished:
             between.append(Range(shard_id, before.position))
     return between
 
 
 def resume(offset: Offset) -> list[Tracked]:
     """The shards of an offset, for `Lineage(resumed=…)`."""
-    return [_tracked(shard_id, place, place) for shard_id, place in offset.shards.items()]
+    return [_tracked(shard_id, reached, reached) for shard_id, reached in offset.shards.items()]
 
 
 def tracked(shard_id: str, start: Offset, end: Offset) -> Tracked:

@@ -201,12 +201,12 @@ class Planner:
             self._known = set(start.shards)
             self._first_until = self._clock.monotonic() + _FIRST_SECONDS
         with self._driver.lock:
-            for shard_id, place in start.shards.items():
+            for shard_id, reached in start.shards.items():
                 if (shard := self._ahead.shards.get(shard_id)) is None:
                     continue
-                if self._ahead.delivered(shard, place.position):
+                if self._ahead.delivered(shard, reached.position):
                     self._driver.wake()
-                if place.finished and shard.has_ended and not shard.pages:
+                if reached.finished and shard.has_ended and not shard.pages:
                     del self._ahead.shards[shard_id]
                     self._finished += 1
         return self._roster

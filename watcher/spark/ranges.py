@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-import msgspec
-
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
 from watcher.reading.losses import Losses
@@ -16,18 +14,10 @@ from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import Service
 from watcher.spark.offsets import Range
-from watcher.spark.options import REMEDY
+from watcher.spark.options import REMEDY, SourceOptions
 
 # A watch tries for ever; a task that failed is tried anew by Spark, and the user sees why.
 _GIVE_UP_SECONDS = 300.0
-
-
-class RangeSource(msgspec.Struct, frozen=True):
-    """What an executor needs to know of the stream."""
-
-    connection: Connection
-    arn: str
-    fail_on_data_loss: bool
 
 
 class RangeReader:
@@ -37,17 +27,19 @@ class RangeReader:
     trouble, StreamError.
     """
 
-    def __init__(self, source: RangeSource, service: Service, clock: Clock = CLOCK) -> None:
-        self._arn = source.arn
+    def __init__(
+        self, options: SourceOptions, arn: str, service: Service, clock: Clock = CLOCK
+    ) -> None:
+        self._arn = arn
         self._service = service
         self._clock = clock
-        self._losses = Losses(is_error=source.fail_on_data_loss, remedy=REMEDY, clock=clock)
-        self._losses.begin(source.arn, None)
+        self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
+        self._losses.begin(arn, None)
 
     @classmethod
-    def connected(cls, source: RangeSource) -> RangeReader:
+    def connected(cls, options: SourceOptions, arn: str) -> RangeReader:
         """A reader over the real service."""
-        return cls(source, _service(source.connection, source.arn))
+        return cls(options, arn, _service(options.connection, arn))
 
     def read(self, between: Range) -> Iterator[Page]:
         """The records of a range, page by page."""

@@ -39,7 +39,7 @@ from watcher.spark.held_page import HeldPage
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import RangeReader, RangeSource
+from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import SHARD_BYTES
 from watcher.spark.schema import Columns, columns, ddl
 from watcher.spark.typed import refuse_unfit
@@ -66,8 +66,8 @@ class HeldRange(msgspec.Struct, frozen=True):
 class TaskPartition(InputPartition):
     """What one task reads: some ranges, each in its order."""
 
-    def __init__(self, source: RangeSource, ranges: list[HeldRange]) -> None:
-        self.source = source
+    def __init__(self, arn: str, ranges: list[HeldRange]) -> None:
+        self.arn = arn
         self.ranges = ranges
 
 
@@ -81,12 +81,13 @@ class _Rows:
         self,
         options: SourceOptions,
         schema: StructType,
-        connect: Callable[[RangeSource], RangeReader],
+        connect: Callable[[SourceOptions, str], RangeReader],
     ) -> None:
         refuse_unfit(schema)
         arrow = to_arrow_schema(schema, timezone="UTC")
         if arrow.names != list(columns(options)):
             raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
+        self._options = options
         self._columns = Columns(options, arrow)
         self._connect = connect
 
@@ -95,12 +96,12 @@ class _Rows:
         if not isinstance(partition, TaskPartition):
             return  # Spark's own, for a stream without shards
         for each in partition.ranges:
-            for page in self._pages(partition.source, each):
+            for page in self._pages(partition.arn, each):
                 yield self._columns.batch(page, each.between.shard_id)
 
-    def _pages(self, source: RangeSource, held: HeldRange) -> Iterator[Page]:
+    def _pages(self, arn: str, held: HeldRange) -> Iterator[Page]:
         if held.pages is None:
-            return self._connect(source).read(held.between)
+            return self._connect(self._options, arn).read(held.between)
         return (each.page() for each in held.pages)
 
 
@@ -114,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parallelism: int,
         *,
         planner: Callable[[SourceOptions], Planner] = Planner.connected,
-        reader: Callable[[RangeSource], RangeReader] = RangeReader.connected,
+        reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
     ) -> None:
         self._options = options
         self._rows = _Rows(options, schema, reader)
@@ -160,9 +161,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, finish = offsets.from_json(start), offsets.from_json(end)
         if begin is None or finish is None:
             return []
-        source = RangeSource(
-            self._options.connection, finish.stream, self._options.fail_on_data_loss
-        )
         held = [
             HeldRange(between, self._planner.pages(between))
             for between in offsets.ranges(begin, finish)
@@ -172,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if each.pages is None:
                 self._planner.say_if_too_late(each.between, begin, finish)
         tasks = _tasks([each for each in held if each.pages != []], self._parallelism)
-        return [TaskPartition(source, ranges) for ranges in tasks]
+        return [TaskPartition(finish.stream, ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, shard by shard."""
@@ -193,7 +191,7 @@ class BatchReader(DataSourceReader):
         schema: StructType,
         *,
         connect: Callable[[str, Connection], tuple[Service, str]] = connect,
-        reader: Callable[[RangeSource], RangeReader] = RangeReader.connected,
+        reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
         clock: Clock = CLOCK,
     ) -> None:
         self._options = options
@@ -213,10 +211,9 @@ class BatchReader(DataSourceReader):
             if roster.is_whole():
                 break
             self._clock.sleep(_LISTING_PAUSE)
-        source = RangeSource(options.connection, arn, options.fail_on_data_loss)
         end = options.end or roster.listing.time + CLOCKS_APART
         return [
-            TaskPartition(source, [HeldRange(Range(shard.id, shard.position, until=end))])
+            TaskPartition(arn, [HeldRange(Range(shard.id, shard.position, until=end))])
             for shard in roster.lineage.unfinished
             if not isinstance(shard.position, Latest)
         ]

@@ -85,9 +85,9 @@ def metrics(
             )
         else:
             checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
-            place, kept = Folder(spark, to), Folder(spark, checkpoint)
+            folder, kept = Folder(spark, to), Folder(spark, checkpoint)
             content = f"Parquet ({interval(size)} windows)"
-            held.enter_context(alone(place, kept, _NOTE, content))
+            held.enter_context(alone(folder, kept, _NOTE, content))
             writer = counts.writeStream.outputMode("append").format("parquet").option("path", to)
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
