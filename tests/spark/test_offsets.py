@@ -27,6 +27,21 @@ def test_an_offset_comes_back_from_its_json_the_same() -> None:
     assert text.index('"a"') < text.index('"b"'), "Spark compares offsets as text"
 
 
+def test_a_checkpoint_of_before_is_read_as_it_was_written() -> None:
+    text = (
+        '{"shards": {"a": {"finished": true, "position": {"sequence_number": "12",'
+        ' "type": "after_sequence"}}, "b": {"parent": "a", "position": {"type": "trim_horizon"},'
+        ' "unlisted": true, "since": "2026-11-21T08:00:00Z"}}, "stream": "arn", "version": 1}'
+    )
+
+    assert offsets.from_json(json.loads(text)) == offset(
+        a=ShardOffset(AfterSequence("12"), finished=True),
+        b=ShardOffset(
+            TrimHorizon(), "a", unlisted=True, since=datetime(2026, 11, 21, 8, tzinfo=UTC)
+        ),
+    )
+
+
 def test_nowhere_is_no_offset() -> None:
     assert offsets.from_json(offsets.NOWHERE) is None
 

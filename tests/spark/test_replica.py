@@ -69,7 +69,8 @@ def test_what_the_service_refuses_for_good_is_said(monkeypatch: pytest.MonkeyPat
     from botocore.exceptions import ClientError
 
     def refuse(**query: Any) -> Any:
-        error = {"Error": {"Code": "ValidationException", "Message": "too large"}}
+        said = {"Code": "ValidationException", "Message": "too large"}
+        error = {"Error": said, "ResponseMetadata": {"HTTPStatusCode": 400}}
         raise ClientError(error, "BatchWriteItem")  # type: ignore[arg-type]
 
     client = Refusing(0)

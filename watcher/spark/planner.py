@@ -267,10 +267,10 @@ class Planner:
         """Whether to say that there is nothing (now). Raises StreamGoneError."""
         shards = self._ahead.shards.values()
         is_done = all(shard.is_complete for shard in shards) and roster.is_settled()
-        if is_done and roster.is_gone:
-            raise StreamGoneError(f"no stream {self.arn}: it was deleted")
         if self._target is not None:
             return is_done
+        if is_done and roster.is_gone:
+            raise StreamGoneError(f"no stream {self.arn}: it was deleted")
         now = self._clock.monotonic()
         tried = all(shard.attempted for shard in shards if shard.reader is not None)
         return now >= until and (tried or now >= self._first_until)

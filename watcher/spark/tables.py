@@ -15,6 +15,7 @@ from botocore.config import Config
 
 from watcher.errors import StreamError, TransientError
 from watcher.service.connection import Connection
+from watcher.service.errors_of import code_of, translated
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
@@ -75,7 +76,7 @@ class TablesClient:
         try:
             return _description(self._call(self._client.describe_table, TableName=table)["Table"])
         except StreamError as error:
-            if _code(error.__cause__) == "ResourceNotFoundException":
+            if code_of(error.__cause__) == "ResourceNotFoundException":
                 return None
             raise
 
@@ -139,22 +140,11 @@ class TablesClient:
                 return operation(**query)
             except (boto.ClientError, boto.BotoCoreError) as error:
                 text = " ".join(str(error).split())
-                passing = isinstance(error, boto.HTTPClientError) or _code(error) in _PASSING
-                if not passing:
+                if not isinstance(translated(error), TransientError):
                     raise StreamError(text) from error
                 if time.monotonic() > started + _GIVE_UP_SECONDS:
                     raise TransientError(text) from error
                 time.sleep(random.uniform(0.5, 1.5))
-
-
-_PASSING = {
-    "InternalServerError",
-    "LimitExceededException",
-    "ProvisionedThroughputExceededException",
-    "RequestLimitExceeded",
-    "ServiceUnavailable",
-    "ThrottlingException",
-}
 
 
 @lru_cache(maxsize=8)
@@ -172,9 +162,3 @@ def _description(table: dict[str, Any]) -> Description:
         table.get("TableSizeBytes", 0),
         f"{table['TableArn']} {own}",
     )
-
-
-def _code(error: BaseException | None) -> str:
-    if not isinstance(error, boto.ClientError):
-        return ""
-    return str(error.response.get("Error", {}).get("Code", ""))
