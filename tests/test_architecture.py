@@ -29,6 +29,8 @@ ROOMS = [
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
 # Whoever looks for a way to one of them finds all of it there.
 MOST_LINES = 350
+MOST_BODY_LINES = 50
+MOST_ATTRIBUTES = 20
 
 
 def room(path: Path) -> str:
@@ -74,3 +76,48 @@ def test_only_the_service_room_talks_to_botocore() -> None:
         if "import botocore" in path.read_text() or "from botocore" in path.read_text()
     }
     assert talkers - {"spark"} == {"service"}
+
+
+def test_no_file_is_longer_than_it_takes_to_know_it() -> None:
+    lengths = {path: path.read_text().count("\n") for path in modules()}
+    long = {str(path): lines for path, lines in lengths.items() if lines > MOST_LINES}
+    assert not long
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    long = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                if lines > MOST_BODY_LINES:
+                    long.append(f"{path}:{node.name} {lines}")
+    assert not long
+
+
+def test_no_class_keeps_more_than_a_reader_can() -> None:
+    large = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                names = {
+                    each.attr
+                    for each in ast.walk(node)
+                    if isinstance(each, ast.Attribute)
+                    and isinstance(each.ctx, ast.Store)
+                    and isinstance(each.value, ast.Name)
+                    and each.value.id == "self"
+                }
+                if len(names) > MOST_ATTRIBUTES:
+                    large.append(f"{path}:{node.name} {len(names)}")
+    assert not large
+
+
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(str(path))
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}

@@ -1,4 +1,4 @@
-"""How processes are started, and what a forked child must give up, whoever forks."""
+"""How processes are started, and what every forked child must give up."""
 
 from __future__ import annotations
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
 
-from watcher.backoff import worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
 from watcher.reading import token as tokens
@@ -26,8 +24,6 @@ from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.model import AfterSequence, Latest, Position, Service
 from watcher.watching import position
-
-logger = logging.getLogger("watcher")
 
 Start: TypeAlias = str | datetime | dict[str, Any]
 
@@ -201,9 +197,8 @@ class Stream:
                     self._finished(shard, message)
                 case Loss():
                     self._roster.losses.heard(shard.tracked, message)
-                case Trouble(text, failures) if worth_saying(failures):
-                    text = f"Shard {shard.tracked.id}: {failures} failures in a row: {text}"
-                    logger.warning(text, extra=self._roster.about(shard.tracked))
+                case Trouble():
+                    self._roster.in_trouble(shard.tracked, message)
         shard.due = self._clock.monotonic() + shard.reader.pause
         self._buffer(shard)
 

@@ -33,6 +33,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "late": throughput.late,
     "latency": latency.latency,
     "idle": idle.idle,
+    "history": idle.history,
     "start": start.start,
     "memory": idle.memory,
     "spark": _spark,

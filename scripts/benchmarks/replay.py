@@ -27,12 +27,16 @@ _CREATED = 1_790_000_000
 
 @dataclass
 class Scenario:
-    """A stream of open shards with so many full pages each, and how late each answer comes."""
+    """A stream of open shards with so many full pages each, and how late each answer comes.
+
+    With `history`, each open shard has so many closed ancestors in the listing.
+    """
 
     shards: int = 1
     pages: int = 0
     records: int = RECORDS
     latency: float = 0.0
+    history: int = 0
 
 
 @dataclass
@@ -145,23 +149,31 @@ class Service:
     def _describe(self, query: dict[str, Any]) -> dict[str, Any]:
         after = query.get("ExclusiveStartShardId")
         first = 0 if after is None else int(after.rpartition("-")[2]) + 1
-        last = min(first + _SHARDS_A_PAGE, self.scenario.shards)
+        shards, listed = self.scenario.shards, self.scenario.shards * (self.scenario.history + 1)
+        last = min(first + _SHARDS_A_PAGE, listed)
         description = {
             "StreamArn": ARN,
             "TableName": "replay",
             "StreamStatus": "ENABLED",
             "StreamViewType": "NEW_AND_OLD_IMAGES",
-            "Shards": [
-                {
-                    "ShardId": f"shardId-{number:020}",
-                    "SequenceNumberRange": {"StartingSequenceNumber": "1" + "0" * 24},
-                }
-                for number in range(first, last)
-            ],
+            "Shards": [_shard(number, shards, listed) for number in range(first, last)],
         }
-        if last < self.scenario.shards:
+        if last < listed:
             description["LastEvaluatedShardId"] = f"shardId-{last - 1:020}"
         return description
+
+
+def _shard(number: int, shards: int, listed: int) -> dict[str, Any]:
+    """The oldest generation comes first; the last one is open."""
+    row: dict[str, Any] = {
+        "ShardId": f"shardId-{number:020}",
+        "SequenceNumberRange": {"StartingSequenceNumber": "1" + "0" * 24},
+    }
+    if number >= shards:
+        row["ParentShardId"] = f"shardId-{number - shards:020}"
+    if number < listed - shards:
+        row["SequenceNumberRange"]["EndingSequenceNumber"] = "1" + "0" * 24
+    return row
 
 
 class _Connection(asyncio.Protocol):

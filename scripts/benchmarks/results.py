@@ -22,6 +22,7 @@ class Row:
     compared: list[float] = field(default_factory=list)
     """The naive loop's runs, each beside the run of the same place in `runs`."""
     ratio_at_least: float | None = None
+    ratio_at_most: float | None = None
     note: str = ""
 
     @property
@@ -47,6 +48,8 @@ class Row:
             aims.append(self.measured <= self.at_most)
         if self.ratio_at_least is not None and self.ratio is not None:
             aims.append(self.ratio >= self.ratio_at_least)
+        if self.ratio_at_most is not None and self.ratio is not None:
+            aims.append(self.ratio <= self.ratio_at_most)
         return all(aims) if aims else None
 
 
@@ -75,7 +78,7 @@ def table(rows: list[Row]) -> str:
                 _aim(row),
                 f"{_number(row.measured)} {row.unit}".strip(),
                 _number(statistics.median(row.compared)) if row.compared else "",
-                f"{row.ratio:.1f}x" if row.ratio is not None else "",
+                f"{row.ratio:.3g}x" if row.ratio is not None else "",
                 " ".join(map(_number, row.runs)) if len(row.runs) > 1 else "",
             )
         )
@@ -106,6 +109,8 @@ def _aim(row: Row) -> str:
         aims.append(f"<= {_number(row.at_most)}")
     if row.ratio_at_least is not None:
         aims.append(f">= {row.ratio_at_least:g}x")
+    if row.ratio_at_most is not None:
+        aims.append(f"<= {row.ratio_at_most:g}x")
     return ", ".join(aims)
 
 

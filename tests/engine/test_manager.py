@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from tests.engine.play import ARN, NEW_ARN, Memory, Play, PlayedService, Seen, Step, page
 from tests.hand_clock import HandClock
+from tests.play import ARN, NEW_ARN, Memory, Play, PlayedService, Seen, Step, page
 from tests.times import NOON
 from tests.wire import FIRST
 from watcher.errors import (

@@ -1,4 +1,4 @@
-"""A watch in figures: what it has done and where it stands, for whoever shows it."""
+"""A watch in figures: what it has done and where it stands, for the displays."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Display(Protocol):
         """Nothing more comes. May be called twice, and from a signal handler."""
 
 
-class _Shard(msgspec.Struct):
+class _ShardFigures(msgspec.Struct):
     """What is known of a shard that is being read; times are epoch seconds, by the service."""
 
     tally: Tally
@@ -114,7 +114,7 @@ class Figures:
         self.until: datetime | None = None
         self._tally = tally
         self._on_time = 2 * idle_pause + _LATE_SECONDS
-        self._shards: dict[str, _Shard] = {}
+        self._shards: dict[str, _ShardFigures] = {}
         self._counted = 0
         self._finished = 0
         self._done = 0.0
@@ -123,7 +123,7 @@ class Figures:
     def tally(self, shard_id: str) -> Tally:
         """Where the process of a shard counts; the same one for a process that replaces it."""
         if shard_id not in self._shards:
-            self._shards[shard_id] = _Shard(Tally(shared=True), self._clock.monotonic())
+            self._shards[shard_id] = _ShardFigures(Tally(shared=True), self._clock.monotonic())
         return self._shards[shard_id].tally
 
     def moved(self, record: Record, totals: Totals) -> None:
@@ -179,7 +179,7 @@ class Figures:
             reached=min(reached, default=None),
         )
 
-    def _lag(self, shard: _Shard, now: float, service_time: float) -> float:
+    def _lag(self, shard: _ShardFigures, now: float, service_time: float) -> float:
         tip, read = shard.tally.tip, shard.tally.records_read
         if tip is not None and tip[1] == shard.delivered:
             idle = now - tip[0]
@@ -211,7 +211,7 @@ def _ends(lineage: Lineage, shards: Collection[str], until: float) -> dict[str, 
     return ends
 
 
-def _share(shard: _Shard, end: float) -> float:
+def _share(shard: _ShardFigures, end: float) -> float:
     if shard.first is None or shard.last is None or end <= shard.first:
         return 0.0
     return min(1.0, (shard.last - shard.first) / (end - shard.first))

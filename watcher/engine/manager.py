@@ -8,7 +8,6 @@ from datetime import datetime
 
 import msgspec
 
-from watcher.backoff import worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher, OnError, OutputClosed
 from watcher.delivery.observer import Observer
@@ -268,11 +267,8 @@ class Manager:
             case Loss():
                 self._keeper.moved()
                 self._roster.losses.heard(shard, message)
-            case Trouble(text, failures):
-                if worth_saying(failures):
-                    logger.warning(
-                        f"Shard {shard.id}: {failures} failures in a row: {text}", extra=about
-                    )
+            case Trouble():
+                self._roster.in_trouble(shard, message)
             case Failed(text, fatal):
                 if fatal:
                     raise StreamError(text)

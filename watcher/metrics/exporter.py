@@ -1,6 +1,6 @@
 """A watch's figures for Prometheus, over HTTP, from a process of their own.
 
-The manager must neither run threads (it forks) nor wait for whoever scrapes: it writes its figures
+The manager must neither run threads (it forks) nor wait for a scrape: it writes its figures
 into a pipe about once a second, and this process answers from the last ones.
 """
 
@@ -140,7 +140,7 @@ def serve(listening: socket.socket, receiving: Connection) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(OSError):  # whoever reads the data must see its end
+    with contextlib.suppress(OSError):  # the reader of the data must see its end
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)

@@ -27,7 +27,7 @@ from watcher.errors import (
 from watcher.reading.hidden import HiddenParents
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished
+from watcher.reading.messages import Finished, Trouble
 from watcher.service.model import (
     CLOCKS_APART,
     AtTime,
@@ -246,6 +246,12 @@ class Roster:
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(moment)
+
+    def in_trouble(self, shard: Tracked, message: Trouble) -> None:
+        """Its reader is refused again and again: say so, at ever longer distances."""
+        if worth_saying(message.failures):
+            text = f"Shard {shard.id}: {message.failures} failures in a row: {message.text}"
+            logger.warning(text, extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
         """Where a new reader of a shard begins that takes the place of one that died."""

@@ -1,4 +1,4 @@
-"""What botocore's errors mean to whoever reads a stream."""
+"""What botocore's errors mean to a reader of a stream."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SCOPE = re.compile(
 class RawPages(ResponseParserFactory):
     """Hands GetRecords' body through unparsed: botocore takes 230 ms for what takes us 2.
 
-    Errors, and every other operation, are parsed as ever.
+    Errors, and every other operation, are parsed by botocore.
     """
 
     def create_parser(self, protocol_name: str) -> ResponseParser:
@@ -90,7 +90,7 @@ class Shortcut:
         answer = self._answer("GetRecords", query)
         return self._client.get_records(**query) if answer is None else answer
 
-    def _seen(self, operation: str, call: Callable[..., Any], **query: str) -> _Call | None:
+    def _seen(self, operation: str, call: Callable[..., Any], **query: str) -> _SentCall | None:
         """A call as botocore would send it; None where it is not as we know it."""
         seen: list[Any] = []
 
@@ -119,7 +119,7 @@ class Shortcut:
         http = self._connections[url]
         kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
         shape = self._client.meta.service_model.operation_model(operation).output_shape
-        return _Call(
+        return _SentCall(
             operation,
             url,
             kept | {"host": http.host},
@@ -152,7 +152,7 @@ class Shortcut:
         return parsed
 
 
-class _Call(NamedTuple):
+class _SentCall(NamedTuple):
     """An operation as botocore sends it."""
 
     operation: str

@@ -7,7 +7,7 @@ from multiprocessing.sharedctypes import RawArray
 
 OPERATIONS = ("DescribeTable", "ListStreams", "DescribeStream", "GetShardIterator", "GetRecords")
 
-_PLACES = {operation: place for place, operation in enumerate(OPERATIONS)}
+_CELLS = {operation: cell for cell, operation in enumerate(OPERATIONS)}
 _THROTTLES, _READ, _TIP_TIME, _TIP_READ = range(len(OPERATIONS), len(OPERATIONS) + 4)
 
 
@@ -25,7 +25,7 @@ class Tally:
 
     def call(self, operation: str, times: int = 1) -> None:
         """Count a call of this API operation."""
-        self._cells[_PLACES[operation]] += times
+        self._cells[_CELLS[operation]] += times
 
     def throttle(self) -> None:
         """Count a call that the service has throttled."""
@@ -54,7 +54,7 @@ class Tally:
     @property
     def calls(self) -> dict[str, int]:
         """API calls by operation."""
-        return {operation: int(self._cells[place]) for operation, place in _PLACES.items()}
+        return {operation: int(self._cells[cell]) for operation, cell in _CELLS.items()}
 
     @property
     def throttles(self) -> int:

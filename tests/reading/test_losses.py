@@ -1,0 +1,94 @@
+"""Which losses count, and how they are said."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.hand_clock import HandClock
+from tests.times import NOON
+from watcher.errors import DataLossError
+from watcher.reading.lineage import Tracked
+from watcher.reading.losses import Losses
+from watcher.reading.messages import Loss
+from watcher.service.model import AfterSequence, TrimHorizon
+
+LOSS = Loss("a", "sequence number 7", "trimmed")
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+def begun(clock: HandClock, *, is_error: bool = False, remedy: str = "") -> Losses:
+    made = Losses(is_error=is_error, remedy=remedy, clock=clock)
+    made.begin("arn", TrimHorizon())
+    return made
+
+
+def test_a_loss_is_said_once_and_the_shard_goes_on_at_its_horizon(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses, shard = begun(clock), Tracked("a", None, AfterSequence("7"))
+    losses.heard(shard, LOSS)
+    losses.heard(shard, LOSS)
+    assert losses.lines == ["shard a from sequence number 7: trimmed"]
+    assert caplog.messages == [
+        "DATA LOSS: shard a from sequence number 7: records may be gone before they were read "
+        "(trimmed)"
+    ]
+    assert shard.position == TrimHorizon()
+
+
+def test_a_loss_after_records_is_another_one(clock: HandClock) -> None:
+    losses, shard = begun(clock), Tracked("a", None, AfterSequence("7"))
+    losses.heard(shard, LOSS)
+    shard.loss_said, shard.position = False, AfterSequence("9")
+    losses.heard(shard, LOSS)
+    assert len(losses.lines) == 2
+
+
+def test_as_an_error_it_comes_before_the_position_moves(clock: HandClock) -> None:
+    losses = begun(clock, is_error=True, remedy="; try that")
+    shard = Tracked("a", None, AfterSequence("7"))
+    with pytest.raises(DataLossError, match=r"from sequence number 7.*; try that$"):
+        losses.heard(shard, LOSS)
+    assert shard.position == AfterSequence("7"), "for the next one to find it again"
+
+
+def test_what_was_gone_as_the_reading_began_is_no_loss(clock: HandClock) -> None:
+    losses = begun(clock)
+    losses.heard(Tracked("a", None, TrimHorizon()), LOSS)
+    assert losses.lines == []
+    clock.sleep(61)
+    losses.heard(Tracked("b", None, TrimHorizon()), LOSS)
+    assert len(losses.lines) == 1
+
+
+def test_of_a_parent_that_only_its_child_named_nothing_is_lost(clock: HandClock) -> None:
+    losses = begun(clock)
+    losses.heard(Tracked("a", None, AfterSequence("7"), expected=False), LOSS)
+    assert losses.lines == []
+
+
+def test_a_shard_that_waited_for_longer_than_retention_is_said_once(clock: HandClock) -> None:
+    losses, since = begun(clock), NOON - timedelta(hours=25)
+    opened = int((NOON - timedelta(hours=26)).timestamp() * 1000)
+    shard = Tracked(f"shardId-{opened:020}-a", None, TrimHorizon(), since=since)
+    losses.say_if_too_late(shard, NOON)
+    losses.say_if_too_late(shard, NOON)
+    (line,) = losses.lines
+    assert line.startswith(f"shard {shard.id}, unread since {since}")
+
+
+def test_a_checkpoint_older_than_retention_has_lost_something(clock: HandClock) -> None:
+    losses = begun(clock)
+    losses.say_if_old(None, NOON)
+    losses.say_if_old(NOON - timedelta(hours=23), NOON)
+    assert losses.lines == []
+    losses.say_if_old(NOON - timedelta(hours=25), NOON)
+    assert losses.lines == [
+        "the checkpoint is of 2026-11-20T11:00:00+00:00: older than the retention of 24 hours"
+    ]
