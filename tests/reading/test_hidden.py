@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.play import ARN, PlayedService
 from tests.hand_clock import HandClock
+from tests.play import ARN, PlayedService
 from watcher.errors import CredentialsError, TransientError
 from watcher.reading.losses import Losses
 from watcher.reading.roster import Roster
