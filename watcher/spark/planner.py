@@ -41,7 +41,7 @@ _IDLE_SECONDS = 0.04
 _FIRST_SECONDS = 5.0
 
 
-class _Target(msgspec.Struct, frozen=True):
+class _StoppingPoint(msgspec.Struct, frozen=True):
     """Where `availableNow` ends."""
 
     time: datetime
@@ -73,7 +73,7 @@ class Planner:
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
         self._roster: Roster | None = None
         self._known: set[str] = set()  # the shards of the first offset
-        self._target: _Target | None = None
+        self._stop_at: _StoppingPoint | None = None
         self._first_until = math.inf
         self._finished = 0
 
@@ -105,7 +105,7 @@ class Planner:
     def stop_at_now(self) -> None:
         """From here on, behave as if nothing was written after this moment (`availableNow`)."""
         listing = patiently(lambda: self._service.listing(self.arn), self._clock)
-        self._target = _Target(listing.time + CLOCKS_APART, listing.closed())
+        self._stop_at = _StoppingPoint(listing.time + CLOCKS_APART, listing.closed())
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself where there is nothing to do (now)."""
@@ -217,8 +217,8 @@ class Planner:
         if not ready:
             return
         until, closed = None, set[str]()
-        if self._target is not None:
-            until, closed = self._target.time, self._target.closed
+        if self._stop_at is not None:
+            until, closed = self._stop_at.time, self._stop_at.closed
         elif self._options.max_records is None:
             closed = roster.listing.closed()
         for shard in ready:
@@ -267,7 +267,7 @@ class Planner:
         """Whether to say that there is nothing (now). Raises StreamGoneError."""
         shards = self._ahead.shards.values()
         is_done = all(shard.is_complete for shard in shards) and roster.is_settled()
-        if self._target is not None:
+        if self._stop_at is not None:
             return is_done
         if is_done and roster.is_gone:
             raise StreamGoneError(f"no stream {self.arn}: it was deleted")
