@@ -156,12 +156,12 @@ class Printer:
         self._listener = Listener(("127.0.0.1", 0), authkey=self.authkey)
         self.address: tuple[str, int] = self._listener.address
         self.is_closed = threading.Event()
-        """Whoever reads our output had enough (`| head`)."""
+        """The reader of our output had enough (`| head`)."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            # Whoever has not the key is not heard.
+            # Nobody is heard without the key.
             with contextlib.suppress(Exception), self._listener.accept() as connection:
                 self._print(connection.recv_bytes())
                 connection.send_bytes(b"")

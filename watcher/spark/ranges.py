@@ -16,7 +16,7 @@ from watcher.service.model import Service
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY, SourceOptions
 
-# A watch tries for ever; a task that failed is tried anew by Spark, and the user sees why.
+# A watch never gives up; a task that failed is tried anew by Spark, and the user sees why.
 _GIVE_UP_SECONDS = 300.0
 
 
