@@ -7,27 +7,28 @@ from typing import Any
 from watcher import ABSENT, Record
 from watcher.printing.escaping import printable, printable_key, printable_value
 from watcher.printing.style import paint, time_text
+from watcher.record.boto3_shape import native
+from watcher.record.compare import Difference, changed_values, differences
 
 # A line's mark, and the kind of change whose colour it has.
 MARKS = {"+": "INSERT", "~": "MODIFY", "-": "REMOVE"}
 
 
 def handle(record: Record) -> None:
-    kind, key = record.event_name, printable_key(record["dynamodb"]["Keys"])
+    kind, keys = record.event_name, record["dynamodb"]["Keys"]
     by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
-    lines = [f"{paint(f'{kind:<6}', kind)} {time_text(record.created_at)} {key}{by_ttl}"]
-    if record.images_missing:
+    lines = [
+        f"{paint(f'{kind:<6}', kind)} {time_text(record.created_at)} {printable_key(keys)}{by_ttl}"
+    ]
+    values = changed_values(record.wire)
+    if values is None:
         lines += without_comparison(record)
-    else:
-        old, new = (without_key(image, record) for image in (record.old, record.new))
-        for mark, place, text in differences(old, new, ""):
-            lines.append("  " + paint(f"{mark} {place}: {text}", MARKS[mark]))
+    for name, (old, new) in (values or {}).items():
+        if name not in keys:  # it is in the first line
+            for each in differences(old, new, (name,)):
+                mark, text = described(each)
+                lines.append("  " + paint(f"{mark} {place_text(each.place)}: {text}", MARKS[mark]))
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-def without_key(image: dict[str, Any] | None, record: Record) -> dict[str, Any]:
-    """The key is in the first line, and never changes."""
-    return {name: value for name, value in (image or {}).items() if name not in record.key}
 
 
 def without_comparison(record: Record) -> Iterator[str]:
@@ -39,26 +40,23 @@ def without_comparison(record: Record) -> Iterator[str]:
     yield f"  (nothing to compare: the stream's view type is {view})"
 
 
-def differences(old: Any, new: Any, place: str) -> Iterator[tuple[str, str, str]]:
-    """Mark, place (`lines[2].qty`) and text of everything that differs."""
-    if new is ABSENT:
-        yield "-", place, printable_value(old)
-    elif old is ABSENT:
-        yield "+", place, printable_value(new)
-    elif type(old) is not type(new):  # True is 1 to Python, not to DynamoDB
-        yield "~", place, f"{printable_value(old)} -> {printable_value(new)}"
-    elif isinstance(old, dict):
-        for name in dict.fromkeys([*new, *old]):
-            inner = f"{place}.{printable(name)}" if place else printable(name)
-            yield from differences(old.get(name, ABSENT), new.get(name, ABSENT), inner)
-    elif isinstance(old, list):
-        for index in range(max(len(old), len(new))):
-            before, after = (each[index] if index < len(each) else ABSENT for each in (old, new))
-            yield from differences(before, after, f"{place}[{index}]")
-    elif isinstance(old, set) and old != new:
-        yield "~", place, " ".join([*elements("+", new - old), *elements("-", old - new)])
-    elif old != new:
-        yield "~", place, f"{printable_value(old)} -> {printable_value(new)}"
+def place_text(place: tuple[str | int, ...]) -> str:
+    """`lines[2].qty`"""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in place)
+    return "".join(parts)[1:]
+
+
+def described(difference: Difference) -> tuple[str, str]:
+    """A line's mark, and its text."""
+    if difference.new is ABSENT:
+        return "-", printable_value(native(difference.old))
+    new = native(difference.new)
+    if difference.old is ABSENT:
+        return "+", printable_value(new)
+    old = native(difference.old)
+    if isinstance(old, set) and isinstance(new, set):
+        return "~", " ".join([*elements("+", new - old), *elements("-", old - new)])
+    return "~", f"{printable_value(old)} -> {printable_value(new)}"
 
 
 def elements(mark: str, values: set[Any]) -> list[str]:

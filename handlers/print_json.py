@@ -6,7 +6,7 @@ from typing import IO, Any
 
 from watcher import Record
 from watcher.printing.escaping import printable_json
-from watcher.printing.plain_json import document
+from watcher.printing.plain_json import plain_record
 
 OPTIONS = {
     "jmespath": (
@@ -59,7 +59,7 @@ def refuse_unknown_functions(node: dict[str, Any]) -> None:
 def handle(record: Record) -> None:
     out = sys.stdout
     if query is not None:
-        write(json.dumps(query.search(document(record)), ensure_ascii=False))
+        write(json.dumps(query.search(plain_record(record)), ensure_ascii=False))
     elif on_a_terminal or file is not None:
         write(str(record.raw, "utf-8"))
     elif getattr(out, "write_through", False):

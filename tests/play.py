@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.hand_clock import HandClock
 from tests.wire import FIRST, body
-from watcher.delivery.dispatcher import OnError
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
 from watcher.engine.manager import Manager, Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.worker import Work

@@ -24,7 +24,8 @@ from watcher.cli import main
 from watcher.delivery.handlers import find, load
 from watcher.errors import TransientError
 from watcher.record import page
-from watcher.record.record import Record, creation_time
+from watcher.record.boto3_shape import creation_time
+from watcher.record.record import Record
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.patience import patiently

@@ -60,6 +60,11 @@ HERE = [
 BUSY = threading.Event()
 
 
+def test_every_file_that_it_links_to_is_there() -> None:
+    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
+    assert [name for name in linked if not (ROOT / name).exists()] == []
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[DynamoDBLocal]:
     """A table like the README's, with some changes in it, and more while BUSY."""

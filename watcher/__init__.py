@@ -17,7 +17,8 @@ if TYPE_CHECKING:
         UsageError,
         WatcherError,
     )
-    from watcher.record.record import ABSENT, Record
+    from watcher.record.compare import ABSENT
+    from watcher.record.record import Record
     from watcher.stream import Stream
     from watcher.watching import watch
 
@@ -38,7 +39,7 @@ __version__ = "0.1.0"
 
 # Imported when they are asked for: a TAB on the command line does not wait for boto3.
 _PLACES = {
-    "ABSENT": "record.record",
+    "ABSENT": "record.compare",
     "DataLossError": "errors",
     "ObserverError": "errors",
     "Record": "record.record",

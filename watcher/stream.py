@@ -18,8 +18,8 @@ from watcher.reading.messages import Finished, Loss, Page, Started, Trouble
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
-from watcher.record.filters import wanted
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.model import AfterSequence, Latest, Position, Service

@@ -14,6 +14,7 @@ In a test module, or in the conftest.py at the top:
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import uuid
@@ -25,7 +26,7 @@ import boto3
 import pytest
 
 from watcher.delivery.handlers import described, load
-from watcher.delivery.observer import Observer
+from watcher.delivery.observer import Failure, Observer
 from watcher.errors import UsageError
 from watcher.record.record import Record
 from watcher.stream import Stream
@@ -79,14 +80,11 @@ class WatchedTable:
         """
         observer = _observer(handler, options)
         records = self.changes()
-        if observer.begin is not None:
-            observer.begin(self.stream_arn)
+        observer.begin(self.stream_arn)
         for record in records:
-            observer.handle(record)
-        if observer.batches is not None:
-            observer.batches.settle_all()
-        if observer.close is not None:
-            observer.close()
+            _let(observer, functools.partial(observer.handle, record))
+        _let(observer, observer.settle)
+        observer.close()
         return records
 
 
@@ -105,6 +103,16 @@ def _observer(
     if isinstance(handler, str | Path):
         return load(described(Path(handler)), options)
     return handler if isinstance(handler, Observer) else Observer("handler", handler)
+
+
+def _let(observer: Observer, step: Callable[[], object]) -> None:
+    """Let a batch be tried again as often as it is to be; then raise what its function raised."""
+    try:
+        step()
+    except Failure as failure:
+        if failure.retry_in is None:
+            raise failure.error from None
+        _let(observer, functools.partial(observer.go_on, failure, given_up=False))
 
 
 @pytest.fixture(scope="session")

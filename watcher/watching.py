@@ -139,13 +139,13 @@ def watch(
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
-    from watcher.delivery.dispatcher import OnError
+    from watcher.delivery.on_error import OnError
     from watcher.engine.manager import Manager, Settings
     from watcher.engine.shared_queue import Queue
     from watcher.engine.stores import CheckpointFile
     from watcher.engine.workers import Forked, Workers
     from watcher.metrics.exporter import exporting
-    from watcher.record.filters import wanted
+    from watcher.record.selection import wanted
     from watcher.service.connect import connect, for_loop
     from watcher.service.connection import Connection
 

@@ -6,15 +6,15 @@ import json
 import signal
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.program import Program
 from tests.wire import record, wire
 from watcher import lambda_function
 from watcher.cli import main
-from watcher.delivery.dispatcher import Dispatcher, OnError
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
 from watcher.record.record import Record
 
 
@@ -53,11 +53,9 @@ def test_what_two_batches_failed_on_is_handed_over_once(
 ) -> None:
     path = tmp_path / "dead.jsonl"
     batched = [lambda_function(f, retries=0) for f in (lambda *_: 1 / 0, lambda *_: 1 / 0)]
-    observers = [
-        msgspec.structs.replace(each, name=name)
-        for each, name in zip(batched, ("first", "second"), strict=True)
-    ]
-    dispatcher = Dispatcher(observers, OnError.parse(f"dead-letter:{path}"))
+    for each, name in zip(batched, ("first", "second"), strict=True):
+        each.name = name
+    dispatcher = Dispatcher(batched, OnError.parse(f"dead-letter:{path}"))
     for number in (1, 2, 3):
         dispatcher.deliver(record(number))
     dispatcher.settle()

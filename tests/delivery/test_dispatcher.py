@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
-import io
-import json
 import logging
 import os
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,11 +13,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.hand_clock import HandClock
 from tests.wire import FIRST, record
-from watcher.delivery import dispatcher as module
-from watcher.delivery.dispatcher import Dispatcher, OnError, OutputClosed
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
-from watcher.errors import ObserverError, UsageError
+from watcher.delivery.on_error import OnError
+from watcher.errors import ObserverError
 from watcher.record.record import Record
 
 Handle = Callable[[Record], object]
@@ -54,24 +50,11 @@ def fail(record: Record) -> None:
     raise ValueError("no")
 
 
-@pytest.fixture
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    return pauses
-
-
-def dispatcher(*handles: Handle, on_error: str = "log") -> Dispatcher:
+def dispatcher(
+    *handles: Handle, on_error: str = "log", clock: HandClock | None = None
+) -> Dispatcher:
     observers = [Observer(f"o{n}", handle) for n, handle in enumerate(handles)]
-    return Dispatcher(observers, OnError.parse(on_error))
-
-
-@pytest.mark.parametrize(
-    "text", ["", "Log", "log:1", "stop:1", "retry", "retry:", "retry:-1", "retry:x", "dead-letter:"]
-)
-def test_an_unknown_policy_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"retry:N"):
-        OnError.parse(text)
+    return Dispatcher(observers, OnError.parse(on_error), clock=clock or HandClock())
 
 
 def test_each_observer_gets_each_record_in_order() -> None:
@@ -103,7 +86,7 @@ def test_a_traceback_only_where_it_was_asked_for(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError])
 @pytest.mark.parametrize("policy", ["log", "retry:1"])
 def test_an_observer_that_exits_or_is_cancelled_has_failed(
-    error: type[BaseException], policy: str, no_waiting: list[float]
+    error: type[BaseException], policy: str
 ) -> None:
     def leave(record: Record) -> None:
         raise error
@@ -120,15 +103,20 @@ def test_an_observer_that_only_answers_a_generator_has_failed() -> None:
     assert made.failures == 1
 
 
-def test_retry_tries_again_ever_later(no_waiting: list[float]) -> None:
-    seen = Seen(failures=3)
-    made = dispatcher(seen.handle, on_error="retry:5")
+def test_retry_tries_again_ever_later() -> None:
+    seen, clock, called = Seen(failures=3), HandClock(), list[float]()
+
+    def handle(record: Record) -> None:
+        called.append(round(clock.passed, 9))
+        seen.handle(record)
+
+    made = dispatcher(handle, on_error="retry:5", clock=clock)
     made.deliver(record(1))
     assert seen.numbers == [1] and made.failures == 0
-    assert no_waiting == [0.1, 0.2, 0.4]
+    assert called == [0, 0.1, 0.3, 0.7]
 
 
-def test_retry_gives_up_after_n(no_waiting: list[float], caplog: pytest.LogCaptureFixture) -> None:
+def test_retry_gives_up_after_n(caplog: pytest.LogCaptureFixture) -> None:
     seen = Seen(failures=9)
     made = dispatcher(seen.handle, on_error="retry:2")
     made.deliver(record(1))
@@ -136,10 +124,24 @@ def test_retry_gives_up_after_n(no_waiting: list[float], caplog: pytest.LogCaptu
     assert "call 3" in caplog.text
 
 
-def test_very_many_retries_do_not_overflow(no_waiting: list[float]) -> None:
-    seen = Seen(failures=1500)
-    dispatcher(seen.handle, on_error="retry:2000").deliver(record(1))
-    assert seen.numbers == [1] and max(no_waiting) == 10.0
+def test_very_many_retries_do_not_overflow() -> None:
+    seen, clock, called = Seen(failures=1500), HandClock(), list[float]()
+
+    def handle(record: Record) -> None:
+        called.append(clock.passed)
+        seen.handle(record)
+
+    dispatcher(handle, on_error="retry:2000", clock=clock).deliver(record(1))
+    assert seen.numbers == [1]
+    assert max(map(float.__sub__, called[1:], called)) == pytest.approx(10.0)
+
+
+def test_the_end_of_the_watch_takes_no_retry_from_a_record_that_nothing_holds_back() -> None:
+    seen = Seen(failures=2)
+    made = dispatcher(seen.handle, on_error="retry:2")
+    made.stop()
+    made.deliver(record(1))
+    assert seen.numbers == [1] and made.failures == 0
 
 
 def test_stop_lets_the_others_have_the_record_first() -> None:
@@ -148,51 +150,6 @@ def test_stop_lets_the_others_have_the_record_first() -> None:
     with pytest.raises(ObserverError, match="stopped before it"):
         made.deliver(record(1))
     assert seen.numbers == [1]
-
-
-def test_a_dead_letter_holds_the_wire_json_and_the_error(tmp_path: Path) -> None:
-    path = tmp_path / "dead.jsonl"
-    made = dispatcher(fail, on_error=f"dead-letter:{path}")
-    made.deliver(record(1))
-    made.deliver(record(2))
-    made.close()
-    letters = [json.loads(line) for line in path.read_bytes().splitlines()]
-    assert [letter["record"] for letter in letters] == [
-        json.loads(bytes(record(number).raw)) for number in (1, 2)
-    ]
-    assert letters[0]["observer"] == "o0" and letters[0]["error"] == "ValueError: no"
-    assert letters[0]["shard_id"] == "shard-0" and letters[0]["failed_at"]
-
-
-def test_a_dead_letter_is_on_its_way_before_the_next_record(tmp_path: Path) -> None:
-    path = tmp_path / "dead.jsonl"
-    made = dispatcher(fail, on_error=f"dead-letter:{path}")
-    made.deliver(record(1))
-    assert path.read_bytes().endswith(b"\n")
-    made.close()
-
-
-def test_a_line_that_a_kill_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "dead.jsonl"
-    path.write_bytes(b'{"whole": 1}\n{"cut": ')
-    made = dispatcher(fail, on_error=f"dead-letter:{path}")
-    made.deliver(record(1))
-    made.close()
-    lines = path.read_bytes().splitlines()
-    assert lines[:2] == [b'{"whole": 1}', b'{"cut": ']
-    assert json.loads(lines[2])["observer"] == "o0"
-
-
-def test_a_dead_letter_file_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="can't write"):
-        dispatcher(fail, on_error=f"dead-letter:{tmp_path}/none/dead")
-
-
-def test_a_dead_letter_that_cannot_be_written_stops_before_the_record() -> None:
-    made = dispatcher(fail, on_error="dead-letter:/dev/full")
-    with pytest.raises(ObserverError, match="No space left on device; stopped before it"):
-        made.deliver(record(1))
-    made.close()
 
 
 def test_close_is_called_for_each_whatever_becomes_of_the_others(
@@ -208,34 +165,6 @@ def test_close_is_called_for_each_whatever_becomes_of_the_others(
     assert caplog.messages == ["observer broken failed to close: ValueError: no"]
 
 
-class Output(io.StringIO):
-    """A standard output whose flush fails."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__()
-        self.error = error
-
-    def flush(self) -> None:
-        raise self.error
-
-
-def test_a_closed_pipe_ends_the_watch_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(record: Record) -> None:
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-    reading, writing = os.pipe()
-    os.close(reading)
-    output = os.fdopen(writing, "w")
-    monkeypatch.setattr(sys, "stdout", output)
-    with pytest.raises(OutputClosed):
-        dispatcher(write).deliver(record(1))
-    output.write("something")
-    with pytest.raises(OutputClosed):
-        dispatcher().flush()
-    with contextlib.suppress(BrokenPipeError):
-        output.close()
-
-
 def test_a_broken_pipe_of_an_observers_own_is_a_failure() -> None:
     def write(record: Record) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
@@ -243,22 +172,6 @@ def test_a_broken_pipe_of_an_observers_own_is_a_failure() -> None:
     made = dispatcher(write)
     made.deliver(record(1))
     assert made.failures == 1
-
-
-def test_output_that_cannot_be_written_stops_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Output(OSError(errno.ENOSPC, "No space left on device")))
-    with pytest.raises(ObserverError, match="can't write standard output: No space left"):
-        dispatcher().flush()
-
-
-@pytest.mark.parametrize("how", ["closed", "none"])
-def test_an_observer_may_close_standard_output(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    output = io.StringIO()
-    output.close()
-    monkeypatch.setattr(sys, "stdout", output if how == "closed" else None)
-    made = dispatcher(fail)
-    made.deliver(record(1))
-    made.flush()
 
 
 def test_a_child_that_an_observer_forks_does_not_deliver(tmp_path: Path) -> None:
@@ -305,8 +218,7 @@ def test_whatever_fails_nobody_misses_a_record(histories: list[list[int]], polic
         return handle
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time, "sleep", lambda _: None)
-        patch.setattr(module.logger, "disabled", True)
+        patch.setattr(logging.getLogger("watcher"), "disabled", True)
         made = dispatcher(*(handle_of(observer) for observer in range(width)), on_error=policy)
         for number in range(len(histories)):
             made.deliver(record(number))

@@ -17,8 +17,9 @@ from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import 
 )
 
 from watcher import Record, UsageError, lambda_function
-from watcher.delivery.dispatcher import Dispatcher, OnError
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.lambdas import BadAnswerError, Context, lambda_record, processed
+from watcher.delivery.on_error import OnError
 
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026-11-21T00:00:00.000"
 

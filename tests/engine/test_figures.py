@@ -9,8 +9,9 @@ import pytest
 
 from tests.hand_clock import HandClock
 from tests.times import NOON
-from watcher.delivery.dispatcher import Dispatcher, OnError
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
 from watcher.engine.figures import Figures, Snapshot, Totals
 from watcher.reading.lineage import Lineage, Status
 from watcher.record.record import Record

@@ -9,8 +9,9 @@ import pytest
 from tests.hand_clock import HandClock
 from tests.play import Seen, page
 from tests.wire import FIRST
-from watcher.delivery.dispatcher import Dispatcher, OnError
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
 from watcher.engine.figures import Figures, Totals
 from watcher.engine.handover import Handover
 from watcher.errors import ObserverError

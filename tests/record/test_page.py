@@ -53,3 +53,17 @@ def test_a_page_cut_off_anywhere_is_refused(length: int) -> None:
 def test_any_bytes_are_a_page_or_refused(body: bytes) -> None:
     with suppress(TransientError):
         page.decode(body)
+
+
+HALF = BODY.replace(b'{"S":"b"}', rb'{"S":"\ud83d"}')
+
+
+def test_half_a_surrogate_pair_is_read_and_its_bytes_stay_as_they_came() -> None:
+    """What JavaScript's slice leaves of an emoji; DynamoDB takes it and gives it."""
+    first, half, last = page.records(HALF, "shard")
+    assert half.key == {"k": "\ufffd"} and half["dynamodb"]["Keys"] == {"k": {"S": "\ufffd"}}
+    assert bytes(half.raw) in HALF and rb"\ud83d" in bytes(half.raw)
+    assert (first.key, last.key) == ({"k": "a"}, {"k": "c"})
+    assert b"".join(bytes(raw) for raw in page.raw_records(HALF)) == b"".join(
+        bytes(each.raw) for each in (first, half, last)
+    )

@@ -382,4 +382,9 @@ class World:
 
 
 def compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair: DynamoDB answers its escape
+        text = json.dumps(value, separators=(",", ":"))
+    return text

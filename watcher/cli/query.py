@@ -18,7 +18,7 @@ def parser(arguments: list[str]) -> options.Parser:
 
 def main(arguments: list[str]) -> int:
     """Print what the SQL finds in the view `changes`."""
-    from watcher.printing.escaping import counted  # not for --help: it needs boto3
+    from watcher.printing.plural import counted
 
     parsed = spark.parse(parser(arguments), arguments)
     rows = spark.run(parsed, spark.module("jobs").query, parsed.sql, short=True)

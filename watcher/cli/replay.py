@@ -21,12 +21,14 @@ from watcher import cli
 from watcher.cli import choosing, options, terminal
 from watcher.cli.status import Rate, bar
 from watcher.cli.terminal import Line
-from watcher.delivery.dispatcher import Dispatcher, OnError, OutputClosed
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.handlers import Handler, find
+from watcher.delivery.on_error import OnError
+from watcher.delivery.stdout import OutputClosed
 from watcher.errors import UsageError
 from watcher.printing import style as output
-from watcher.record.filters import wanted
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 
 logger = logging.getLogger("watcher")
 

@@ -18,8 +18,9 @@ from watcher.cli import defaults, options
 from watcher.cli.replay import RecordLines
 from watcher.delivery.observer import Observer
 from watcher.errors import ServiceError, StreamError, UsageError
-from watcher.record.filters import wanted
+from watcher.printing.plural import grouped
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 from watcher.report.archive import Archive
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
 from watcher.report.page import Report, page
@@ -74,8 +75,8 @@ def main(arguments: list[str]) -> int:
         report = _of_file(parsed)
     _write(page(report), target)
     changes, shards = report.summary.changes, len(report.shards)
-    counts = f"{changes:,} change{'s' * (changes != 1)}"
-    counts += f", {shards:,} shard{'s' * (shards != 1)}" if shards else ""
+    counts = grouped(changes, "change")
+    counts += f", {grouped(shards, 'shard')}" if shards else ""
     logger.info(f"Wrote {target or 'the page'}: {counts}")
     return 0
 
@@ -125,7 +126,7 @@ def _of_stream(parsed: argparse.Namespace) -> Report:
         warnings.append("The reading was ended before all was read: the latest changes are not in.")
     if totals.losses:
         warnings.append(
-            f"DATA LOSS: at {totals.losses:,} place{'s' * (totals.losses != 1)} changes were gone "
+            f"DATA LOSS: at {grouped(totals.losses, 'place')} changes were gone "
             "before they were read; what watcher printed then says where."
         )
     warnings += _unreadable(totals.failures)
@@ -140,7 +141,7 @@ def _of_stream(parsed: argparse.Namespace) -> Report:
 
 def _of_folder(name: str) -> Report:
     archive = Archive(Path(name))
-    logger.info(f"Reading {name}: {len(archive.files):,} {archive.format} files")
+    logger.info(f"Reading {name}: {len(archive.files):,} parquet files")
     summary, unreadable = Summary(), 0
     for row in archive.rows():
         try:

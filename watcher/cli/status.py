@@ -9,8 +9,8 @@ from collections import deque
 from watcher.cli.terminal import Line
 from watcher.engine.figures import Display, Snapshot
 from watcher.printing import style as output
-from watcher.printing.escaping import counted
-from watcher.record.record import creation_time
+from watcher.printing.plural import counted, grouped
+from watcher.record.boto3_shape import creation_time
 
 _RATE_SECONDS = 3.0
 _BAR_CELLS = 20
@@ -57,7 +57,7 @@ def bar(share: float) -> str:
 
 
 def _parts(now: Snapshot, rate: float) -> list[str]:
-    shards, records = now.shards, f"{now.records:,} record{'s' * (now.records != 1)}"
+    shards, records = now.shards, grouped(now.records, "record")
     if now.done is None:
         parts = [f"{counted(shards.open, 'shard')} open, {shards.finished} finished"]
         if shards.waiting:

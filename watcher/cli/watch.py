@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 def closing_line(totals: Totals) -> str:
     """What the watch has done, in one line."""
-    from watcher.printing.escaping import counted
+    from watcher.printing.plural import counted
 
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(totals.kinds.items()))
     parts = [counted(totals.records, "record") + (f" ({kinds})" if kinds else "")]

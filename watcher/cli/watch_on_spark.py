@@ -8,8 +8,6 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from watcher import cli
 from watcher.cli import choosing, defaults, options, spark
 from watcher.delivery.handlers import Handler
@@ -17,8 +15,8 @@ from watcher.delivery.handlers import load as load_handler
 from watcher.delivery.observer import Observer
 from watcher.errors import UsageError
 from watcher.printing import style as output
-from watcher.record.filters import wanted
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 
 # What the watch can do and Spark can't, with the reason or the way round.
 _NOT_HERE = {
@@ -73,7 +71,7 @@ def _filtered(observer: Observer, test: Callable[[Record], bool]) -> Observer:
         if test(record):
             observer.handle(record)
 
-    return msgspec.structs.replace(observer, handle=handle)
+    return Observer(observer.name, handle, observer.close, observer.begin)
 
 
 def _refuse(parsed: argparse.Namespace, parser: options.Parser) -> None:

@@ -5,16 +5,15 @@ https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-params.html
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
+from watcher.backoff import backoff
+from watcher.clock import CLOCK, Clock
+from watcher.delivery.observer import Failure, Observer
 from watcher.record.record import Record
-
-_RETRY_SECONDS = 0.1
-_RETRY_SECONDS_MAX = 10.0
-_LOOK_UP_SECONDS = 0.1
 
 
 class TooOld(Exception):
@@ -25,11 +24,7 @@ class NotAll(Exception):
     """A call has reported that only the first records of its batch went well."""
 
 
-class _Ending(Exception):
-    """The watch ends before a batch is settled."""
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class BatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How to batch; Lambda's settings, under the command line's names."""
 
     size: int = 100
@@ -41,136 +36,141 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_age: float | None = None
 
 
-class Batches:
+class _Part(msgspec.Struct):
+    """So many records that are called together, and how often that has failed."""
+
+    count: int
+    failures: int = 0
+
+
+class _Batch(msgspec.Struct):
+    """A shard's records that are neither processed nor given up, in their order."""
+
+    since: float
+    records: list[Record] = []
+    parts: list[_Part] = []
+    """How its first records are to be called; the first part of them stands last."""
+    held: bool = False
+    """A call has begun and not all is settled: only `go_on` goes on with it."""
+
+
+class Batches(Observer):
     """Records of each shard, in order, until a call with them has gone well or is given up.
 
     `call` answers how many of the first records went well (all, most often), or raises where none
-    did. `on_failure` and `give_up`, which the dispatcher sets, are told of each call that failed,
-    and of the records that failed for good; where they raise, the records stay unsettled.
+    did.
     """
 
-    def __init__(self, call: Callable[[Sequence[Record]], int], settings: Settings) -> None:
+    def __init__(
+        self,
+        name: str,
+        call: Callable[[Sequence[Record]], int],
+        settings: BatchSettings,
+        begin: Callable[[str], Any] | None = None,
+        clock: Clock = CLOCK,
+    ) -> None:
+        super().__init__(name, self._add, begin=begin)
         self._call = call
         self._settings = settings
-        self._waiting: dict[str, list[Record]] = {}
-        self._since: dict[str, float] = {}
-        # Shards that must not go on: the watch ends before their batch is settled.
-        self._held: set[str] = set()
-        self._stopping = False
-        self.give_up: Callable[[Sequence[Record], BaseException], None] = _raise
-        self.on_failure: Callable[[BaseException], object] = lambda error: None
+        self._clock = clock
+        self._batches: dict[str, _Batch] = {}
 
-    def add(self, record: Record) -> None:
-        """Take one more record; a full batch is called at once."""
-        waiting = self._waiting.setdefault(record.shard_id, [])
-        if not waiting:
-            self._since[record.shard_id] = time.monotonic()
-        waiting.append(record)
-        if len(waiting) >= self._settings.size:
+    def _add(self, record: Record) -> None:
+        batch = self._batches.get(record.shard_id)
+        if batch is None:
+            batch = self._batches[record.shard_id] = _Batch(self._clock.monotonic())
+        batch.records.append(record)
+        if len(batch.records) >= self._settings.size:
             self.settle(record.shard_id)
 
     def page_end(self, shard_id: str) -> None:
-        """Nothing more of the shard is at hand just now."""
+        """Without a window a batch waits for nothing more."""
         if not self._settings.window:
             self.settle(shard_id)
 
     def tick(self) -> None:
         """Call with those batches that have waited long enough."""
-        if not self._settings.window:
-            return
-        due = time.monotonic() - self._settings.window
-        for shard_id in [shard_id for shard_id, since in self._since.items() if since <= due]:
-            self.settle(shard_id)
+        if self._settings.window:
+            due = self._clock.monotonic() - self._settings.window
+            for shard_id in [name for name, batch in self._batches.items() if batch.since <= due]:
+                self.settle(shard_id)
 
-    def settle_all(self) -> None:
-        """Call with whatever waits."""
-        for shard_id in list(self._since):
-            self.settle(shard_id)
+    def settle(self, shard_id: str | None = None) -> None:
+        """Call with what waits of a shard, or of all, in smaller parts as the settings say."""
+        for name in list(self._batches) if shard_id is None else [shard_id]:
+            if name in self._batches and not self._batches[name].held:
+                self._run(name)
 
-    def unsettled(self, shard_id: str) -> str | None:
+    def pending(self, shard_id: str) -> str | None:
         """The first record of a shard that is neither processed nor given up."""
-        waiting = self._waiting.get(shard_id)
-        return waiting[0].sequence_number if waiting else None
+        batch = self._batches.get(shard_id)
+        return batch.records[0].sequence_number if batch else None
 
-    def left(self) -> dict[str, int]:
+    def waiting(self) -> dict[str, int]:
         """Shard → how many of its records are neither processed nor given up."""
-        return {shard_id: len(waiting) for shard_id, waiting in self._waiting.items() if waiting}
+        return {shard_id: len(batch.records) for shard_id, batch in self._batches.items()}
 
-    def stop(self) -> None:
-        """The watch ends: no more retries."""
-        self._stopping = True
+    def go_on(self, failure: Failure, *, given_up: bool) -> None:
+        """Call once more, or with what follows."""
+        shard_id = failure.records[0].shard_id
+        if given_up:
+            batch, count = self._batches[shard_id], len(failure.records)
+            del batch.records[:count]
+            batch.parts[-1].count -= count
+        self._run(shard_id)
 
-    def settle(self, shard_id: str) -> None:
-        """Call with what waits of a shard, again and in smaller parts as the settings say."""
-        waiting = self._waiting.get(shard_id)
-        if not waiting or shard_id in self._held:
-            return
-        self._held.add(shard_id)  # stays so where what follows raises
-        try:
-            self._settle(waiting, len(waiting))
-        except _Ending:
-            return
-        self._held.discard(shard_id)
-        del self._waiting[shard_id], self._since[shard_id]
-
-    def _settle(self, waiting: list[Record], count: int) -> None:
-        """Take the first `count` records off, as they are processed or given up."""
-        failures = 0
-        while count := count - self._drop_old(waiting, count):
-            done, error = self._attempt(waiting[:count])
-            del waiting[:done]
-            count -= done
-            failures = 1 if done else failures + 1
-            if not count:
-                return
-            self.on_failure(error)
-            if self._settings.bisect and count > 1 and not done:
-                self._settle(waiting, count // 2)
-                count -= count // 2
-                failures = 0
-            elif 0 <= self._settings.retries < failures:
-                self.give_up(waiting[:count], error)
-                del waiting[:count]
-                return
+    def _run(self, shard_id: str) -> None:
+        """Call part by part until all of a batch is settled. Raises Failure."""
+        batch = self._batches[shard_id]
+        batch.held = True
+        while batch.records:
+            if not batch.parts:
+                batch.parts.append(_Part(len(batch.records)))
+            if batch.parts[-1].count:
+                self._settle_part(batch, batch.parts[-1])
             else:
-                self._pause(failures)
+                batch.parts.pop()
+        del self._batches[shard_id]
 
-    def _attempt(self, part: Sequence[Record]) -> tuple[int, BaseException]:
+    def _settle_part(self, batch: _Batch, part: _Part) -> None:
+        records = batch.records[: part.count]
+        self._refuse_old(records)
+        done, error = self._attempt(records)
+        del batch.records[:done]
+        part.count -= done
+        if not part.count:
+            return
+        left = records[done:]
+        part.failures = 1 if done else part.failures + 1
+        if self._settings.bisect and part.count > 1 and not done:
+            first = part.count // 2
+            part.count, part.failures = part.count - first, 0
+            batch.parts.append(_Part(first))
+            raise Failure(left, error, 0.0)
+        for_good = 0 <= self._settings.retries < part.failures
+        raise Failure(left, error, None if for_good else backoff(part.failures))
+
+    def _attempt(self, records: Sequence[Record]) -> tuple[int, BaseException]:
         """How many went well, and what went wrong with the next one."""
         try:
-            done = self._call(part)
+            done = self._call(records)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             return 0, error
-        first = "" if done == len(part) else part[done].sequence_number
+        first = "" if done == len(records) else records[done].sequence_number
         return done, NotAll(f"the first that it reported as failed is {first}")
 
-    def _drop_old(self, waiting: list[Record], count: int) -> int:
-        """Give up those of the first records that are too old; how many they were."""
+    def _refuse_old(self, records: Sequence[Record]) -> None:
+        """Raise Failure for those of the first records that are too old."""
         if self._settings.max_age is None:
-            return 0
-        oldest = time.time() - self._settings.max_age
+            return
+        oldest = self._clock.time() - self._settings.max_age
         old = 0
-        while old < count and (created := waiting[old].created_at) is not None:
+        while old < len(records) and (created := records[old].created_at) is not None:
             if created.timestamp() >= oldest:
                 break
             old += 1
         if old:
-            self.give_up(waiting[:old], TooOld(f"older than {self._settings.max_age:g} s"))
-            del waiting[:old]
-        return old
-
-    def _pause(self, failures: int) -> None:
-        """Wait before a retry. Raises _Ending where the watch is to end."""
-        end = time.monotonic() + min(
-            _RETRY_SECONDS * 2.0 ** min(failures - 1, 10), _RETRY_SECONDS_MAX
-        )
-        while not self._stopping and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK_UP_SECONDS))
-        if self._stopping:
-            raise _Ending
-
-
-def _raise(records: Sequence[Record], error: BaseException) -> None:
-    raise error
+            error = TooOld(f"older than {self._settings.max_age:g} s")
+            raise Failure(records[:old], error, None)

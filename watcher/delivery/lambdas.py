@@ -17,6 +17,7 @@ from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handlers import function
 from watcher.errors import UsageError
 from watcher.flag import Flag
+from watcher.record.wire import read
 
 # See watching.py: the command line reads the declaration alone.
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _TIMEOUT_SECONDS = 900.0
 _LARGEST_BATCH = 10_000
 _ARGUMENTS = ("event", "context")
+
+_event: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder()
 
 
 class BadAnswerError(Exception):
@@ -70,18 +73,16 @@ def lambda_function(
         raise UsageError(f"--retries {retries}: give 0 or more, or -1 for ever")
     if max_age is not None and not 0 < max_age < math.inf:
         raise UsageError(f"--max-age {max_age:g}: give more than 0 seconds")
-    from watcher.delivery.batches import Batches, Settings
-    from watcher.delivery.observer import Observer
+    from watcher.delivery.batches import Batches, BatchSettings
 
-    settings = Settings(
+    settings = BatchSettings(
         size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
     )
     name = handler if isinstance(handler, str) else getattr(handler, "__name__", repr(handler))
     if not isinstance(handler, str) and (reason := unfit(handler, *_ARGUMENTS)):
         raise UsageError(f"{name} {reason}")
     runtime = _Runtime(name, _imported(handler) if isinstance(handler, str) else handler)
-    batches = Batches(runtime.call, settings)
-    return Observer(name, batches.add, begin=runtime.begin, batches=batches)
+    return Batches(name, runtime.call, settings, runtime.begin)
 
 
 def _imported(name: str) -> Callable[..., Any]:
@@ -138,7 +139,7 @@ def lambda_record(record: Record, stream_arn: str) -> dict[str, Any]:
 
     That is the wire's JSON (numbers of seconds, base64 text) with the stream's ARN.
     """
-    event: dict[str, Any] = msgspec.json.decode(record.raw)
+    event = read(_event, record.raw)
     if isinstance(who := event.get("userIdentity"), dict):
         event["userIdentity"] = {name[:1].lower() + name[1:]: who[name] for name in who}
     event["eventSourceARN"] = stream_arn

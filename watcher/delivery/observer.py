@@ -1,23 +1,83 @@
-"""What gets the records: a callable, or a handler module that offers one."""
+"""What gets the records: the protocol that every observer keeps, and its form for a callable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from watcher.delivery.batches import Batches
+from watcher.delivery.callables import check_answer
 from watcher.record.record import Record
 
 
-class Observer(msgspec.Struct, frozen=True):
-    """A callable that gets every record, under the name that messages call it by."""
+class Failure(Exception):
+    """An observer has failed on records of one shard: raised by what it was asked to do.
 
-    name: str
+    They stay pending, and the observer lets their shard rest, until it is told to go on with them
+    or without them (`go_on`).
+    """
+
+    def __init__(
+        self, records: Sequence[Record], error: BaseException, retry_in: float | None
+    ) -> None:
+        super().__init__(str(error))
+        self.records = records
+        self.error = error
+        self.retry_in = retry_in
+        """After so many seconds they are worth another try; None: the observer gives them up."""
+
+
+class Observer:
+    """A callable that gets every record, under the name that messages call it by.
+
+    One that does not settle each record as it comes overrides what is below. Its methods may raise
+    Failure; what `handle` raises beside it is a failure on that one record.
+    """
+
     handle: Callable[[Record], Any]
-    close: Callable[[], Any] | None = None
-    begin: Callable[[str], Any] | None = None
-    """Called with the stream's ARN before its first record."""
-    batches: Batches | None = None
-    """Where `handle` only collects: what it collects into."""
+    """Take one more record."""
+    begin: Callable[[str], Any]
+    """Records of the stream with this ARN are to come."""
+    close: Callable[[], Any]
+    """No more records come."""
+
+    def __init__(
+        self,
+        name: str,
+        handle: Callable[[Record], Any],
+        close: Callable[[], Any] | None = None,
+        begin: Callable[[str], Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.handle = handle
+        self.close = close or _nothing
+        self.begin = begin or _nothing
+
+    def page_end(self, shard_id: str) -> None:
+        """Nothing more of the shard is at hand just now."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+    def settle(self, shard_id: str | None = None) -> None:
+        """Let what was taken of a shard (or of all) wait no longer."""
+
+    def pending(self, shard_id: str) -> str | None:
+        """The sequence number of a shard's first record that is not settled yet, if there is one.
+
+        A checkpoint stays before it.
+        """
+        return None
+
+    def waiting(self) -> Mapping[str, int]:
+        """Shard → how many of its records are not settled yet."""
+        return {}
+
+    def go_on(self, failure: Failure, *, given_up: bool) -> None:
+        """Go on after a failure: without its records, or with another try of them."""
+        if not given_up:
+            for record in failure.records:
+                check_answer(self.handle(record))
+
+
+def _nothing(*arguments: object) -> None:
+    pass

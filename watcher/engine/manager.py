@@ -9,8 +9,10 @@ from datetime import datetime
 import msgspec
 
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.dispatcher import Dispatcher, OnError, OutputClosed
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
+from watcher.delivery.stdout import OutputClosed
 from watcher.engine.checkpoint import Keeper, Store
 from watcher.engine.figures import Display, Figures, Totals
 from watcher.engine.handover import Handover
@@ -18,6 +20,7 @@ from watcher.engine.next_stream import NextStream
 from watcher.engine.worker import Work
 from watcher.engine.workers import Workers
 from watcher.errors import StreamError, StreamGoneError, UsageError
+from watcher.printing.plural import counted
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
@@ -26,14 +29,7 @@ from watcher.reading.roster import End, Roster
 from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.service.connection import Connection
-from watcher.service.model import (
-    CLOCKS_APART,
-    Latest,
-    Position,
-    Service,
-    TrimHorizon,
-    table_of,
-)
+from watcher.service.model import CLOCKS_APART, Latest, Position, Service, TrimHorizon, table_of
 
 logger = logging.getLogger("watcher")
 
@@ -290,9 +286,8 @@ class Manager:
         self._roster.started(shard, moment)
         self._keeper.moved()
         if self._workers.reads(shard.id):
-            count = len(self._workers)
             logger.info(
-                f"Watching {count} shard{'s' * (count != 1)} of "
+                f"Watching {counted(len(self._workers), 'shard')} of "
                 f"{self._roster.listing.table or self._roster.arn}",
                 extra=self._roster.about(),
             )

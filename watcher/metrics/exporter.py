@@ -145,9 +145,9 @@ def serve(listening: socket.socket, receiving: Connection) -> None:
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
     # Not at the top: an extra may be missing where nobody asks for metrics.
-    from watcher.metrics.prometheus import Latest, answering
+    from watcher.metrics.prometheus import SnapshotCollector, answering
 
-    latest = Latest()
+    latest = SnapshotCollector()
     with answering(listening, latest), open(receiving.fileno(), "rb", closefd=False) as pipe:
         while (snapshot := _received(pipe)) is not None:
             latest.take(snapshot)

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
+from typing import Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+import msgspec
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from watcher.engine.figures import Snapshot
+from watcher.record.wire import KINDS
 
 # From here on the manager is not just a moment late: an observer keeps it, most likely.
 _STALE_SECONDS = 5.0
 _CLIENT_SECONDS = 10.0
-# A series that begins at 0 shows its first increase.
-_KINDS = ("INSERT", "MODIFY", "REMOVE")
 
 
-class Latest(Collector):
+class SnapshotCollector(Collector):
     """The last snapshot, as metrics."""
 
     def __init__(self) -> None:
@@ -37,7 +39,8 @@ class Latest(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric that there is; those with labels may have no series yet."""
         now = self._snapshot
-        kinds = dict.fromkeys(_KINDS, 0) | now.kinds
+        # A series that begins at 0 shows its first increase.
+        kinds = dict.fromkeys(KINDS, 0) | now.kinds
         yield _counter("records", "Records delivered, by kind of change.", "kind", kinds)
         yield _counter("filtered_records", "Records that a filter left out.", None, now.filtered)
         yield _counter(
@@ -59,11 +62,7 @@ class Latest(Collector):
             "shards",
             "Shards being read (open), read to their end, and waiting for their parent's end.",
             "state",
-            {
-                "open": now.shards.open,
-                "finished": now.shards.finished,
-                "waiting": now.shards.waiting,
-            },
+            msgspec.structs.asdict(now.shards),
         )
         yield _gauge("queue_records", "Records read and not delivered yet.", None, now.queued)
         yield _counter("api_calls", "Calls of the AWS API.", "operation", now.calls)
@@ -82,28 +81,24 @@ class Latest(Collector):
         return {shard: lag + more for shard, lag in self._snapshot.lags.items()}
 
 
-def _counter(name: str, text: str, label: str | None, value: int | dict[str, int]) -> Metric:
-    family = CounterMetricFamily(f"watcher_{name}", text, labels=[label] if label else None)
-    return _filled(family, value)
-
-
-def _gauge(
-    name: str, text: str, label: str | None, value: float | dict[str, float] | dict[str, int]
+def _metric(
+    family: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    name: str,
+    text: str,
+    label: str | None,
+    value: float | Mapping[str, float],
 ) -> Metric:
-    family = GaugeMetricFamily(f"watcher_{name}", text, labels=[label] if label else None)
-    return _filled(family, value)
-
-
-def _filled(
-    family: CounterMetricFamily | GaugeMetricFamily,
-    value: float | dict[str, float] | dict[str, int],
-) -> Metric:
-    if isinstance(value, dict):
-        for name, number in value.items():
-            family.add_metric([name], number)
+    made = family(f"watcher_{name}", text, labels=[label] if label else None)
+    if isinstance(value, Mapping):
+        for series, number in value.items():
+            made.add_metric([series], number)
     else:
-        family.add_metric([], value)
-    return family
+        made.add_metric([], value)
+    return made
+
+
+_counter: Final = functools.partial(_metric, CounterMetricFamily)
+_gauge: Final = functools.partial(_metric, GaugeMetricFamily)
 
 
 class _Request(WSGIRequestHandler):
@@ -132,8 +127,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def answering(listening: socket.socket, latest: Latest) -> Iterator[None]:
-    """Answer whoever comes to this socket."""
+def answering(listening: socket.socket, latest: SnapshotCollector) -> Iterator[None]:
+    """Answer every request that comes to this socket."""
     registry = CollectorRegistry()
     registry.register(latest)
     server = _Server(listening)

@@ -27,11 +27,6 @@ def printable_json(line: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things, in English."""
-    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("S") else "s")
-
-
 def printable_key(keys: Mapping[str, Mapping[str, Any]]) -> str:
     """A record's `Keys` (boto3's form) on one line, by name: `PK=test, SK=item`."""
     return ", ".join(

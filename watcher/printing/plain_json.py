@@ -12,7 +12,7 @@ from watcher.printing.style import time_text
 from watcher.record.record import Record
 
 
-def document(record: Record) -> dict[str, Any]:
+def plain_record(record: Record) -> dict[str, Any]:
     """`eventName`, `key`, `old`, `new`, `createdAt`, `sequenceNumber`, `shardId`.
 
     Items are plain JSON: numbers are numbers (whole ones exact, others as precise as a float),

@@ -17,13 +17,13 @@ _COLORS: Final = {"INSERT": "\x1b[32m", "MODIFY": "\x1b[33m", "REMOVE": "\x1b[31
 _PLAIN: Final = "\x1b[0m"
 
 
-class _Settings(msgspec.Struct):
+class _Style(msgspec.Struct):
     color: bool = False
     utc: bool = False
 
 
 # As long as nobody sets it up (in a library's use): no colours, local time.
-_settings = _Settings()
+_style = _Style()
 
 
 def set_up(
@@ -42,8 +42,8 @@ def set_up(
     """Choose how `paint` and `time_text` work from now on. Raises UsageError."""
     if color not in ("auto", "always", "never"):
         raise UsageError(f"--color {color}: use auto, always or never")
-    _settings.color = color == "always" or (color == "auto" and _wants_color())
-    _settings.utc = utc
+    _style.color = color == "always" or (color == "auto" and _wants_color())
+    _style.utc = utc
     time_text.cache_clear()
 
 
@@ -58,7 +58,7 @@ def _wants_color() -> bool:
 
 def paint(text: str, kind: str) -> str:
     """The text in the colour of a kind of change (INSERT green, MODIFY yellow, REMOVE red)."""
-    if not _settings.color or kind not in _COLORS:
+    if not _style.color or kind not in _COLORS:
         return text
     return f"{_COLORS[kind]}{text}{_PLAIN}"
 
@@ -68,4 +68,4 @@ def time_text(created: datetime | None) -> str:
     """A record's time as people and programs read it: `2022-05-27T15:35:57+02:00`."""
     if created is None:
         return ""
-    return (created.astimezone(UTC) if _settings.utc else created).isoformat(timespec="seconds")
+    return (created.astimezone(UTC) if _style.utc else created).isoformat(timespec="seconds")

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import msgspec
 
 from watcher.errors import TransientError
-from watcher.record.record import Record, WireRecord
+from watcher.record.record import Record
+from watcher.record.wire import WireRecord, mend, read
 
 
 class WirePage(msgspec.Struct, gc=False):
@@ -29,17 +30,31 @@ def decode(body: bytes) -> WirePage:
     Raises TransientError for a body that is not a page (truncated, or not from DynamoDB).
     """
     try:
-        return _wire_page.decode(body)
+        return read(_wire_page, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TransientError(f"an answer that is not a page of records: {error}") from None
 
 
 def raw_records(body: bytes) -> list[msgspec.Raw]:
     """Each record's wire JSON, byte for byte."""
-    return _raw_page.decode(body).Records
+    try:
+        return _raw_page.decode(body).Records
+    except msgspec.DecodeError:
+        return _unmended(bytes(body), mend(bytes(body)))
 
 
-class _RawRecords:
+def _unmended(body: bytes, mended: bytes) -> list[msgspec.Raw]:
+    """As it came: a mended page's records stand where the page's own do."""
+    found = []
+    end = 0
+    for raw in _raw_page.decode(mended).Records:
+        begin = mended.index(bytes(raw), end)
+        end = begin + len(bytes(raw))
+        found.append(msgspec.Raw(body[begin:end]))
+    return found
+
+
+class _LazyRecords:
     """A page taken apart into its records' bytes, once the first of them is asked for."""
 
     def __init__(self, body: bytes) -> None:
@@ -56,7 +71,7 @@ def records(
     body: bytes, shard_id: str, first: int = 0, last: int | None = None
 ) -> Iterator[Record]:
     """The records `first:last` of a page, each made when its turn comes."""
-    raws = _RawRecords(body)
+    raws = _LazyRecords(body)
     from_wire = Record.from_wire
-    for place, wire in enumerate(_wire_page.decode(body).Records[first:last], first):
+    for place, wire in enumerate(read(_wire_page, body).Records[first:last], first):
         yield from_wire(wire, raws, place, shard_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -19,8 +18,6 @@ _COLUMNS: Final = [
     *("user_identity", "shard_id"),
 ]
 _LOG: Final = "_spark_metadata"
-# Two images of 400 KB in a row, and what escapes add.
-_LONGEST_FIELD = 16 * 1024 * 1024
 _ROWS_AT_ONCE = 2_000
 
 
@@ -31,7 +28,7 @@ class _LogEntry(msgspec.Struct):
 
 
 class Archive:
-    """A folder of an archive; `files` are the whole ones, all of one `format`.
+    """A folder of an archive; `files` are the whole ones.
 
     Where Spark has noted which files are whole, those that a killed job has left do not count.
     Raises UsageError for a folder that is none, or can't be read here.
@@ -48,17 +45,19 @@ class Archive:
                 self._refuse_gaps(whole)
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
-        formats = {path.suffix[1:] for path in self.files}
-        if (not formats and whole is None) or len(formats) > 1 or not formats <= {*_READERS}:
+        kinds = {path.suffix[1:] for path in self.files}
+        if kinds and kinds <= {"csv", "json", "orc"}:
+            raise UsageError(
+                f"{folder} holds {' and '.join(sorted(kinds))} files: report reads archives in "
+                "Parquet (archive's default format); or give it the stream"
+            )
+        if kinds != {"parquet"} and (kinds or whole is None):
             raise UsageError(
                 f"{folder} is no archive that python -m watcher archive wrote: give a folder of "
-                f"{', '.join(_READERS)} files, all of one format"
+                "Parquet files"
             )
-        self.format = formats.pop() if formats else "parquet"
-        if self.files and self.format in ("parquet", "orc") and not _has_pyarrow():
-            raise UsageError(
-                f"a {self.format} archive is read with pyarrow: pip install 'watcher[spark]'"
-            )
+        if self.files and not _has_pyarrow():
+            raise UsageError("an archive is read with pyarrow: pip install 'watcher[spark]'")
 
     def _refuse_gaps(self, whole: dict[str, int]) -> None:
         """A page without some of the changes would say something wrong."""
@@ -71,12 +70,11 @@ class Archive:
             )
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows, file by file; those of text formats have text for times. Raises UsageError."""
-        read = _READERS[self.format]
+        """The rows, file by file. Raises UsageError."""
         for path in self.files:
             try:
-                yield from read(path)
-            except (OSError, ValueError, csv.Error, msgspec.DecodeError) as error:
+                yield from _rows(path)
+            except (OSError, ValueError) as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 raise UsageError(f"can't read {path}: {reason}") from None
 
@@ -121,7 +119,7 @@ def _has_pyarrow() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet
 
     # Not pyarrow.dataset, which holds whole row groups: images may be large.
@@ -129,32 +127,3 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
         columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
             yield from batch.to_pylist()
-
-
-def _orc_rows(path: Path) -> Iterator[dict[str, Any]]:
-    import pyarrow.orc
-
-    file = pyarrow.orc.ORCFile(path)
-    columns = [name for name in _COLUMNS if name in file.schema.names]
-    for number in range(file.nstripes):
-        yield from file.read_stripe(number, columns).to_pylist()
-
-
-def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
-    with path.open("rb") as file:
-        yield from map(decode, file)
-
-
-def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
-    csv.field_size_limit(_LONGEST_FIELD)
-    with path.open(encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file)
-
-
-_READERS: Final = {
-    "parquet": _parquet_rows,
-    "json": _json_rows,
-    "csv": _csv_rows,
-    "orc": _orc_rows,
-}

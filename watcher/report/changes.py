@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal, DecimalException
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.record.record import Record, changed_attributes
-from watcher.report.summary import KINDS, Change, Key
+from watcher.record.compare import Attribute, changed_attributes, differing
+from watcher.record.record import Record
+from watcher.record.wire import KINDS
+from watcher.report.summary import CountedChange, Key
 
 _TTL: Final = "dynamodb.amazonaws.com"
 _YEAR_2200: Final = 7_258_118_400
@@ -23,12 +27,12 @@ class UnreadableChangeError(WatcherError):
     """It is a change of a kind that is not known, or its key or images are not what they are."""
 
 
-def of_record(record: Record) -> Change:
+def of_record(record: Record) -> CountedChange:
     """What a report looks at in a record. Raises UnreadableChangeError."""
     wire = record.wire
     change = wire.dynamodb
     try:
-        return Change(
+        return CountedChange(
             _kind(wire.eventName),
             _known(change.ApproximateCreationDateTime),
             _key_of_wire(bytes(change.Keys)),
@@ -40,19 +44,23 @@ def of_record(record: Record) -> Change:
         raise UnreadableChangeError(str(error)) from error
 
 
-def of_row(row: Mapping[str, Any]) -> Change:
+def of_row(row: Mapping[str, Any]) -> CountedChange:
     """What a report looks at in a row of an archive. Raises UnreadableChangeError."""
     try:
         kind = _kind(row.get("event_name"))
-        return Change(
+        identity = row.get("user_identity") or {}
+        return CountedChange(
             kind,
             _seconds(row.get("approximate_creation_time")),
             _key_of_json(row.get("keys") or ""),
             _changed(row.get("old_image"), row.get("new_image")) if kind == "MODIFY" else None,
-            kind == "REMOVE" and _principal(row.get("user_identity")) == _TTL,
+            kind == "REMOVE" and identity.get("principal_id") == _TTL,
             row.get("shard_id") or "",
         )
-    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError, TypeError) as error:
+    except (
+        *(msgspec.DecodeError, DecimalException, RecursionError, AttributeError),
+        *(ValueError, TypeError),
+    ) as error:
         raise UnreadableChangeError(str(error)) from error
 
 
@@ -63,7 +71,7 @@ def _kind(name: object) -> str:
 
 
 def _known(seconds: float | None) -> float | None:
-    """A time, unless it is one that nothing was ever changed at."""
+    """A time, unless nothing can have been changed then."""
     return seconds if seconds is not None and 0 < seconds < _YEAR_2200 else None
 
 
@@ -92,28 +100,28 @@ def _text(value: msgspec.Raw) -> str:
 def _changed(old: object, new: object) -> list[str] | None:
     if not isinstance(old, str) or not isinstance(new, str) or not old or not new:
         return None
-    return list(_differing(_image.decode(old), _image.decode(new)))
+    return list(differing(_image.decode(old), _image.decode(new), _wire_value))
 
 
-def _differing(old: Mapping[str, msgspec.Raw], new: Mapping[str, msgspec.Raw]) -> Iterator[str]:
-    for name in dict.fromkeys([*new, *old]):
-        before, after = old.get(name), new.get(name)
-        if before is None or after is None or _differ(before, after):
-            yield name
+def _wire_value(plain: msgspec.Raw) -> Attribute:
+    """Plain JSON in wire types again; sets are lists there, and binary values are strings."""
+    return _typed(json.loads(bytes(plain), parse_float=Decimal, parse_int=Decimal))
 
 
-def _differ(before: msgspec.Raw, after: msgspec.Raw) -> bool:
-    """Maps may stand in another order, and are the same."""
-    same = bytes(before) == bytes(after)
-    return not same and bool(msgspec.json.decode(before) != msgspec.json.decode(after))
+def _typed(value: Any) -> Attribute:
+    match value:
+        case None:
+            return {"NULL": True}
+        case bool():
+            return {"BOOL": value}
+        case Decimal():
+            return {"N": str(value)}
+        case dict():
+            return {"M": {name: _typed(part) for name, part in value.items()}}
+        case list():
+            return {"L": [_typed(part) for part in value]}
+    return {"S": value}
 
 
-def _seconds(time: object) -> float | None:
-    if isinstance(time, str) and time:
-        time = datetime.fromisoformat(time)
-    return _known(time.timestamp()) if isinstance(time, datetime) else None
-
-
-def _principal(identity: object) -> object:
-    """CSV knows no structs: there the principal stands alone."""
-    return identity.get("principal_id") if isinstance(identity, Mapping) else identity
+def _seconds(time: datetime | None) -> float | None:
+    return None if time is None else _known(time.timestamp())

@@ -10,10 +10,13 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 
+from watcher.printing.plural import grouped
+from watcher.record.wire import KINDS
 from watcher.report import picture
 from watcher.report.markup import Node, document, element
 from watcher.report.shards import Bar, lanes
-from watcher.report.summary import KINDS, Busiest, Key, Summary, utc
+from watcher.report.summary import Busiest, Key, Summary
+from watcher.report.times import minute, second
 
 _TOP = 20
 _BUCKETS_SHOWN = 300
@@ -76,9 +79,9 @@ def _head(report: Report) -> list[Element]:
         element("p", element("code", report.origin), class_="quiet"),
     ]
     if first is not None and last is not None:
-        until = f" to {_time(last)}" if _time(first) != _time(last) else ""
+        until = f" to {minute(last)}" if minute(first) != minute(last) else ""
         span = f" ({_span(last - first)})" if last > first else ""
-        parts.append(element("p", f"{_time(first)}{until} UTC{span}"))
+        parts.append(element("p", f"{minute(first)}{until} UTC{span}"))
     parts += [element("p", note, class_="quiet") for note in report.notes]
     if summary.untimed:
         parts.append(_quiet(f"{summary.untimed:,} changes carry no time and are in no picture."))
@@ -104,7 +107,7 @@ def _timeline(summary: Summary) -> Element:
         return section
     peak = max(buckets, key=lambda start: buckets[start].total())
     most = picture.in_words(buckets[peak])
-    text = f"The most: {most}, in the {_width(width)} from {_time(peak)} on."
+    text = f"The most: {most}, in the {_width(width)} from {minute(peak)} on."
     if width > 60:
         text += f" A bar is {_width(width)}, since the minutes are too many for one picture."
     legend = element("p", class_="legend quiet")
@@ -181,7 +184,7 @@ def _ttl(summary: Summary) -> Element:
     section.append(_quiet(f"{summary.by_ttl:,} of {removed:,} removals. The latest:"))
     table = element("table")
     for seconds, key in summary.expired:
-        time = f"{utc(seconds):%Y-%m-%d %H:%M:%S}" if seconds else ""
+        time = second(seconds) if seconds else ""
         cells = element("td", time, class_="time"), element("td", element("code", _key(key)))
         table.append(element("tr", *cells))
     section.append(table)
@@ -199,7 +202,7 @@ def _shards(report: Report) -> Element:
     shown = [lane for lane in drawn if lane in busiest][:_LANES_SHOWN]
     count = sum(map(len, shown))
     total = len(report.shards)
-    text = f"{total:,} shard{'s' * (total != 1)}; in each bar its changes and the end of its id."
+    text = f"{grouped(total, 'shard')}; in each bar its changes and the end of its id."
     if count < total:
         text += f" The picture has {count:,} of them: of the latest the busiest rows."
     section.append(_quiet(text))
@@ -220,7 +223,7 @@ def _shard_table(shards: Sequence[Bar]) -> Element:
     )
     table[0].append(element("th", "changes", class_="count"))
     for bar in listed:
-        begin = f"{utc(bar.begin):%Y-%m-%d %H:%M:%S}"
+        begin = second(bar.begin)
         cells = [bar.id, bar.parent or "", begin, picture.until(bar)]
         row = element("tr", *(element("td", cell) for cell in cells))
         row.append(element("td", f"{bar.changes:,}", class_="count"))
@@ -243,10 +246,6 @@ def _cut(text: str) -> str:
 
 def _share(count: int, whole: int) -> str:
     return f"{100 * count / whole:.1f} %"
-
-
-def _time(seconds: float) -> str:
-    return f"{utc(seconds):%Y-%m-%d %H:%M}"
 
 
 def _width(seconds: int) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
+from watcher.printing.plural import grouped
+from watcher.record.wire import KINDS
 from watcher.report.markup import element
 from watcher.report.shards import Bar
-from watcher.report.summary import KINDS, utc
+from watcher.report.times import minute, second, utc
 
 _HEIGHT: Final = 220.0
 _LEAST_BUCKETS: Final = 12
@@ -68,11 +70,8 @@ def _count_step(highest: int) -> int:
 def _bucket(axis: _Axis, start: int, width: int, counts: Counter[str], top: int) -> Element:
     slot = axis.part(width)
     gap = slot * 0.06 if slot > 1 else 0.0
-    begin = utc(start)
     until = f"{utc(start + width):%H:%M}" if width < 86400 else f"{utc(start + width):%Y-%m-%d}"
-    group = element(
-        "g", element("title", f"{begin:%Y-%m-%d %H:%M} to {until} · {in_words(counts)}")
-    )
+    group = element("g", element("title", f"{minute(start)} to {until} · {in_words(counts)}"))
     x = axis.place(start)
     y = _HEIGHT
     for kind in KINDS:
@@ -88,7 +87,7 @@ def _bucket(axis: _Axis, start: int, width: int, counts: Counter[str], top: int)
 def in_words(counts: Counter[str]) -> str:
     """`120 changes: 100 INSERT, 20 MODIFY`."""
     kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind])
-    return f"{counts.total():,} change{'s' * (counts.total() != 1)}: {kinds}"
+    return f"{grouped(counts.total(), 'change')}: {kinds}"
 
 
 def lineage(lanes: Sequence[Sequence[Bar]]) -> Element:
@@ -121,8 +120,8 @@ def _link(x: float, parent: int, child: int) -> Element:
 def _shard(axis: _Axis, bar: Bar, y: float) -> Element:
     width = max(0.4, axis.part(bar.end - bar.begin))
     x = min(axis.place(bar.begin), 100 - width)
-    changes = f"{bar.changes:,} change{'s' * (bar.changes != 1)}"
-    about = [bar.id, f"{utc(bar.begin):%Y-%m-%d %H:%M:%S} to {until(bar)}", changes]
+    lived = f"{second(bar.begin)} to {until(bar)}"
+    about = [bar.id, lived, grouped(bar.changes, "change")]
     if bar.parent:
         about.append(f"child of {bar.parent}")
     made = element(
@@ -143,7 +142,7 @@ def _shard(axis: _Axis, bar: Bar, y: float) -> Element:
 
 def until(bar: Bar) -> str:
     """When a shard ended, as far as that is known."""
-    return "now (open)" if bar.is_open else f"{utc(bar.end):%Y-%m-%d %H:%M:%S}"
+    return "now (open)" if bar.is_open else second(bar.end)
 
 
 def short(shard_id: str) -> str:

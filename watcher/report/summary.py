@@ -5,10 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
-
-KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 _LATEST = 10
 _KEYS = 20_000
@@ -24,7 +21,7 @@ Key: TypeAlias = tuple[tuple[str, str], ...]
 _Name = TypeVar("_Name", Key, str)
 
 
-class Change(NamedTuple):
+class CountedChange(NamedTuple):
     """What a report looks at in one change."""
 
     kind: str
@@ -40,7 +37,7 @@ class Change(NamedTuple):
 
 
 class Busiest(Generic[_Name]):
-    """The most frequent of ever so many names, with at most `bound` counters (Misra and Gries).
+    """The most frequent of however many names, with at most `bound` counters (Misra and Gries).
 
     Exact as long as there are no more names than that. Beyond, each name's count is too low by
     `error` at the most, which stays below 2/bound of all that was counted.
@@ -160,7 +157,7 @@ class Summary:
         """The latest removals by time-to-live, with their times (epoch), the latest first."""
         return sorted(self._expired, reverse=True)
 
-    def add(self, change: Change) -> None:
+    def add(self, change: CountedChange) -> None:
         """Take one more change in."""
         self.kinds[change.kind] += 1
         self.keys.add(change.key)
@@ -185,8 +182,3 @@ class Summary:
             return
         for name in names:
             self.attributes.add(name)
-
-
-def utc(seconds: float) -> datetime:
-    """A time as a report shows it."""
-    return datetime.fromtimestamp(seconds, UTC)

@@ -23,8 +23,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from watcher.delivery.dispatcher import Dispatcher, OnError
+from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
 from watcher.errors import ObserverError
 from watcher.record.record import Record
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from watcher.record.record import wire_item
+from watcher.record.boto3_shape import wire_item
 from watcher.service.connection import Connection
 from watcher.spark.tables import BATCH, TablesClient, Write, tables
 

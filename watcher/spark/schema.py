@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from watcher.reading.messages import Page
 from watcher.record import page as pages
-from watcher.record.record import WireRecord, changed_attributes
+from watcher.record.compare import changed_attributes
+from watcher.record.wire import WireRecord
 from watcher.spark import images
 from watcher.spark.options import SourceOptions
 from watcher.spark.typed import typed_images

@@ -12,8 +12,8 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from watcher.delivery.dispatcher import OnError
 from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
 from watcher.errors import WatcherError
 from watcher.service.connect import connect
 from watcher.service.connection import Connection

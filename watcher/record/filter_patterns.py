@@ -1,4 +1,4 @@
-"""Which records are wanted: Lambda's filter patterns, and short forms for keys and kinds.
+"""Lambda's filter patterns: JSON that says which records are wanted.
 
 A pattern has a record's shape in Lambda, with a list of accepted values where the record has one:
 values in a list are alternatives, fields beside each other must all match.
@@ -11,24 +11,21 @@ leaf (`{"NewImage": {"status": [{"exists": true}]}}`).
 
 from __future__ import annotations
 
-import base64
 import difflib
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
-from pathlib import Path
+from decimal import Decimal
 from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
 from watcher.errors import UsageError
-from watcher.record.record import ABSENT, Record
+from watcher.record.compare import ABSENT, to_number
+from watcher.record.record import Record
 
 Test: TypeAlias = Callable[[Any], bool]
 Pattern: TypeAlias = Mapping[str, Any]
-
-KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
 
 # What may stand where in a pattern: the fields of an object, and what each of them is in turn.
 # `image` has fields of any name; the rest are leaves, `numeral` one whose text is a number.
@@ -62,122 +59,6 @@ _COMPARISONS: Final[dict[str, Callable[[Decimal, Decimal], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-
-
-def wanted(
-    filters: Iterable[str | Pattern] | None = None,
-    key: Iterable[str] | Mapping[str, Any] | None = None,
-    only: str | Iterable[str] | None = None,
-) -> Callable[[Record], bool] | None:
-    """Whether a record matches any of the filters, and the key, and is of the kinds.
-
-    None where everything is wanted. Raises UsageError, which names the place, for what can't be.
-    """
-    tests = []
-    if isinstance(only, str) or only:
-        tests.append(_only(only))
-    if key:
-        tests.append(_key(key))
-    patterns = [pattern for each in filters or () for pattern in _patterns(each)]
-    if patterns:
-        tests.append(matcher(patterns))
-    if not tests:
-        return None
-    return tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
-
-
-# The short forms
-
-
-def _only(only: str | Iterable[str]) -> Callable[[Record], bool]:
-    texts = [only] if isinstance(only, str) else only
-    kinds = {word.strip().upper() for text in texts for word in text.split(",")}
-    for kind in sorted(kinds - set(KINDS)):
-        _refuse("--only", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, KINDS))
-    return lambda record: record.event_name in kinds
-
-
-def _key(key: Iterable[str] | Mapping[str, Any]) -> Callable[[Record], bool]:
-    """Every attribute that is named has one of its values."""
-    accepted: dict[str, set[str]] = {}
-    pairs = key.items() if isinstance(key, Mapping) else map(_pair, key)
-    for name, value in pairs:
-        text = base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
-        accepted.setdefault(name, set()).add(text)
-    decode = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
-
-    def test(record: Record) -> bool:
-        keys = decode(record.wire.dynamodb.Keys)
-        for name, values in accepted.items():
-            if name not in keys:
-                raise UsageError(
-                    f"--key {name}: no such key attribute; the table has {', '.join(sorted(keys))}"
-                )
-            ((kind, text),) = keys[name].items()
-            if text not in values and not (kind == "N" and _is_among(text, values)):
-                return False
-        return True
-
-    return test
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise UsageError(f"--key {text}: give NAME=VALUE")
-    return name, value
-
-
-def _is_among(number: str, values: Iterable[str]) -> bool:
-    """Whether one of the texts means this number: 1 is also 1.0."""
-    return any(_number(value) == Decimal(number) for value in values)
-
-
-# Patterns
-
-
-def _patterns(text: str | Pattern) -> list[Pattern]:
-    """The patterns in JSON, in a file (`@file`), or in Lambda's `{"Filters": [...]}`."""
-    pattern = _read(text) if isinstance(text, str) else text
-    if isinstance(pattern, dict) and list(pattern) == ["Filters"]:
-        rows = pattern["Filters"]
-        if not isinstance(rows, list):
-            raise UsageError("--filter: Filters is not a list")
-        return [part for row in rows for part in _patterns(_of_criteria(row))]
-    if not isinstance(pattern, Mapping):
-        raise UsageError(f"--filter: not a JSON object: {text}")
-    return [pattern]
-
-
-def _read(text: str) -> Any:
-    source = "--filter"
-    if text.startswith("@"):
-        source = text[1:]
-        try:
-            text = Path(source).read_text("utf-8")
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise UsageError(f"can't read filter {source}: {reason}") from None
-    try:
-        return json.loads(text, parse_float=_decimal)
-    except (ValueError, RecursionError) as error:
-        hint = "" if text[:1] in "{[" else "; a file is @FILE, one item is --key NAME=VALUE"
-        raise UsageError(f"{source}: not JSON: {error}{hint}") from None
-
-
-def _decimal(text: str) -> Decimal:
-    """A JSON number; one that is too large is refused as infinity is, where its place is known."""
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return Decimal("Infinity")
-
-
-def _of_criteria(row: Any) -> str | Pattern:
-    if not isinstance(row, Mapping) or not isinstance(row.get("Pattern"), str | Mapping):
-        raise UsageError('--filter: each of Filters has to be {"Pattern": "…"}')
-    pattern: str | Pattern = row["Pattern"]
-    return pattern
 
 
 def matcher(patterns: Sequence[Pattern]) -> Callable[[Record], bool]:
@@ -246,7 +127,7 @@ def _kind(name: str, level: str, place: str) -> str:
         "record": "",
         "value": 'an attribute\'s value stands under its type, as in {"S": ["open"]}',
     }.get(level, "")
-    return _refuse(
+    return refuse(
         f"--filter: {place}" if place else "--filter",
         f'unknown {"type" if level == "value" else "field"} "{name}"',
         name,
@@ -336,7 +217,7 @@ def _accepted(each: Any, numeral: bool, place: str) -> Test:
             return _any_element(_anything_but(argument, numeral, at))
         case "prefix" | "suffix" | "equals-ignore-case":
             return _any_element(_text(name, argument, at))
-    return _refuse(f"--filter: {place}", f'unknown operator "{name}"', name, _OPERATORS)
+    return refuse(f"--filter: {place}", f'unknown operator "{name}"', name, _OPERATORS)
 
 
 def _any_element(test: Test) -> Test:
@@ -438,7 +319,7 @@ def _anything_but(argument: Any, numeral: bool, place: str) -> Test:
 
 def _reader(numeral: bool) -> Callable[[Any], Decimal | None]:
     """How a number is read: DynamoDB's are text, others are JSON's."""
-    return _number if numeral else _plain_number
+    return _numeral if numeral else _plain_number
 
 
 def _plain_number(value: Any) -> Decimal | None:
@@ -446,15 +327,13 @@ def _plain_number(value: Any) -> Decimal | None:
     return Decimal(str(value)) if is_number else None
 
 
-def _number(value: Any) -> Decimal | None:
-    try:
-        number = Decimal(value)
-    except (InvalidOperation, ValueError, TypeError):
-        return None
-    return number if number.is_finite() else None
+def _numeral(value: Any) -> Decimal | None:
+    made = to_number(value) if isinstance(value, str) else None
+    return made if isinstance(made, Decimal) else None
 
 
-def _refuse(place: str, text: str, word: str, known: Iterable[str], advice: str = "") -> NoReturn:
+def refuse(place: str, text: str, word: str, known: Iterable[str], advice: str = "") -> NoReturn:
+    """Raise UsageError for an unknown word, with the near one if there is one."""
     known = list(known)
     near = difflib.get_close_matches(word, known, 1)
     advice = f'did you mean "{near[0]}"?' if near else advice or f"use {', '.join(known)}"

@@ -1,3 +1,5 @@
+"""Lambda's filter patterns, also against a plain interpreter of them."""
+
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watcher import Record, UsageError
-from watcher.record.filters import wanted
+from watcher.record.selection import wanted
 
 WIRE: dict[str, Any] = {
     "eventID": "1",
@@ -196,83 +198,6 @@ def test_a_bad_pattern_is_refused_with_its_place(
     assert "\n" not in str(caught.value)
 
 
-def test_several_filters_are_alternatives_from_files_and_lambdas_criteria_too(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "criteria.json"
-    pattern = json.dumps({"eventName": ["REMOVE"]})
-    file.write_text(json.dumps({"Filters": [{"Pattern": pattern}]}))
-    both = wanted([f"@{file}", {"eventID": ["2"]}])
-    assert both is not None
-    assert not both(record())
-    assert both(record(WIRE | {"eventName": "REMOVE"}))
-    assert both(record(WIRE | {"eventID": "2"}))
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        (["pk=user-42"], True),
-        (["pk=user-4"], False),
-        (["pk=user-4", "pk=user-42"], True),
-        (["pk=user-42", "sk=7"], True),
-        (["pk=user-42", "sk=8"], False),
-        (["sk=7.0"], True),
-        (["sk=seven"], False),
-        ({"pk": "user-42", "sk": 7}, True),
-        ({"sk": Decimal("7.00")}, True),
-    ],
-)
-def test_a_key(key: Any, expected: bool) -> None:
-    test = wanted(key=key)
-    assert test is not None
-    assert test(record()) is expected
-
-
-def test_a_binary_key_is_given_in_base64_or_as_bytes() -> None:
-    keys = {"pk": {"B": "AAE="}}
-    wire = WIRE | {"dynamodb": {"SequenceNumber": "1", "Keys": keys}}
-    for key in (["pk=AAE="], {"pk": b"\0\1"}):
-        test = wanted(key=key)
-        assert test is not None
-        assert test(record(wire))
-
-
-def test_a_name_that_is_no_key_attribute_is_said_with_those_that_are() -> None:
-    test = wanted(key=["id=1"])
-    assert test is not None
-    with pytest.raises(UsageError, match="--key id: no such key attribute; the table has pk, sk"):
-        test(record())
-
-
-@pytest.mark.parametrize("key", ["pk", "=x"])
-def test_a_key_without_a_name_or_a_value_is_refused(key: str) -> None:
-    with pytest.raises(UsageError, match="give NAME=VALUE"):
-        wanted(key=[key])
-
-
-def test_kinds_in_any_case() -> None:
-    for only in ("insert,modify", ["MODIFY"], " Modify ", ["insert", "insert,modify"]):
-        test = wanted(only=only)
-        assert test is not None
-        assert test(record())
-        assert not test(record(WIRE | {"eventName": "REMOVE"}))
-    with pytest.raises(UsageError, match=r'--only: unknown kind "insrt"; did you mean "insert"\?'):
-        wanted(only="insrt")
-    with pytest.raises(UsageError, match="use insert, modify, remove"):
-        wanted(only="ttl")
-    with pytest.raises(UsageError, match=r'--only: unknown kind ""; use insert, modify, remove'):
-        wanted(only="")
-
-
-def test_key_kind_and_filter_narrow_down() -> None:
-    test = wanted([new("paid.BOOL", True)], ["pk=user-42"], "modify")
-    assert test is not None
-    assert test(record())
-    assert not test(record(WIRE | {"eventName": "INSERT"}))
-    assert wanted() is None
-
-
 def test_what_no_filter_looks_at_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[bytes] = []
     real = msgspec.json.decode
@@ -281,7 +206,7 @@ def test_what_no_filter_looks_at_is_not_decoded(monkeypatch: pytest.MonkeyPatch)
         decoded.append(bytes(raw))
         return real(raw)
 
-    monkeypatch.setattr("watcher.record.filters.msgspec.json.decode", decode)
+    monkeypatch.setattr("watcher.record.filter_patterns.msgspec.json.decode", decode)
     assert matches({"eventName": ["MODIFY"]})
     assert decoded == []
     keys = {"Keys": {"pk": {"S": ["user-42"]}}}

@@ -1,0 +1,46 @@
+"""A record as plain JSON values."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.handlers.test_print_diff import record
+from watcher.printing import style
+from watcher.printing.plain_json import plain_record
+
+
+@pytest.fixture(autouse=True)
+def times_in_utc() -> Iterator[None]:
+    style.set_up(color="never", utc=True)
+    yield
+    style.set_up(color="never")
+
+
+def test_a_record_as_one_plain_document() -> None:
+    new = {
+        "n": {"N": "1.50"},
+        "i": {"N": "12345678901234567890123456789012345678"},
+        "b": {"B": "AAE="},
+        "bs": {"BS": ["AAE=", "AA=="]},
+        "ss": {"SS": ["b", "a"]},
+        "ns": {"NS": ["10", "9"]},
+        "m": {"M": {"l": {"L": [{"BOOL": True}, {"NULL": True}]}}},
+    }
+    assert plain_record(record("INSERT", NewImage=new)) == {
+        "eventName": "INSERT",
+        "key": {"pk": "a"},
+        "old": None,
+        "new": {
+            "pk": "a",
+            "n": 1.5,
+            "i": 12345678901234567890123456789012345678,
+            "b": "AAE=",
+            "bs": ["AA==", "AAE="],
+            "ss": ["a", "b"],
+            "ns": [9, 10],
+            "m": {"l": [True, None]},
+        },
+        "createdAt": "2026-09-21T14:13:20+00:00",
+        "sequenceNumber": "100000000000000000001",
+        "shardId": "shard-1",
+    }

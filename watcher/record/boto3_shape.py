@@ -1,0 +1,183 @@
+"""The dict that boto3 gives for a change, its images decoded only when looked at."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import DecimalException
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
+from dateutil.tz import tzlocal
+
+from watcher.errors import WatcherError
+from watcher.record.compare import to_number
+from watcher.record.wire import NO_IMAGE, WireChange
+
+_LOCAL = tzlocal()
+_IMAGES: Final = ("Keys", "NewImage", "OldImage")
+_BINARY: Final = re.compile(rb'"BS?"')
+
+_any_json = msgspec.json.Decoder()
+
+
+@lru_cache(maxsize=4096)
+def creation_time(seconds: float) -> datetime:
+    """Epoch seconds as botocore's timestamp parser gives them: aware, in local time."""
+    try:
+        return datetime.fromtimestamp(seconds, _LOCAL)
+    except (OverflowError, ValueError, OSError):  # not from DynamoDB; no reason to stop
+        return datetime.fromtimestamp(0, _LOCAL)
+
+
+def _to_number(text: str) -> Any:
+    try:
+        return DYNAMODB_CONTEXT.create_decimal(text)
+    except DecimalException:  # beyond boto3's 38 digits (DynamoDB Local's 1E40): as it is
+        return to_number(text)
+
+
+def _to_binary(text: str) -> Binary:
+    return Binary(base64.b64decode(text))
+
+
+def _to_map(attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {name: native(value) for name, value in attributes.items()}
+
+
+# boto3.dynamodb.types.TypeDeserializer's rules, starting from the wire form.
+_NATIVE: Final[dict[str, Callable[[Any], Any]]] = {
+    "S": str,
+    "N": _to_number,
+    "B": _to_binary,
+    "BOOL": bool,
+    "NULL": lambda _: None,
+    "M": _to_map,
+    "L": lambda values: [native(value) for value in values],
+    "SS": set,
+    "NS": lambda values: {_to_number(value) for value in values},
+    "BS": lambda values: {_to_binary(value) for value in values},
+}
+
+
+def native(attribute: Mapping[str, Any]) -> Any:
+    """A wire attribute value (`{"N": "1"}`) as boto3's TypeDeserializer gives it (`Decimal(1)`)."""
+    for kind, value in attribute.items():
+        if kind in _NATIVE:
+            return _NATIVE[kind](value)
+    raise WatcherError(f"not a DynamoDB attribute value: {attribute!r}")
+
+
+def native_item(raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """An item's wire JSON as native values."""
+    return _to_map(_any_json.decode(raw))
+
+
+def _with_bytes(attributes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The same attributes with base64 text turned into bytes, as botocore gives `B` and `BS`."""
+    return {name: _value_with_bytes(value) for name, value in attributes.items()}
+
+
+def _value_with_bytes(attribute: dict[str, Any]) -> dict[str, Any]:
+    for kind, value in attribute.items():
+        if kind == "B":
+            return {kind: base64.b64decode(value)}
+        if kind == "BS":
+            return {kind: [base64.b64decode(text) for text in value]}
+        if kind == "M":
+            return {kind: _with_bytes(value)}
+        if kind == "L":
+            return {kind: [_value_with_bytes(element) for element in value]}
+    return attribute
+
+
+def wire_item(raw: bytes | msgspec.Raw) -> dict[str, dict[str, Any]]:
+    """An item's wire JSON as botocore gives it, and takes it: `B` as bytes."""
+    image: dict[str, dict[str, Any]] = _any_json.decode(raw)
+    # Most items hold no binary values: one search over the bytes spares them the walk.
+    return _with_bytes(image) if _BINARY.search(raw) else image
+
+
+def _after_filling(name: str) -> Callable[..., Any]:
+    """A dict method that first fills in what is still undecoded."""
+    method = getattr(dict, name)
+
+    def call(self: Change, *args: Any, **keywords: Any) -> Any:
+        for change in (self, *args):
+            if isinstance(change, Change):
+                change.fill()
+        return method(self, *args, **keywords)
+
+    call.__name__ = name
+    call.__doc__ = method.__doc__
+    return call
+
+
+_FILLED: Final = WireChange(SequenceNumber="")
+
+
+class Change(dict[str, Any]):
+    """`record["dynamodb"]`: a dict that decodes an image when it is first looked up.
+
+    It is a real dict, so code written for boto3 (`isinstance`, `json.dumps`, `**`) works unchanged.
+    """
+
+    __slots__ = ("_wire",)
+    _wire: WireChange
+
+    @classmethod
+    def from_wire(cls, wire: WireChange) -> Change:
+        """The plain fields at once; the images stay wire bytes until somebody asks."""
+        change = cls(SequenceNumber=wire.SequenceNumber)
+        change._wire = wire
+        if wire.ApproximateCreationDateTime is not None:
+            created = creation_time(wire.ApproximateCreationDateTime)
+            change["ApproximateCreationDateTime"] = created
+        if wire.SizeBytes is not None:
+            change["SizeBytes"] = wire.SizeBytes
+        if wire.StreamViewType is not None:
+            change["StreamViewType"] = wire.StreamViewType
+        return change
+
+    def __missing__(self, name: str) -> Any:
+        if name in _IMAGES and not dict.__contains__(self, name):
+            raw = getattr(self._wire, name)
+            if raw is not NO_IMAGE:
+                image = wire_item(raw)
+                self[name] = image
+                return image
+        raise KeyError(name)
+
+    def fill(self) -> None:
+        """Decode what is still undecoded; from then on this is a dict like any other."""
+        for name in _IMAGES:
+            if getattr(self._wire, name) is not NO_IMAGE and not dict.__contains__(self, name):
+                self.__missing__(name)
+        self._wire = _FILLED
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As dict.get, decoding only the one image that is asked for."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __contains__(self, name: object) -> bool:
+        return dict.__contains__(self, name) or (
+            name in _IMAGES and getattr(self._wire, str(name)) is not NO_IMAGE
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+for _name in (
+    *("__delitem__", "__eq__", "__iter__", "__len__", "__ne__", "__or__", "__repr__"),
+    *("__reversed__", "__ror__", "clear", "copy", "items", "keys", "pop", "popitem"),
+    *("setdefault", "values"),
+):
+    setattr(Change, _name, _after_filling(_name))

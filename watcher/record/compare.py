@@ -1,0 +1,150 @@
+"""What differs between an item before a change and after it: the one comparison, on wire types.
+
+It is DynamoDB's own: `BOOL true` is not `N 1`, but `N 1` is `N 1.0`, with however many digits; the
+order counts in lists and not in sets; binary values are their bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from watcher.errors import WatcherError
+from watcher.record.wire import WireRecord
+
+Attribute: TypeAlias = Mapping[str, Any]
+"""An attribute's value on the wire: `{"N": "1"}`."""
+
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_any_json: Final = msgspec.json.Decoder()
+
+
+class Absent:
+    """The type of ABSENT, the value of an attribute that an item does not have."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+ABSENT: Final = Absent()
+
+OldAndNew: TypeAlias = tuple[Attribute | Absent, Attribute | Absent]
+
+
+def images_missing(record: WireRecord) -> bool:
+    """Whether an image that this kind of change should have is missing (by the view type)."""
+    change, kind = record.dynamodb, record.eventName
+    return not ((change.NewImage or kind == "REMOVE") and (change.OldImage or kind == "INSERT"))
+
+
+def changed_values(record: WireRecord) -> dict[str, OldAndNew] | None:
+    """Old and new value of each attribute that differs; None where an image is missing."""
+    if images_missing(record):
+        return None
+    change = record.dynamodb
+    old = _shallow.decode(change.OldImage) if change.OldImage else {}
+    new = _shallow.decode(change.NewImage) if change.NewImage else {}
+    return differing(old, new)
+
+
+def changed_attributes(record: WireRecord) -> list[str] | None:
+    """The names of the attributes that differ; None where the view type's images can't tell."""
+    values = changed_values(record)
+    return None if values is None else list(values)
+
+
+def differing(
+    old: Mapping[str, msgspec.Raw],
+    new: Mapping[str, msgspec.Raw],
+    decode: Callable[[msgspec.Raw], Attribute] = _any_json.decode,
+) -> dict[str, OldAndNew]:
+    """Old and new value of each attribute that differs, of items whose values are undecoded."""
+    found = {}
+    for name in dict.fromkeys([*new, *old]):
+        # Equal bytes are equal values, and most often there is nothing more to do.
+        if (raw_old := old.get(name)) != (raw_new := new.get(name)):
+            before = ABSENT if raw_old is None else decode(raw_old)
+            after = ABSENT if raw_new is None else decode(raw_new)
+            if not same(before, after):
+                found[name] = before, after
+    return found
+
+
+def same(old: Attribute | Absent, new: Attribute | Absent) -> bool:
+    """Whether two values are one to DynamoDB. Raises WatcherError for what is no value."""
+    if isinstance(old, Absent) or isinstance(new, Absent):
+        return old is new
+    try:
+        return _meaning(old) == _meaning(new)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise WatcherError(f"not a DynamoDB attribute value: {error}") from error
+
+
+def to_number(text: str) -> Decimal | str:
+    """A number with all its digits; text that is none (an emulator's `NaN`) stays text."""
+    try:
+        made = Decimal(text)
+    except InvalidOperation:
+        return text
+    return made if made.is_finite() else text
+
+
+def _itself(content: Any) -> Any:
+    return content
+
+
+# What is the same for contents that are the same.
+_MEANING: Final[dict[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("S", "BOOL"), _itself),
+    "NULL": lambda _: None,
+    "N": to_number,
+    "B": base64.b64decode,
+    "M": lambda item: {name: _meaning(value) for name, value in item.items()},
+    "L": lambda values: [_meaning(value) for value in values],
+    "SS": frozenset,
+    "NS": lambda values: frozenset(map(to_number, values)),
+    "BS": lambda values: frozenset(map(base64.b64decode, values)),
+}
+
+
+def _meaning(value: Attribute) -> tuple[str, Any]:
+    for kind, content in value.items():
+        if kind in _MEANING:
+            return kind, _MEANING[kind](content)
+    raise WatcherError(f"not a DynamoDB attribute value: {value!r}")
+
+
+class Difference(NamedTuple):
+    """One place where two items differ."""
+
+    place: tuple[str | int, ...]
+    """The way there: an attribute's name, then names in maps and indices in lists."""
+    old: Attribute | Absent
+    new: Attribute | Absent
+
+
+def differences(
+    old: Attribute | Absent, new: Attribute | Absent, place: tuple[str | int, ...] = ()
+) -> Iterator[Difference]:
+    """Every place where two values differ, those within maps and lists one by one."""
+    if isinstance(old, Absent) or isinstance(new, Absent):
+        yield Difference(place, old, new)
+    elif "M" in old and "M" in new:
+        before, after = old["M"], new["M"]
+        for name in dict.fromkeys([*after, *before]):
+            inner = before.get(name, ABSENT), after.get(name, ABSENT)
+            yield from differences(*inner, (*place, name))
+    elif "L" in old and "L" in new:
+        pairs = zip_longest(old["L"], new["L"], fillvalue=ABSENT)
+        for index, pair in enumerate(pairs):
+            yield from differences(*pair, (*place, index))
+    elif not same(old, new):
+        yield Difference(place, old, new)

@@ -1,0 +1,128 @@
+"""Which records are wanted: filters, keys and kinds, as the one test that all commands share."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.record.compare import to_number
+from watcher.record.filter_patterns import Pattern, matcher, refuse
+from watcher.record.record import Record
+from watcher.record.wire import KINDS
+
+
+def wanted(
+    filters: Iterable[str | Pattern] | None = None,
+    key: Iterable[str] | Mapping[str, Any] | None = None,
+    only: str | Iterable[str] | None = None,
+) -> Callable[[Record], bool] | None:
+    """Whether a record matches any of the filters, and the key, and is of the kinds.
+
+    None where everything is wanted. Raises UsageError, which names the place, for what can't be.
+    """
+    tests = []
+    if isinstance(only, str) or only:
+        tests.append(_only(only))
+    if key:
+        tests.append(_key(key))
+    patterns = [pattern for each in filters or () for pattern in _patterns(each)]
+    if patterns:
+        tests.append(matcher(patterns))
+    if not tests:
+        return None
+    return tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
+
+
+def _only(only: str | Iterable[str]) -> Callable[[Record], bool]:
+    texts = [only] if isinstance(only, str) else only
+    kinds = {word.strip().upper() for text in texts for word in text.split(",")}
+    for kind in sorted(kinds - set(KINDS)):
+        refuse("--only", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, KINDS))
+    return lambda record: record.event_name in kinds
+
+
+def _key(key: Iterable[str] | Mapping[str, Any]) -> Callable[[Record], bool]:
+    """Every attribute that is named has one of its values."""
+    accepted: dict[str, set[str]] = {}
+    pairs = key.items() if isinstance(key, Mapping) else map(_pair, key)
+    for name, value in pairs:
+        text = base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+        accepted.setdefault(name, set()).add(text)
+    decode = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
+
+    def test(record: Record) -> bool:
+        keys = decode(record.wire.dynamodb.Keys)
+        for name, values in accepted.items():
+            if name not in keys:
+                raise UsageError(
+                    f"--key {name}: no such key attribute; the table has {', '.join(sorted(keys))}"
+                )
+            ((kind, text),) = keys[name].items()
+            if text not in values and not (kind == "N" and _is_among(text, values)):
+                return False
+        return True
+
+    return test
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"--key {text}: give NAME=VALUE")
+    return name, value
+
+
+def _is_among(text: str, values: Iterable[str]) -> bool:
+    """Whether one of the texts means this number: 1 is also 1.0."""
+    return any(to_number(value) == to_number(text) for value in values)
+
+
+def _patterns(text: str | Pattern) -> list[Pattern]:
+    """The patterns in JSON, in a file (`@file`), or in Lambda's `{"Filters": [...]}`."""
+    pattern = _read(text) if isinstance(text, str) else text
+    if isinstance(pattern, dict) and list(pattern) == ["Filters"]:
+        rows = pattern["Filters"]
+        if not isinstance(rows, list):
+            raise UsageError("--filter: Filters is not a list")
+        return [part for row in rows for part in _patterns(_of_criteria(row))]
+    if not isinstance(pattern, Mapping):
+        raise UsageError(f"--filter: not a JSON object: {text}")
+    return [pattern]
+
+
+def _read(text: str) -> Any:
+    source = "--filter"
+    if text.startswith("@"):
+        source = text[1:]
+        try:
+            text = Path(source).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise UsageError(f"can't read filter {source}: {reason}") from None
+    try:
+        return json.loads(text, parse_float=_decimal)
+    except (ValueError, RecursionError) as error:
+        hint = "" if text[:1] in "{[" else "; a file is @FILE, one item is --key NAME=VALUE"
+        raise UsageError(f"{source}: not JSON: {error}{hint}") from None
+
+
+def _decimal(text: str) -> Decimal:
+    """A JSON number; one that is too large is refused as infinity is, where its place is known."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return Decimal("Infinity")
+
+
+def _of_criteria(row: Any) -> str | Pattern:
+    if not isinstance(row, Mapping) or not isinstance(row.get("Pattern"), str | Mapping):
+        raise UsageError('--filter: each of Filters has to be {"Pattern": "…"}')
+    pattern: str | Pattern = row["Pattern"]
+    return pattern
