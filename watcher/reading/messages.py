@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from watcher.record import page as pages
-from watcher.record.record import WireRecord
+from watcher.record.wire import WireRecord
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
