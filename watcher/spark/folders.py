@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -22,6 +22,8 @@ _LOCK = ".watcher-lock"
 # The JVM of a job that was killed may live on, and write, for some seconds.
 _WAIT_SECONDS = 15.0
 _PAUSE_SECONDS = 0.25
+
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
 
 
 class Folder:
@@ -63,22 +65,22 @@ class Folder:
         """Remove one of its files, by its whole path."""
         self._system.delete(self._new_path(path), False)
 
-    def read(self, name: str) -> str | None:
-        """The text of a small file in it; None where there is none."""
+    def load(self, name: str, kind: type[_Kind]) -> _Kind | None:
+        """What `save` has put there; None where there is nothing."""
         found = next((each for each in (name, f".{name}.new") if self.has(each)), None)
         if found is None:
             return None
         stream = self._system.open(self._inside(found))
         try:
-            return bytes(stream.readAllBytes()).decode()
+            return msgspec.json.decode(bytes(stream.readAllBytes()), type=kind)
         finally:
             stream.close()
 
-    def write(self, name: str, text: str) -> None:
-        """Replace a small file's text; after a kill in between there is the one or the other."""
+    def save(self, name: str, value: msgspec.Struct) -> None:
+        """Put it in a small file as JSON; after a kill in between there is the one or the other."""
         aside, there = self._inside(f".{name}.new"), self._inside(name)
         stream = self._system.create(aside, True)
-        stream.write(bytearray(text.encode()))
+        stream.write(bytearray(msgspec.json.encode(value)))
         stream.close()
         # Hadoop's rename does not replace: between these two the new text is only aside.
         self._system.delete(there, False)
@@ -156,9 +158,8 @@ def alone(folder: Folder, checkpoint: Folder, note: str, content: str) -> Iterat
 def _bind(folder: Folder, checkpoint: Folder, note: str, content: str) -> None:
     here = CheckpointUse(folder.whole_path, content)
     # Before the first batch nothing is bound to anything: a mistyped format, say.
-    text = checkpoint.read(note) if checkpoint.has("offsets") else None
-    there = msgspec.json.decode(text, type=CheckpointUse) if text else here
-    if there != here:
+    there = checkpoint.load(note, CheckpointUse) if checkpoint.has("offsets") else None
+    if there is not None and there != here:
         raise UsageError(
             f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
             f"give that folder and format, or another --checkpoint and --to"
@@ -170,10 +171,10 @@ def _bind(folder: Folder, checkpoint: Folder, note: str, content: str) -> None:
                 f"{folder.path} was written with another checkpoint than {checkpoint.path}: "
                 "give that one, or choose another folder"
             )
-    elif text is None and checkpoint.has("commits/1"):
+    elif there is None and checkpoint.has("commits/1"):
         raise UsageError(
             f"the checkpoint {checkpoint.path} was used for another folder than {folder.path}: "
             "give that one, or another --checkpoint"
         )
-    if text is None:
-        checkpoint.write(note, msgspec.json.encode(here).decode())
+    if there is None:
+        checkpoint.save(note, here)

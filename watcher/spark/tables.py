@@ -13,6 +13,7 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.config import Config
 
+from watcher.backoff import backoff
 from watcher.errors import StreamError, TransientError
 from watcher.service.connection import Connection
 from watcher.service.errors_of import code_of, translated
@@ -119,7 +120,7 @@ class TablesClient:
         """Carry out up to 25 puts and deletes of different items; all are done on return."""
         waiting = writes
         started = time.monotonic()
-        pause = _PAUSE_SECONDS
+        refusals = 0
         while waiting:
             answer = self._call(self._client.batch_write_item, RequestItems={table: waiting})
             waiting = answer.get("UnprocessedItems", {}).get(table, [])
@@ -129,8 +130,9 @@ class TablesClient:
                         f"table {table} has refused {len(waiting)} writes for minutes: "
                         "raise its write capacity"
                     )
+                refusals += 1
+                pause = backoff(refusals, _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
                 time.sleep(random.uniform(pause / 2, pause))
-                pause = min(pause * 2, _PAUSE_SECONDS_MAX)
 
     def _call(self, operation: Callable[..., Any], **query: Any) -> Any:
         """Throttling outlasts botocore's retries at times: it passes."""

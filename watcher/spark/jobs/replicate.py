@@ -130,7 +130,7 @@ def replicate(
     known = _known_target(kept, target)
     identity = _prepare(tables(here), tables(there), listing.table, target, known, create)
     target = msgspec.structs.replace(target, identity=identity)
-    kept.write(_TARGET_FILE, msgspec.json.encode(target).decode())
+    kept.save(_TARGET_FILE, target)
     if not changes_only:
         if start is not None:
             text = "--from is only for --changes-only: a copy's changes count from its beginning on"
@@ -174,10 +174,9 @@ def _known_target(kept: Folder, target: Target) -> Target:
 
     Raises UsageError for another: what was copied and applied to one table, another has not got.
     """
-    text = kept.read(_TARGET_FILE)
-    if text is None:
+    known = kept.load(_TARGET_FILE, Target)
+    if known is None:
         return target  # a new checkpoint, or one from before this was stored
-    known = msgspec.json.decode(text, type=Target)
     if (known.table, known.endpoint) != (target.table, target.endpoint):
         raise UsageError(
             f"the checkpoint {kept.path} is of the copy to {known}, not to {target}: "
@@ -224,7 +223,9 @@ def _copied(
     spark: SparkSession, kept: Folder, arn: str, now: datetime, work: CopyWork
 ) -> datetime | None:
     """Copy what is not copied yet; the time from which the changes count, None if stopped."""
-    copy = _begun(kept, arn)
+    copy = kept.load(_COPY_FILE, Copy)
+    if copy is not None and copy.stream != arn:
+        raise UsageError(f"{kept.path} is of {copy.stream}, not of {arn}: choose another")
     if copy is None:
         parallelism = spark.sparkContext.defaultParallelism
         described = tables(work.source_connection).describe(work.source)
@@ -232,7 +233,7 @@ def _copied(
         segments = min(max(4 * parallelism, size // _SEGMENT_BYTES), _SEGMENTS_MAX)
         copy = Copy(arn, now, segments, [])
         # Stored before the first item is read: a change from here on is in the stream.
-        _save(kept, copy)
+        kept.save(_COPY_FILE, copy)
     if not copy.is_whole:
         _refuse_too_old(copy, now)
         with stopped_by_signals() as stopping, in_one_line():
@@ -243,20 +244,6 @@ def _copied(
     if not Folder(spark, f"{kept.path}/changes").has("offsets"):
         _refuse_too_old(copy, datetime.now(UTC))
     return copy.started
-
-
-def _begun(kept: Folder, arn: str) -> Copy | None:
-    text = kept.read(_COPY_FILE)
-    if text is None:
-        return None
-    copy = msgspec.json.decode(text, type=Copy)
-    if copy.stream != arn:
-        raise UsageError(f"{kept.path} is of {copy.stream}, not of {arn}: choose another")
-    return copy
-
-
-def _save(kept: Folder, copy: Copy) -> None:
-    kept.write(_COPY_FILE, msgspec.json.encode(copy).decode())
 
 
 def _copy_segments(
@@ -274,7 +261,7 @@ def _copy_segments(
         )
         items += sum(counts.collect())
         copy.done.extend(part)
-        _save(kept, copy)
+        kept.save(_COPY_FILE, copy)
         logger.info(f"copied: {items} items, {len(copy.done)} of {copy.segments} parts")
         if not warned and datetime.now(UTC) - copy.started > _WARN_AFTER:
             warned = True
