@@ -50,11 +50,8 @@ def count(threads: ReaderThreads, name: str) -> int:
     return sum(page.count for page in threads.ahead.shards[name].pages)
 
 
-def running() -> int:
-    return sum(each.name.startswith("reader ") for each in threading.enumerate())
-
-
 def test_many_shards_are_read_by_few_threads(threads: ReaderThreads, stream: PlayedStream) -> None:
+    before = set(threading.enumerate())
     names = [f"s{index}" for index in range(20)]
     for name in names:
         stream.write(name, range(10))
@@ -62,9 +59,9 @@ def test_many_shards_are_read_by_few_threads(threads: ReaderThreads, stream: Pla
 
     until(threads, lambda: all(count(threads, name) == 10 for name in names))
 
-    assert running() == 8
+    assert len(set(threading.enumerate()) - before) == 8
     threads.stop()
-    assert running() == 0
+    assert set(threading.enumerate()) <= before
 
 
 def test_what_a_thread_can_not_bear_is_left_for_the_planner(
