@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from watcher.backoff import worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.reading.lineage import RETENTION, Status, Tracked
@@ -32,8 +30,6 @@ from watcher.spark.offsets import Offset, Range, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.read_ahead import Driver, HeldShard, News, ReadAhead
 from watcher.spark.reader_threads import ReaderThreads
-
-logger = logging.getLogger("watcher")
 
 # An idle query asks again every 12 ms: each time it is answered so late, or when there is news.
 _IDLE_SECONDS = 0.04
@@ -249,10 +245,8 @@ class Planner:
                 roster.started(tracked, moment)
             case Loss():
                 roster.losses.heard(tracked, news)
-            case Trouble(text, failures):
-                if worth_saying(failures):
-                    text = f"Shard {shard.id}: {failures} failures in a row: {text}"
-                    logger.warning(text, extra=roster.about(tracked))
+            case Trouble():
+                roster.in_trouble(tracked, news)
             case Finished():
                 match roster.meaning(tracked, news):
                     case End.CLOSED:
