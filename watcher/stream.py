@@ -15,7 +15,7 @@ from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Page, Started, Trouble
-from watcher.reading.roster import End, Roster
+from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
 from watcher.record.record import Record
@@ -26,9 +26,6 @@ from watcher.service.model import AfterSequence, Latest, Position, Service
 from watcher.watching import position
 
 Start: TypeAlias = str | datetime | dict[str, Any]
-
-# A shard that the service lists as open, and refuses to read.
-_AGAIN_SECONDS = 1.0
 
 
 class _Pulled(msgspec.Struct):
@@ -208,7 +205,7 @@ class Stream:
     def _finished(self, shard: _Pulled, message: Finished) -> None:
         if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
             shard.reader = self._reader(shard.tracked)
-            shard.reader.pause = _AGAIN_SECONDS
+            shard.reader.pause = AGAIN_SECONDS
         else:
             shard.ended = True
 

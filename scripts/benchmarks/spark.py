@@ -172,7 +172,7 @@ def _idle(replay: Replay) -> Iterator[Row]:
     """The planner on its own, asked as Spark asks it: again and again."""
     replay.begin(Scenario(_SHARDS))
     given = {"stream": ARN, "endpointUrl": replay.endpoint, "region": "us-east-1"}
-    planner = Planner(parse(given, streaming=True))
+    planner = Planner.connected(parse(given, streaming=True))
     offset = planner.anchor()
     planner.latest(offset, None)
     began, used = time.monotonic(), time.process_time()

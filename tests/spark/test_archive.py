@@ -218,10 +218,9 @@ def test_what_others_put_into_the_folder_stays(
 def test_one_archive_has_one_job_one_folder_and_one_format(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from watcher.spark import lock
-    from watcher.spark.folder import Folder
+    from watcher.spark import folders
 
-    monkeypatch.setattr(lock, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(folders, "_WAIT_SECONDS", 0.0)
     lake, checkpoint = tmp_path / "lake", tmp_path / "lake" / "_checkpoint"
     sim.bulk(10, keys=5)
     archived(spark, sim, lake)
@@ -231,7 +230,7 @@ def test_one_archive_has_one_job_one_folder_and_one_format(
     with pytest.raises(UsageError, match=r"is of the parquet files in file:.*/lake: give that"):
         archived(spark, sim, tmp_path / "other", checkpoint=str(checkpoint))
     with (
-        lock.only_here(spark, Folder(spark, str(checkpoint))),
+        folders.Folder(spark, str(checkpoint)).locked(),
         pytest.raises(UsageError, match="another job is writing"),
     ):
         archived(spark, sim, lake)

@@ -96,7 +96,7 @@ def test_data_loss_is_the_job_s_own_error(spark: Any, sim: RemoteSimulator, tmp_
 
 
 def test_triggers_exclude_each_other(spark: Any, sim: RemoteSimulator) -> None:
-    from watcher.spark.jobs.running import interval
+    from watcher.spark.jobs.run import interval
 
     assert interval("500ms") == "500 milliseconds"
     with pytest.raises(UsageError, match="as a time"):

@@ -8,23 +8,38 @@ pytest.importorskip("pyspark")
 from watcher.errors import UsageError
 from watcher.service.model import AfterSequence, AtTime, TrimHorizon
 from watcher.spark import offsets
-from watcher.spark.offsets import Offset, Place, Range
+from watcher.spark.offsets import Offset, Range, ShardOffset
 
 OLD, NEW = AfterSequence("9" * 21), AfterSequence("1" + "0" * 21)
 
 
-def offset(**shards: Place) -> Offset:
+def offset(**shards: ShardOffset) -> Offset:
     return Offset("arn", shards)
 
 
 def test_an_offset_comes_back_from_its_json_the_same() -> None:
     moment = datetime(2026, 11, 21, 8, tzinfo=UTC)
-    before = offset(b=Place(AtTime(moment)), a=Place(NEW, "p", finished=True))
+    before = offset(b=ShardOffset(AtTime(moment)), a=ShardOffset(NEW, "p", finished=True))
 
     text = json.dumps(offsets.to_json(before))
 
     assert offsets.from_json(json.loads(text)) == before
     assert text.index('"a"') < text.index('"b"'), "Spark compares offsets as text"
+
+
+def test_a_checkpoint_of_before_is_read_as_it_was_written() -> None:
+    text = (
+        '{"shards": {"a": {"finished": true, "position": {"sequence_number": "12",'
+        ' "type": "after_sequence"}}, "b": {"parent": "a", "position": {"type": "trim_horizon"},'
+        ' "unlisted": true, "since": "2026-11-21T08:00:00Z"}}, "stream": "arn", "version": 1}'
+    )
+
+    assert offsets.from_json(json.loads(text)) == offset(
+        a=ShardOffset(AfterSequence("12"), finished=True),
+        b=ShardOffset(
+            TrimHorizon(), "a", unlisted=True, since=datetime(2026, 11, 21, 8, tzinfo=UTC)
+        ),
+    )
 
 
 def test_nowhere_is_no_offset() -> None:
@@ -43,13 +58,18 @@ def test_an_offset_of_a_later_version_is_refused() -> None:
 
 
 def test_ranges_are_what_lies_between() -> None:
-    start = offset(same=Place(OLD), more=Place(OLD), ends=Place(OLD), over=Place(OLD, None, True))
+    start = offset(
+        same=ShardOffset(OLD),
+        more=ShardOffset(OLD),
+        ends=ShardOffset(OLD),
+        over=ShardOffset(OLD, None, True),
+    )
     end = offset(
-        same=Place(OLD),
-        more=Place(NEW),
-        ends=Place(OLD, finished=True),
-        over=Place(OLD, None, True),
-        child=Place(NEW, "over"),
+        same=ShardOffset(OLD),
+        more=ShardOffset(NEW),
+        ends=ShardOffset(OLD, finished=True),
+        over=ShardOffset(OLD, None, True),
+        child=ShardOffset(NEW, "over"),
     )
 
     assert offsets.ranges(start, end) == [

@@ -1,22 +1,24 @@
 """The planner and the executors' reading, played through without Spark."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from tests.hand_clock import HandClock
 from tests.simulator import Faults, Simulator, judge
-from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.record import page as pages
-from watcher.service.model import AfterSequence, AtTime
-from watcher.spark import offsets, ranges
-from watcher.spark.offsets import Offset
+from tests.spark.played import ARN, EXPIRED, PlayedQuery, PlayedStream, number
+from watcher.errors import CredentialsError, DataLossError, StreamError, UsageError
+from watcher.reading.messages import Page
+from watcher.service.model import AfterSequence, AtTime, TrimHorizon
+from watcher.spark import offsets
+from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import Source
+from watcher.spark.ranges import RangeReader
 
 TROUBLE = {
     "throttle_rate": 0.1,
@@ -46,6 +48,10 @@ def stop_planners() -> None:
     PLANNERS.clear()
 
 
+def numbers(pages: Iterable[Page]) -> list[str]:
+    return [record.dynamodb.SequenceNumber for page in pages for record in page.records()]
+
+
 class Query:
     """What Spark does with the source, one micro-batch after the other."""
 
@@ -64,7 +70,7 @@ class Query:
         """As after a restart: all that is known is the offset."""
         if PLANNERS:
             PLANNERS.pop().stop()
-        self.planner = Planner(self.options)
+        self.planner = Planner.connected(self.options)
         PLANNERS.append(self.planner)
         if self.once:
             self.planner.stop_at_now()
@@ -85,24 +91,13 @@ class Query:
         return True
 
     def read(self, between: offsets.Range) -> list[str]:
-        slices = self.planner.slices(between)
-        if slices is None:
+        pages = self.planner.pages(between)
+        if pages is None:
             return self.read_again(between)
-        records = [
-            record
-            for each in slices
-            for record in pages.decode(each.page.body()).Records[each.first : each.last]
-        ]
-        return [record.dynamodb.SequenceNumber for record in records]
+        return numbers(each.page() for each in pages)
 
     def read_again(self, between: offsets.Range) -> list[str]:
-        options = self.options
-        source = Source(options.connection, self.planner.arn, options.fail_on_data_loss)
-        return [
-            record.dynamodb.SequenceNumber
-            for chunk in ranges.read(source, between)
-            for record in pages.decode(chunk.body).Records[chunk.first : chunk.last]
-        ]
+        return numbers(RangeReader.connected(self.options, self.planner.arn).read(between))
 
     def until(self, count: int, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
@@ -293,7 +288,9 @@ def test_a_shard_that_waited_for_longer_than_the_retention_is_a_loss(sim: Simula
     sim.bulk(50, keys=10)
     query.start()
 
-    with pytest.raises(DataLossError, match=r"shard shardId-\S+ from .*longer than the retention"):
+    with pytest.raises(
+        DataLossError, match=r"shard shardId-\S+, unread since \d.*longer than the retention"
+    ):
         query.until(100, 3)
 
 
@@ -330,11 +327,13 @@ def test_a_range_from_the_trim_horizon_that_is_read_again_too_late_is_a_loss(
         sim.advance(23.5 * 3600)
 
         if fail == "true":
-            with pytest.raises(DataLossError, match=r"shard shardId-\S+ from .*the retention"):
+            with pytest.raises(
+                DataLossError, match=r"shard shardId-\S+, unread since \d.*the retention"
+            ):
                 replayed(query)
         else:
             assert len(replayed(query)) == 50
-            assert query.planner.losses == 1
+            assert query.planner.report()["data_losses"] == 1
         stop_planners()
 
 
@@ -447,7 +446,7 @@ def test_with_fail_on_data_loss_false_the_query_goes_on(sim: Simulator) -> None:
     assert query.delivered[100:] == [each.sequence_number for each in sim.records[150:]] or set(
         query.delivered[100:]
     ) == {each.sequence_number for each in sim.records[150:]}
-    assert query.planner.losses >= 1
+    assert query.planner.report()["data_losses"] >= 1
 
 
 def test_an_executor_that_cannot_reach_the_end_of_its_range_says_so(sim: Simulator) -> None:
@@ -529,3 +528,121 @@ def test_the_report_counts_what_executors_read_and_what_waits_for_it(sim: Simula
     assert query.verdict(sim) == ALL_WELL
     assert lags[0] == pytest.approx(7200, abs=60)
     assert query.planner.report()["lag_seconds"] == 0
+
+
+# Over a played stream: no threads, no sockets, and time passes as the test says.
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def played(clock: HandClock) -> PlayedStream:
+    return PlayedStream(clock)
+
+
+def test_generations_are_delivered_once_and_in_order(
+    played: PlayedStream, clock: HandClock
+) -> None:
+    played.write("a", range(30))
+    query = PlayedQuery(played, clock)
+    query.run(5)
+    played.write("b", range(30, 60), parent="a")
+    played.write("c", range(60, 90), parent="a")
+    query.run(20)
+
+    assert sorted(query.delivered) == [*range(90)]
+    assert query.delivered[:30] == [*range(30)]
+    assert query.offset.shards.keys() == {"b", "c"}
+
+
+def test_expired_credentials_do_not_end_a_query(played: PlayedStream, clock: HandClock) -> None:
+    played.write("a", range(10))
+    query = PlayedQuery(played, clock)
+    query.run(1)
+    played.listing_errors = [CredentialsError(EXPIRED) for _ in range(3)]
+    played.read_errors = [CredentialsError(EXPIRED) for _ in range(3)]
+
+    played.write("b", range(10, 20), parent="a")
+    query.run(60)
+
+    assert query.delivered == [*range(20)]
+    assert not played.listing_errors and not played.read_errors
+    assert played.renewed == 6
+
+
+def test_a_shard_that_is_listed_as_open_and_refused_is_read_on_where_it_was(
+    played: PlayedStream, clock: HandClock
+) -> None:
+    played.write("a", range(10))
+    query = PlayedQuery(played, clock, failOnDataLoss="false")
+    query.run(5)
+    played.refused = {"a"}
+    query.run(30)
+    before = len(played.reads)
+    played.write("a", range(10, 20))
+    played.refused = set()
+    query.run(5)
+
+    assert query.delivered == [*range(20)]
+    assert len(played.reads) > before
+    assert query.planner.report()["data_losses"] == 1, "said once"
+    assert not query.offset.shards["a"].finished
+
+
+def test_nothing_after_a_loss_is_given_out_before_it_is_told(
+    played: PlayedStream, clock: HandClock
+) -> None:
+    played.write("a", range(10))
+    query = PlayedQuery(played, clock)
+    query.run(5)
+    played.write("a", range(10, 30))
+    played.trimmed = 14
+    query.start()
+
+    with pytest.raises(DataLossError, match=r"shard a from sequence .*failOnDataLoss=false"):
+        query.run(10)
+    assert query.delivered == [*range(10)]
+
+
+def test_a_restart_goes_on_from_any_micro_batch(played: PlayedStream, clock: HandClock) -> None:
+    played.write("a", range(30))
+    played.write("b", range(30, 60), parent="a")
+    query = PlayedQuery(played, clock, maxRecordsPerTrigger="9")
+    for _ in range(30):
+        query.start()
+        query.poll()
+
+    assert query.delivered == [*range(60)]
+
+
+def test_a_deleted_stream_ends_the_query_once_all_is_delivered(
+    played: PlayedStream, clock: HandClock
+) -> None:
+    played.write("a", range(10))
+    query = PlayedQuery(played, clock, failOnDataLoss="false")
+    query.run(5)
+    played.delete()
+
+    with pytest.raises(StreamError, match=f"no stream {ARN}: it was deleted"):
+        query.run(60)
+    assert query.delivered == [*range(10)]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_shard_that_waited_too_long_before_a_restart_is_a_loss(
+    played: PlayedStream, clock: HandClock, is_known: bool
+) -> None:
+    """Whether an older version has stored it without `since`, or it was found since then."""
+    opened = int((clock.time() - 25 * 3600) * 1000)
+    name = f"shardId-{opened:020}-a"
+    played.write(name, range(10))
+    query = PlayedQuery(played, clock)
+    stored = {name: ShardOffset(TrimHorizon())} if is_known else {}
+    over = ShardOffset(AfterSequence(number(0)), finished=True)
+    query.offset = Offset(ARN, {"over": over, **stored})
+
+    with pytest.raises(DataLossError, match=f"shard {name}, unread since"):
+        query.run(5)

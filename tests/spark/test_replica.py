@@ -10,7 +10,7 @@ from watcher.errors import StreamError
 from watcher.service.connection import Connection
 from watcher.spark import tables
 from watcher.spark.replica import last_writes
-from watcher.spark.tables import Tables
+from watcher.spark.tables import TablesClient
 
 A, B = '{"pk":{"S":"a"}}', '{"pk":{"S":"b"}}'
 
@@ -50,8 +50,8 @@ class Refusing:
         return {"UnprocessedItems": {"copy": writes[1:]}}
 
 
-def made(client: Any) -> Tables:
-    tables_ = Tables(Connection("us-east-1", None, "http://localhost:1"))
+def made(client: Any) -> TablesClient:
+    tables_ = TablesClient(Connection("us-east-1", None, "http://localhost:1"))
     tables_._client = client
     return tables_
 
@@ -69,7 +69,8 @@ def test_what_the_service_refuses_for_good_is_said(monkeypatch: pytest.MonkeyPat
     from botocore.exceptions import ClientError
 
     def refuse(**query: Any) -> Any:
-        error = {"Error": {"Code": "ValidationException", "Message": "too large"}}
+        said = {"Code": "ValidationException", "Message": "too large"}
+        error = {"Error": said, "ResponseMetadata": {"HTTPStatusCode": 400}}
         raise ClientError(error, "BatchWriteItem")  # type: ignore[arg-type]
 
     client = Refusing(0)

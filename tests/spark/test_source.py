@@ -14,12 +14,20 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
+from tests.hand_clock import HandClock
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, options
+from tests.spark.played import ARN, InTurn, PlayedStream, number
 from watcher.errors import DataLossError
-from watcher.spark.source import DynamoDBStreams
+from watcher.spark.options import parse
+from watcher.spark.planner import Planner
+from watcher.spark.ranges import RangeReader
+from watcher.spark.read_ahead import ReadAhead
+from watcher.spark.schema import ddl
+from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
 
 pytestmark = pytest.mark.spark
 
@@ -232,6 +240,70 @@ def test_a_shard_that_vanishes_under_a_batch_is_named(sim: RemoteSimulator) -> N
     with pytest.raises(DataLossError, match=f"shard {closed} from its trim horizon to what is"):
         read()
     assert read(failOnDataLoss="false") < 50
+
+
+def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
+    clock = HandClock()
+    played = PlayedStream(clock)
+    played.write("a", range(10))
+    played.write("b", range(10, 20), parent="a")
+    played.hidden = {"a"}
+    read_options = parse({"stream": ARN}, streaming=False)
+    schema = cast(StructType, StructType.fromDDL(ddl(read_options)))
+
+    class Waiting(HandClock):
+        def sleep(self, seconds: float) -> None:
+            clock.sleep(seconds)
+            played.hidden = set()
+
+        def monotonic(self) -> float:
+            return clock.monotonic()
+
+    reader = BatchReader(
+        read_options,
+        schema,
+        connect=lambda stream, connection: (played, stream),
+        reader=lambda options, arn: RangeReader(options, arn, played, clock),
+        clock=Waiting(),
+    )
+    rows = sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each))
+
+    assert rows == 20
+
+
+def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:
+    clock = HandClock()
+    played = PlayedStream(clock)
+    played.write("a", range(10))
+    played.write("b", range(10, 20), parent="a")
+    read_options = parse({"stream": ARN, "startingPosition": "trim_horizon"}, streaming=True)
+    schema = cast(StructType, StructType.fromDDL(ddl(read_options)))
+
+    def started() -> StreamReader:
+        driver = InTurn(ReadAhead(ARN, played, clock), played, clock)
+        return StreamReader(
+            read_options,
+            schema,
+            2,
+            planner=lambda options: Planner(options, ARN, played, driver, clock),
+            reader=lambda options, arn: RangeReader(options, arn, played, clock),
+        )
+
+    def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+        batches = [b for each in reader.partitions(start, end) for b in reader.read(each)]
+        return [number for b in batches for number in b.column("sequence_number").to_pylist()]
+
+    reader = started()
+    offset = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    delivered: list[str] = []
+    assert rows(reader, reader.initialOffset(), offset) == []
+    while len(delivered) < 20:
+        end = reader.latestOffset(offset, ReadAllAvailable())
+        delivered += (brought := rows(reader, offset, end))
+        assert rows(started(), offset, end) == brought
+        offset = end
+
+    assert delivered == [number(each) for each in range(20)]
 
 
 def test_images_as_typed_columns_and_as_variant(spark: Any, sim: RemoteSimulator) -> None:

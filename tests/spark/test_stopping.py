@@ -192,7 +192,7 @@ def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_pa
 
 
 WAITING = """
-from watcher.spark.jobs.running import stopped_by_signals
+from watcher.spark.jobs.run import stopped_by_signals
 with stopped_by_signals() as stopping:
     print("ready", flush=True)
     stopping.wait()

@@ -49,7 +49,7 @@ def run(
     session = module("session")
     spark = session.start(**options.chosen(parsed, session.start), short=short)
     try:
-        with module("jobs.running").in_one_line():
+        with module("jobs.run").in_one_line():
             return job(
                 parsed.stream,
                 *more,
@@ -67,7 +67,7 @@ def ended(totals: Any, *, once: bool, goes_on: bool) -> int:
     `goes_on` where there is a checkpoint: a cron job is to take neither for finished.
     """
     done = f"{totals.records} changes in {totals.batches} batches"
-    number: int = module("jobs.running").ended_by()
+    number: int = module("jobs.run").ended_by()
     if once and number:
         rest = "the same command goes on" if goes_on else "the rest was not read"
         logger.warning(f"Stopped early: {done}; {rest}")

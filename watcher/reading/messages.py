@@ -6,6 +6,9 @@ from datetime import datetime
 
 import msgspec
 
+from watcher.record import page as pages
+from watcher.record.wire import WireRecord
+
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
     """The shard has an iterator; records written after `time` (the service's) will be read."""
@@ -20,6 +23,30 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
     last: int
     last_sequence_number: str
     body: bytes = b""
+
+    @property
+    def count(self) -> int:
+        """How many records it holds."""
+        return self.last - self.first
+
+    def records(self) -> list[WireRecord]:
+        """Its records, their images undecoded."""
+        return pages.decode(self.body).Records[self.first : self.last]
+
+    def split(self, count: int) -> tuple[Page, Page]:
+        """Its first `count` records (one at least), and the others; they share the body."""
+        cut = self.first + count
+        number = self.records()[count - 1].dynamodb.SequenceNumber
+        head = Page(self.first, cut, number, self.body)
+        return head, Page(cut, self.last, self.last_sequence_number, self.body)
+
+    def upto(self, number: str) -> Page | None:
+        """Those of its records that are not after this number; None where all of them are."""
+        end = int(number)
+        if int(self.last_sequence_number) <= end:
+            return self
+        count = sum(int(each.dynamodb.SequenceNumber) <= end for each in self.records())
+        return self.split(count)[0] if count else None
 
 
 class Loss(msgspec.Struct, frozen=True, tag="loss"):

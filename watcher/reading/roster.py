@@ -50,6 +50,8 @@ _CHILD_SECONDS = 0.25
 _CHILD_SECONDS_MAX = 1.0
 # A listing may lag by seconds: for so long, a finished shard may still get a child.
 _CHILD_GRACE_SECONDS = 5.0
+AGAIN_SECONDS = 1.0
+"""So long a shard rests that the service lists as open and refuses to read (`READ_AGAIN`)."""
 
 
 class Question(Enum):
@@ -312,7 +314,7 @@ class Roster:
 
     def is_whole(self) -> bool:
         """Whether the listing lacks no shard that can be read; for those who ask only once."""
-        if len(self._hidden) and not self._hidden.has_overdue():
+        if len(self._hidden):
             return False
         alone = any(not self.lineage.children(shard_id) for shard_id in self.listing.closed())
         grace = timedelta(seconds=_CHILD_GRACE_SECONDS)

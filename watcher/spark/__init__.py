@@ -1,5 +1,5 @@
 """DynamoDB Streams on Spark: `register(spark)`, then `format("dynamodb_streams")`."""
 
-from watcher.spark.registration import register
+from watcher.spark.source import register
 
 __all__ = ["register"]

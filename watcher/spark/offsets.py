@@ -10,12 +10,12 @@ import msgspec
 
 from watcher.errors import UsageError
 from watcher.reading.lineage import Status, Tracked
-from watcher.service.model import AfterSequence, Position, TrimHorizon
+from watcher.service.model import AfterSequence, Position, TrimHorizon, opened_at
 
 _VERSION = 1
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class ShardOffset(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a shard was read: `position` is where its unread records begin."""
 
     position: Position
@@ -36,22 +36,25 @@ class Offset(msgspec.Struct, frozen=True):
     """
 
     stream: str
-    shards: dict[str, Place]
+    shards: dict[str, ShardOffset]
     version: int = _VERSION
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The records of one shard in one micro-batch: those after `start`, to the end named.
+    """The records of one shard in one read: those from `start` on, to the end named.
 
-    `upto` is the sequence number of the last record; without it the shard is closed, and it is
-    read to its end.
+    `upto` is the sequence number of the last one, `until` the latest moment that one is made at;
+    without either the shard is closed, and it is read to its end.
     """
 
     shard_id: str
     start: Position
-    upto: str | None
+    upto: str | None = None
+    until: datetime | None = None
 
     def __str__(self) -> str:
+        if self.until is not None:
+            return f"shard {self.shard_id}"
         end = f"sequence number {self.upto}" if self.upto else "its end"
         return f"shard {self.shard_id} from {described(self.start)} to {end}"
 
@@ -83,32 +86,40 @@ def from_json(plain: Mapping[str, Any]) -> Offset | None:
 def ranges(start: Offset, end: Offset) -> list[Range]:
     """What lies between two offsets, by shard."""
     between: list[Range] = []
-    for shard_id, place in end.shards.items():
-        before = start.shards.get(shard_id, Place(TrimHorizon()))
+    for shard_id, reached in end.shards.items():
+        before = start.shards.get(shard_id, ShardOffset(TrimHorizon()))
         if before.finished:
             continue
-        if place.position != before.position:
-            assert isinstance(place.position, AfterSequence)
-            number = place.position.sequence_number
+        if reached.position != before.position:
+            assert isinstance(reached.position, AfterSequence)
+            number = reached.position.sequence_number
             between.append(Range(shard_id, before.position, number))
-        elif place.finished:
-            between.append(Range(shard_id, before.position, None))
+        elif reached.finished:
+            between.append(Range(shard_id, before.position))
     return between
 
 
 def resume(offset: Offset) -> list[Tracked]:
     """The shards of an offset, for `Lineage(resumed=…)`."""
-    return [
-        Tracked(
-            shard_id,
-            place.parent,
-            place.position,
-            Status.FINISHED if place.finished else Status.WAITING,
-            expected=not place.unlisted,
-            since=place.since,
-        )
-        for shard_id, place in offset.shards.items()
-    ]
+    return [_tracked(shard_id, reached, reached) for shard_id, reached in offset.shards.items()]
+
+
+def tracked(shard_id: str, start: Offset, end: Offset) -> Tracked:
+    """A shard that a micro-batch reads, as it stood at the start of that."""
+    return _tracked(shard_id, start.shards.get(shard_id), end.shards[shard_id])
+
+
+def _tracked(shard_id: str, start: ShardOffset | None, end: ShardOffset) -> Tracked:
+    start = start or ShardOffset(TrimHorizon())
+    return Tracked(
+        shard_id,
+        end.parent,
+        start.position,
+        Status.FINISHED if start.finished else Status.WAITING,
+        expected=not end.unlisted,
+        # What has begun after the query was the query's to read from its first record on.
+        since=start.since or opened_at(shard_id),
+    )
 
 
 def described(position: Position) -> str:

@@ -16,6 +16,9 @@ from watcher.service.model import AtTime, Latest, Position
 
 ImageFormat = Literal["json", "dynamodb-json"]
 
+REMEDY = "; to go on: failOnDataLoss=false"
+"""What there is to do about data loss."""
+
 # Spark hands option names over in lower case; these are how people write them.
 NAMES = (
     "stream",

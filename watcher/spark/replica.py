@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from watcher.record.boto3_shape import wire_item
 from watcher.service.connection import Connection
-from watcher.spark.tables import BATCH, Tables, Write, tables
+from watcher.spark.tables import BATCH, TablesClient, Write, tables
 
 
 class ReplicaWriter(DataSourceStreamArrowWriter):
@@ -36,7 +36,7 @@ class ReplicaWriter(DataSourceStreamArrowWriter):
             self._apply(client, last_writes(names, keys, images))
         return WriterCommitMessage()
 
-    def _apply(self, client: Tables, writes: list[Write]) -> None:
+    def _apply(self, client: TablesClient, writes: list[Write]) -> None:
         for first in range(0, len(writes), BATCH):
             client.write(self._table, writes[first : first + BATCH])
 

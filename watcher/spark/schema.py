@@ -8,45 +8,43 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from watcher.reading.messages import Page
 from watcher.record import page as pages
 from watcher.record.compare import changed_attributes
 from watcher.record.wire import WireRecord
 from watcher.spark import images
 from watcher.spark.options import SourceOptions
-from watcher.spark.ranges import Chunk
 from watcher.spark.typed import typed_images
 
-_BEFORE_IMAGES: Final = """event_id string, event_name string, event_version string,
-    event_source string, aws_region string, approximate_creation_time timestamp, keys string"""
-_AFTER_IMAGES: Final = """sequence_number string, size_bytes long, stream_view_type string,
-    user_identity struct<type: string, principal_id: string>, shard_id string"""
-
+_COLUMNS: Final = {
+    **dict.fromkeys(("event_id", "event_name", "event_version"), "string"),
+    **dict.fromkeys(("event_source", "aws_region"), "string"),
+    "approximate_creation_time": "timestamp",
+    **dict.fromkeys(("keys", "new_image", "old_image", "sequence_number"), "string"),
+    "size_bytes": "long",
+    "stream_view_type": "string",
+    "user_identity": "struct<type: string, principal_id: string>",
+    "shard_id": "string",
+}
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _IDENTITY: Final = pa.struct([("type", pa.string()), ("principal_id", pa.string())])
 
 
-_COLUMNS: Final = [
-    *("event_id", "event_name", "event_version", "event_source", "aws_region"),
-    *("approximate_creation_time", "keys", "new_image", "old_image", "sequence_number"),
-    *("size_bytes", "stream_view_type", "user_identity", "shard_id"),
-]
-_WIRE_RECORDS: Final = "shard_id string, record string"
-
-
-def column_names(options: SourceOptions) -> list[str]:
-    """The columns of a read, in their order."""
+def columns(options: SourceOptions) -> dict[str, str]:
+    """The columns of a read, in their order, and their types in Spark's DDL."""
     if options.wire_records:
-        return ["shard_id", "record"]
-    return [*_COLUMNS, "changed_attributes"] if options.changed_attributes else _COLUMNS
+        return {"shard_id": "string", "record": "string"}
+    whole = dict(_COLUMNS)
+    if options.image_schema:
+        whole["new_image"] = whole["old_image"] = f"struct<{options.image_schema}>"
+    if options.changed_attributes:
+        whole["changed_attributes"] = "array<string>"
+    return whole
 
 
 def ddl(options: SourceOptions) -> str:
     """The columns of a read, as Spark's DDL."""
-    if options.wire_records:
-        return _WIRE_RECORDS
-    image = f"struct<{options.image_schema}>" if options.image_schema else "string"
-    columns = f"{_BEFORE_IMAGES}, new_image {image}, old_image {image}, {_AFTER_IMAGES}"
-    return columns + (", changed_attributes array<string>" if options.changed_attributes else "")
+    return ", ".join(f"{name} {kind}" for name, kind in columns(options).items())
 
 
 class Columns:
@@ -60,20 +58,20 @@ class Columns:
         )
         self._image = None if options.wire_records else schema.field("new_image").type
 
-    def batch(self, chunk: Chunk, shard_id: str) -> pa.RecordBatch:
+    def batch(self, page: Page, shard_id: str) -> pa.RecordBatch:
         """One Arrow batch of records of one shard, in their order."""
         if self._wire_records:
-            raws = pages.raw_records(chunk.body)[chunk.first : chunk.last]
+            raws = pages.raw_records(page.body)[page.first : page.last]
             shards = pa.repeat(shard_id, len(raws))
-            columns = {"shard_id": shards, "record": _strings(images.wire_json(raws))}
-            return pa.RecordBatch.from_pydict(columns)
-        return self._batch(pages.decode(chunk.body).Records[chunk.first : chunk.last], shard_id)
+            values = {"shard_id": shards, "record": _strings(images.wire_json(raws))}
+            return pa.RecordBatch.from_pydict(values)
+        return self._batch(page.records(), shard_id)
 
     def _batch(self, records: Sequence[WireRecord], shard_id: str) -> pa.RecordBatch:
         changes = [record.dynamodb for record in records]
         new = [change.NewImage for change in changes]
         old = [change.OldImage for change in changes]
-        columns: dict[str, pa.Array] = {
+        values: dict[str, pa.Array] = {
             "event_id": _strings([record.eventID for record in records]),
             "event_name": _strings([record.eventName for record in records]),
             "event_version": _strings([record.eventVersion for record in records]),
@@ -92,10 +90,10 @@ class Columns:
             "shard_id": pa.repeat(shard_id, len(records)),
         }
         if self._changed:
-            columns["changed_attributes"] = pa.array(
+            values["changed_attributes"] = pa.array(
                 list(map(changed_attributes, records)), pa.list_(pa.string())
             )
-        return pa.RecordBatch.from_pydict(columns)
+        return pa.RecordBatch.from_pydict(values)
 
     def _images(self, raws: Sequence[msgspec.Raw]) -> pa.Array:
         if pa.types.is_string(self._image):

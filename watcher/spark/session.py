@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
 from watcher.flag import Flag
-from watcher.spark import gateway, java
-from watcher.spark.registration import register
+from watcher.spark import java, jvm
+from watcher.spark.source import register
 
 logger = logging.getLogger("watcher")
 
@@ -74,7 +74,7 @@ def start(
     if SparkContext._gateway is None:
         # It takes some seconds, in which there is nothing else to see.
         logger.info(f"Starting Spark ({settings['spark.master']})")
-    output = gateway.launch(settings)
+    output = jvm.launch(settings)
     try:
         with warnings.catch_warnings():
             # pyspark's word on pandas, which nothing here uses.
@@ -87,7 +87,7 @@ def start(
             spark = builder.getOrCreate()
         register(spark)
     except Exception as error:
-        raise UsageError(f"Spark did not start: {gateway.said(error)}") from error
+        raise UsageError(f"Spark did not start: {jvm.said(error)}") from error
     finally:
         if output is not None:
             output.pass_on(held=logger.isEnabledFor(logging.DEBUG))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -23,70 +26,108 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
-from watcher.reading.lineage import Lineage
-from watcher.reading.unlisted import without_gaps
+from watcher.reading.losses import Losses
+from watcher.reading.messages import Page
+from watcher.reading.roster import Roster
 from watcher.service.connect import connect
-from watcher.service.model import CLOCKS_APART, Latest, Position
-from watcher.spark import offsets, ranges
-from watcher.spark.background import SHARD_BYTES, Slice
+from watcher.service.connection import Connection
+from watcher.service.model import CLOCKS_APART, Latest, Service
+from watcher.spark import offsets
+from watcher.spark.held_page import HeldPage
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
-from watcher.spark.ranges import Chunk, Source
-from watcher.spark.schema import Columns, column_names, ddl
+from watcher.spark.ranges import RangeReader
+from watcher.spark.read_ahead import SHARD_BYTES
+from watcher.spark.schema import Columns, columns, ddl
 from watcher.spark.typed import refuse_unfit
 
+_PACKAGE_PARENT = str(Path(__file__).parents[2])
 # A range whose pages are not at hand may be of any size.
 _UNKNOWN_BYTES = SHARD_BYTES
+# While a listing lags, the roster is asked so often whether it is due again.
+_LISTING_PAUSE = 0.25
 
 
-class Piece(msgspec.Struct):
+class HeldRange(msgspec.Struct, frozen=True):
     """A range, and its pages where the driver has read them already."""
 
     between: Range
-    slices: list[Slice] | None = None
+    pages: list[HeldPage] | None = None
 
     @property
     def size(self) -> int:
         """How much there is to do, in bytes of packed pages."""
-        if self.slices is None:
-            return _UNKNOWN_BYTES
-        return sum(each.bytes for each in self.slices)
+        return _UNKNOWN_BYTES if self.pages is None else sum(each.size for each in self.pages)
 
 
-class StreamPartition(InputPartition):
-    """What one task of a micro-batch reads: some ranges, each in its order."""
+class TaskPartition(InputPartition):
+    """What one task reads: some ranges, each in its order."""
 
-    def __init__(self, source: Source, pieces: list[Piece]) -> None:
-        self.source = source
-        self.pieces = pieces
+    def __init__(self, arn: str, ranges: list[HeldRange]) -> None:
+        self.arn = arn
+        self.ranges = ranges
 
 
-class BatchPartition(InputPartition):
-    """What one task of a batch read reads: one shard."""
+class _Rows:
+    """How a task makes its rows; `connect` makes what talks to the service, where it is used.
 
-    def __init__(self, source: Source, shard_id: str, start: Position, end: datetime) -> None:
-        self.source = source
-        self.shard_id = shard_id
-        self.start = start
-        self.end = end
+    It travels to the executors; sockets do not.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        connect: Callable[[SourceOptions, str], RangeReader],
+    ) -> None:
+        refuse_unfit(schema)
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        if arrow.names != list(columns(options)):
+            raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
+        self._options = options
+        self._columns = Columns(options, arrow)
+        self._connect = connect
+
+    def of(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, shard by shard."""
+        if not isinstance(partition, TaskPartition):
+            return  # Spark's own, for a stream without shards
+        for each in partition.ranges:
+            for page in self._pages(partition.arn, each):
+                yield self._columns.batch(page, each.between.shard_id)
+
+    def _pages(self, arn: str, held: HeldRange) -> Iterator[Page]:
+        if held.pages is None:
+            return self._connect(self._options, arn).read(held.between)
+        return (each.page() for each in held.pages)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming read: the planner lives in the driver, `read` runs in the executors."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, parallelism: int) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        parallelism: int,
+        *,
+        planner: Callable[[SourceOptions], Planner] = Planner.connected,
+        reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
+    ) -> None:
         self._options = options
-        self._columns = _columns(options, schema)
+        self._rows = _Rows(options, schema, reader)
         self._parallelism = parallelism
         # Made at the first use: this object travels to the executors, sockets do not.
+        self._make_planner = planner
         self._made_planner: Planner | None = None
 
     @property
     def _planner(self) -> Planner:
         if self._made_planner is None:
-            self._made_planner = Planner(self._options)
+            self._made_planner = self._make_planner(self._options)
         return self._made_planner
 
     def initialOffset(self) -> dict[str, Any]:
@@ -120,21 +161,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, finish = offsets.from_json(start), offsets.from_json(end)
         if begin is None or finish is None:
             return []
-        source = Source(self._options.connection, finish.stream, self._options.fail_on_data_loss)
-        pieces = [Piece(each, self._planner.slices(each)) for each in offsets.ranges(begin, finish)]
-        for piece in pieces:
+        held = [
+            HeldRange(between, self._planner.pages(between))
+            for between in offsets.ranges(begin, finish)
+        ]
+        for each in held:
             # As of a shard that had its turn long ago, or of a micro-batch before a restart.
-            if piece.slices is None:
-                self._planner.say_if_too_late(piece.between, begin, finish)
-        bins = _packed([each for each in pieces if each.slices != []], self._parallelism)
-        return [StreamPartition(source, pieces) for pieces in bins]
+            if each.pages is None:
+                self._planner.say_if_too_late(each.between, begin, finish)
+        tasks = _tasks([each for each in held if each.pages != []], self._parallelism)
+        return [TaskPartition(finish.stream, ranges) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, shard by shard."""
-        assert isinstance(partition, StreamPartition)
-        for piece in partition.pieces:
-            for chunk in _chunks(partition.source, piece):
-                yield self._columns.batch(chunk, piece.between.shard_id)
+        return self._rows.of(partition)
 
     def stop(self) -> None:
         """End the background reading."""
@@ -145,34 +185,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class BatchReader(DataSourceReader):
     """The batch read: everything in retention (or between two times), a partition per shard."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        *,
+        connect: Callable[[str, Connection], tuple[Service, str]] = connect,
+        reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
+        clock: Clock = CLOCK,
+    ) -> None:
         self._options = options
-        self._columns = _columns(options, schema)
+        self._rows = _Rows(options, schema, reader)
+        self._connect = connect
+        self._clock = clock
 
     def partitions(self) -> Sequence[InputPartition]:
         """One partition per shard that has records up to now."""
         options = self._options
-        streams, arn = connect(options.stream, options.connection)
-        listing = without_gaps(streams, arn)
-        lineage = Lineage(options.start)
-        lineage.update(listing.shards)
-        source = Source(options.connection, arn, options.fail_on_data_loss)
-        end = options.end or listing.time + CLOCKS_APART
-        listed = {shard.id for shard in listing.shards}
-        # A parent that left the listing is gone: there is nothing to read, and nothing is lost.
+        service, arn = self._connect(options.stream, options.connection)
+        roster = Roster(arn, options.start, losses=Losses(), clock=self._clock)
+        roster.begin(service)
+        while True:
+            roster.to_begin()
+            roster.attend(service)
+            if roster.is_whole():
+                break
+            self._clock.sleep(_LISTING_PAUSE)
+        end = options.end or roster.listing.time + CLOCKS_APART
         return [
-            BatchPartition(source, shard.id, shard.position, end)
-            for shard in lineage.unfinished
-            if shard.id in listed and not isinstance(shard.position, Latest)
+            TaskPartition(arn, [HeldRange(Range(shard.id, shard.position, until=end))])
+            for shard in roster.lineage.unfinished
+            if not isinstance(shard.position, Latest)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one shard."""
-        if not isinstance(partition, BatchPartition):
-            return  # Spark's own, for a stream without shards
-        source, shard_id = partition.source, partition.shard_id
-        for chunk in ranges.read_until(source, shard_id, partition.start, partition.end):
-            yield self._columns.batch(chunk, shard_id)
+        return self._rows.of(partition)
 
 
 class DynamoDBStreams(DataSource):
@@ -203,34 +251,42 @@ class DynamoDBStreams(DataSource):
         return BatchReader(parse(dict(self.options), streaming=False), schema)
 
 
-def _columns(options: SourceOptions, schema: StructType) -> Columns:
-    refuse_unfit(schema)
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    if arrow.names != column_names(options):
-        raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
-    return Columns(options, arrow)
+def register(spark: SparkSession) -> None:
+    """Offer `dynamodb_streams` to `spark.readStream.format(…)` and `spark.read.format(…)`."""
+    _let_workers_import_us(spark.sparkContext)
+    # A class made here travels to the planner by value, and what this session can do with it.
+    what: dict[str, Any] = {"parallelism": spark.sparkContext.defaultParallelism}
+    here = type("DynamoDBStreams", (DynamoDBStreams,), what)
+    here.__module__ = "__main__"
+    spark.dataSource.register(here)
 
 
-def _chunks(source: Source, piece: Piece) -> Iterator[Chunk]:
-    if piece.slices is None:
-        yield from ranges.read(source, piece.between)
-    else:
-        for each in piece.slices:
-            yield Chunk(each.page.body(), each.first, each.last)
+def _let_workers_import_us(context: Any) -> None:
+    """On this machine, Spark's Python workers are this Python, and find this package.
+
+    Spark would start the first `python3` on the PATH. On a cluster it is for its administrator
+    to have watcher installed.
+    """
+    if not context.master.startswith("local"):
+        return
+    if "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
+    paths = [_PACKAGE_PARENT, context.environment.get("PYTHONPATH", "")]
+    context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys(paths)))
 
 
-def _packed(pieces: list[Piece], parallelism: int) -> list[list[Piece]]:
+def _tasks(ranges: list[HeldRange], parallelism: int) -> list[list[HeldRange]]:
     """Few tasks (each costs some 30 ms), none with more pages than Spark lets through."""
-    bins: list[tuple[int, list[Piece]]] = []
-    for piece in sorted(pieces, key=lambda piece: -piece.size):
+    bins: list[tuple[int, list[HeldRange]]] = []
+    for each in sorted(ranges, key=lambda each: -each.size):
         smallest = min(range(len(bins)), key=lambda index: bins[index][0], default=-1)
         full = len(bins) >= parallelism and (
-            piece.slices is None or bins[smallest][0] + piece.size <= 2 * SHARD_BYTES
+            each.pages is None or bins[smallest][0] + each.size <= 2 * SHARD_BYTES
         )
         if full:
             size, inside = bins[smallest]
-            inside.append(piece)
-            bins[smallest] = (size + piece.size, inside)
+            inside.append(each)
+            bins[smallest] = (size + each.size, inside)
         else:
-            bins.append((piece.size, [piece]))
+            bins.append((each.size, [each]))
     return [inside for _, inside in bins]

@@ -13,8 +13,10 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.config import Config
 
+from watcher.backoff import backoff
 from watcher.errors import StreamError, TransientError
 from watcher.service.connection import Connection
+from watcher.service.errors_of import code_of, translated
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
@@ -46,7 +48,7 @@ class Description(msgspec.Struct, frozen=True):
         ]
 
 
-class Tables:
+class TablesClient:
     """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
 
     def __init__(self, connection: Connection) -> None:
@@ -75,7 +77,7 @@ class Tables:
         try:
             return _description(self._call(self._client.describe_table, TableName=table)["Table"])
         except StreamError as error:
-            if _code(error.__cause__) == "ResourceNotFoundException":
+            if code_of(error.__cause__) == "ResourceNotFoundException":
                 return None
             raise
 
@@ -118,7 +120,7 @@ class Tables:
         """Carry out up to 25 puts and deletes of different items; all are done on return."""
         waiting = writes
         started = time.monotonic()
-        pause = _PAUSE_SECONDS
+        refusals = 0
         while waiting:
             answer = self._call(self._client.batch_write_item, RequestItems={table: waiting})
             waiting = answer.get("UnprocessedItems", {}).get(table, [])
@@ -128,8 +130,9 @@ class Tables:
                         f"table {table} has refused {len(waiting)} writes for minutes: "
                         "raise its write capacity"
                     )
+                refusals += 1
+                pause = backoff(refusals, _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
                 time.sleep(random.uniform(pause / 2, pause))
-                pause = min(pause * 2, _PAUSE_SECONDS_MAX)
 
     def _call(self, operation: Callable[..., Any], **query: Any) -> Any:
         """Throttling outlasts botocore's retries at times: it passes."""
@@ -139,28 +142,17 @@ class Tables:
                 return operation(**query)
             except (boto.ClientError, boto.BotoCoreError) as error:
                 text = " ".join(str(error).split())
-                passing = isinstance(error, boto.HTTPClientError) or _code(error) in _PASSING
-                if not passing:
+                if not isinstance(translated(error), TransientError):
                     raise StreamError(text) from error
                 if time.monotonic() > started + _GIVE_UP_SECONDS:
                     raise TransientError(text) from error
                 time.sleep(random.uniform(0.5, 1.5))
 
 
-_PASSING = {
-    "InternalServerError",
-    "LimitExceededException",
-    "ProvisionedThroughputExceededException",
-    "RequestLimitExceeded",
-    "ServiceUnavailable",
-    "ThrottlingException",
-}
-
-
 @lru_cache(maxsize=8)
-def tables(connection: Connection) -> Tables:
+def tables(connection: Connection) -> TablesClient:
     """One client for a worker's life."""
-    return Tables(connection)
+    return TablesClient(connection)
 
 
 def _description(table: dict[str, Any]) -> Description:
@@ -172,9 +164,3 @@ def _description(table: dict[str, Any]) -> Description:
         table.get("TableSizeBytes", 0),
         f"{table['TableArn']} {own}",
     )
-
-
-def _code(error: BaseException | None) -> str:
-    if not isinstance(error, boto.ClientError):
-        return ""
-    return str(error.response.get("Error", {}).get("Code", ""))

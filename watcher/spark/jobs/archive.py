@@ -12,10 +12,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from watcher.errors import UsageError
 from watcher.flag import Flag
 from watcher.service.connection import Connection
-from watcher.spark import sink
-from watcher.spark.folder import Folder
+from watcher.spark import folders
+from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.running import Totals, changes, in_one_line, run, triggered
+from watcher.spark.jobs.run import JobTotals, changes, in_one_line, run, triggered
 from watcher.spark.jobs.settings import HERE
 
 logger = logging.getLogger("watcher")
@@ -52,7 +52,7 @@ def archive(
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
     spark: SparkSession,
-) -> Totals:
+) -> JobTotals:
     """Append every change to `to`, in folders by date (UTC), until stopped.
 
     The checkpoint (default: `_checkpoint` inside `to`) makes it exactly once across crashes: what
@@ -70,12 +70,12 @@ def archive(
     ).withColumn("date", to_date("approximate_creation_time"))
     if format == "csv":  # which knows no structs
         frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])
-    place = Folder(spark, to)
+    folder = Folder(spark, to)
     checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
     kept = Folder(spark, checkpoint)
-    with in_one_line(), sink.alone(spark, place, kept, _NOTE, format):
-        if place.has(sink.LOG):
-            _remove_leftovers(spark, place)
+    with in_one_line(), folders.alone(folder, kept, _NOTE, format):
+        if folder.has(folders.LOG):
+            _remove_leftovers(spark, folder)
         writer = _writer(frame, format, to, checkpoint)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
@@ -95,23 +95,23 @@ def _writer(frame: DataFrame, format: str, to: str, checkpoint: str) -> DataStre
     return writer
 
 
-def _remove_leftovers(spark: SparkSession, place: Folder) -> None:
+def _remove_leftovers(spark: SparkSession, folder: Folder) -> None:
     """Remove what a killed attempt has left.
 
     Raises UsageError where the folder has been moved: its log does not know its files then.
     """
-    whole = _committed(spark, place.path)
-    found = place.files(_PARTITIONS, _OWN_FILES)
+    whole = _committed(spark, folder.path)
+    found = folder.files(_PARTITIONS, _OWN_FILES)
     if elsewhere := sorted(whole - found.keys()):
         raise UsageError(
-            f"{place.path} is not as it was written: it lacks {len(elsewhere)} of its files, such "
+            f"{folder.path} is not as it was written: it lacks {len(elsewhere)} of its files, such "
             f"as {elsewhere[0]}; put it back to where it was, or choose another folder"
         )
     # What is older than the last batch is no attempt's that came after it, but somebody else's.
-    since = place.newest(sink.LOG)
+    since = folder.newest(folders.LOG)
     left = [path for path, time in found.items() if path not in whole and time >= since]
     for path in left:
-        place.remove(path)
+        folder.remove(path)
     if left:
         logger.info(f"Removed {len(left)} files of an attempt that did not finish")
 

@@ -14,10 +14,9 @@ from pyspark.sql.functions import window
 from watcher.errors import UsageError
 from watcher.flag import Flag
 from watcher.service.connection import Connection
-from watcher.spark import sink
-from watcher.spark.folder import Folder
+from watcher.spark.folders import Folder, alone
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.running import Totals, changes, in_one_line, interval, run, triggered
+from watcher.spark.jobs.run import JobTotals, changes, in_one_line, interval, run, triggered
 from watcher.spark.jobs.settings import HERE
 
 logger = logging.getLogger("watcher")
@@ -65,7 +64,7 @@ def metrics(
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
     spark: SparkSession,
-) -> Totals:
+) -> JobTotals:
     """Count changes by event name and window of their creation time, until stopped.
 
     On stdout a window is printed whenever its count has grown; in files it stands once, when no
@@ -86,9 +85,9 @@ def metrics(
             )
         else:
             checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
-            folders = Folder(spark, to), Folder(spark, checkpoint)
+            folder, kept = Folder(spark, to), Folder(spark, checkpoint)
             content = f"Parquet ({interval(size)} windows)"
-            held.enter_context(sink.alone(spark, *folders, _NOTE, content))
+            held.enter_context(alone(folder, kept, _NOTE, content))
             writer = counts.writeStream.outputMode("append").format("parquet").option("path", to)
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)

@@ -17,8 +17,8 @@ from watcher.delivery.on_error import OnError
 from watcher.errors import WatcherError
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.spark import observing
-from watcher.spark.jobs.running import Totals, changes, in_one_line, run, triggered
+from watcher.spark import handlers_sink
+from watcher.spark.jobs.run import JobTotals, changes, in_one_line, run, triggered
 from watcher.spark.jobs.settings import HERE
 
 logger = logging.getLogger("watcher")
@@ -35,7 +35,7 @@ def observe(
     fail_on_data_loss: bool = False,
     connection: Connection = HERE,
     spark: SparkSession,
-) -> Totals:
+) -> JobTotals:
     """Hand every change to the observers that `load` makes, in each executor's processes.
 
     What they print comes out here, batch by batch. After a crash a batch is delivered again as a
@@ -46,10 +46,12 @@ def observe(
     """
     OnError.parse(on_error)  # what is wrong with it is said here, not by an executor
     _, arn = connect(stream, connection)
-    output = observing.Output()
+    printer = handlers_sink.Printer()
     is_terminal = sys.stdout.isatty()
-    work = observing.Work(load, on_error, arn, is_terminal, output.address, output.authkey)
-    observing.register(spark, work)
+    task = handlers_sink.HandlersTask(
+        load, on_error, arn, is_terminal, printer.address, printer.authkey
+    )
+    handlers_sink.register(spark, task)
     frame = changes(
         spark,
         arn,
@@ -61,10 +63,10 @@ def observe(
     with tempfile.TemporaryDirectory(prefix="watcher-", ignore_cleanup_errors=True) as folder:
         # Spark has one in any case; without ours it is of this run only.
         place = checkpoint or Path(folder).as_uri()
-        writer = frame.writeStream.format(observing.FORMAT).option("checkpointLocation", place)
+        writer = frame.writeStream.format(handlers_sink.FORMAT).option("checkpointLocation", place)
         writer = triggered(writer, once=once, every=None)
         try:
-            totals = run(writer.start, "delivered", until=output.is_closed)
+            totals = run(writer.start, "delivered", until=printer.is_closed)
         except WatcherError:
             with contextlib.suppress(WatcherError):
                 _close(spark)
@@ -77,6 +79,6 @@ def _close(spark: SparkSession) -> None:
     """Close the handlers; not where the query has ended because Spark's JVM did."""
     try:
         with in_one_line():
-            observing.close(spark)
+            handlers_sink.close(spark)
     except (Py4JError, OSError) as error:
         logger.debug(f"Handlers were not closed: {error}")

@@ -18,10 +18,10 @@ from watcher.errors import UsageError
 from watcher.flag import Flag
 from watcher.printing.escaping import printable
 from watcher.service.connection import Connection
-from watcher.spark.gateway import said
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.running import all_changes, in_one_line
+from watcher.spark.jobs.run import all_changes, in_one_line
 from watcher.spark.jobs.settings import HERE
+from watcher.spark.jvm import said
 
 _SAMPLE = 1000
 

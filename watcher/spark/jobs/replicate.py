@@ -17,10 +17,10 @@ from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART, Listing
 from watcher.service.patience import patiently
-from watcher.spark.folder import Folder
+from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.running import (
-    Totals,
+from watcher.spark.jobs.run import (
+    JobTotals,
     changes,
     in_one_line,
     run,
@@ -29,7 +29,7 @@ from watcher.spark.jobs.running import (
 )
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.replica import DynamoDBReplica
-from watcher.spark.tables import BATCH, Description, Tables, tables
+from watcher.spark.tables import BATCH, Description, TablesClient, tables
 
 logger = logging.getLogger("watcher")
 
@@ -108,7 +108,7 @@ def replicate(
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
     spark: SparkSession,
-) -> Totals:
+) -> JobTotals:
     """Copy the items that are there, then apply every change, until stopped.
 
     The stream's position is fixed before the copy begins, so nothing falls in between; `start`
@@ -125,20 +125,20 @@ def replicate(
         connection.profile,
         to_endpoint_url or (None if to_region else connection.endpoint_url),
     )
-    place = Folder(spark, checkpoint)
+    kept = Folder(spark, checkpoint)
     target = Target(to, tables(there).endpoint)
-    known = _known_target(place, target)
+    known = _known_target(kept, target)
     identity = _prepare(tables(here), tables(there), listing.table, target, known, create)
     target = msgspec.structs.replace(target, identity=identity)
-    place.write(_TARGET_FILE, msgspec.json.encode(target).decode())
+    kept.save(_TARGET_FILE, target)
     if not changes_only:
         if start is not None:
             text = "--from is only for --changes-only: a copy's changes count from its beginning on"
             logger.warning(text)
         work = CopyWork(listing.table, here, to, there, 0)
-        copied = _copied(spark, place, arn, listing.time - CLOCKS_APART, work)
+        copied = _copied(spark, kept, arn, listing.time - CLOCKS_APART, work)
         if copied is None:
-            return Totals()
+            return JobTotals()
         start = copied.isoformat()
     frame = changes(
         spark,
@@ -169,25 +169,24 @@ def _refuse_without_images(listing: Listing) -> None:
         )
 
 
-def _known_target(place: Folder, target: Target) -> Target:
+def _known_target(kept: Folder, target: Target) -> Target:
     """The target as the checkpoint has it; `target` itself in a new one.
 
     Raises UsageError for another: what was copied and applied to one table, another has not got.
     """
-    text = place.read(_TARGET_FILE)
-    if text is None:
+    known = kept.load(_TARGET_FILE, Target)
+    if known is None:
         return target  # a new checkpoint, or one from before this was stored
-    known = msgspec.json.decode(text, type=Target)
     if (known.table, known.endpoint) != (target.table, target.endpoint):
         raise UsageError(
-            f"the checkpoint {place.path} is of the copy to {known}, not to {target}: "
+            f"the checkpoint {kept.path} is of the copy to {known}, not to {target}: "
             "choose another --checkpoint, or give that table"
         )
     return known
 
 
 def _prepare(
-    here: Tables, there: Tables, table: str, asked: Target, known: Target, create: bool
+    here: TablesClient, there: TablesClient, table: str, asked: Target, known: Target, create: bool
 ) -> str:
     """See that the target can be written; its identity. Raises UsageError where it can't."""
     to = asked.table
@@ -221,10 +220,12 @@ def _keys(table: Description) -> str:
 
 
 def _copied(
-    spark: SparkSession, place: Folder, arn: str, now: datetime, work: CopyWork
+    spark: SparkSession, kept: Folder, arn: str, now: datetime, work: CopyWork
 ) -> datetime | None:
     """Copy what is not copied yet; the time from which the changes count, None if stopped."""
-    copy = _begun(place, arn)
+    copy = kept.load(_COPY_FILE, Copy)
+    if copy is not None and copy.stream != arn:
+        raise UsageError(f"{kept.path} is of {copy.stream}, not of {arn}: choose another")
     if copy is None:
         parallelism = spark.sparkContext.defaultParallelism
         described = tables(work.source_connection).describe(work.source)
@@ -232,35 +233,21 @@ def _copied(
         segments = min(max(4 * parallelism, size // _SEGMENT_BYTES), _SEGMENTS_MAX)
         copy = Copy(arn, now, segments, [])
         # Stored before the first item is read: a change from here on is in the stream.
-        _save(place, copy)
+        kept.save(_COPY_FILE, copy)
     if not copy.is_whole:
         _refuse_too_old(copy, now)
         with stopped_by_signals() as stopping, in_one_line():
             work = msgspec.structs.replace(work, segments=copy.segments)
-            _copy_segments(spark, place, copy, work, stopping)
+            _copy_segments(spark, kept, copy, work, stopping)
         if stopping.is_set():
             return None
-    if not Folder(spark, f"{place.path}/changes").has("offsets"):
+    if not Folder(spark, f"{kept.path}/changes").has("offsets"):
         _refuse_too_old(copy, datetime.now(UTC))
     return copy.started
 
 
-def _begun(place: Folder, arn: str) -> Copy | None:
-    text = place.read(_COPY_FILE)
-    if text is None:
-        return None
-    copy = msgspec.json.decode(text, type=Copy)
-    if copy.stream != arn:
-        raise UsageError(f"{place.path} is of {copy.stream}, not of {arn}: choose another")
-    return copy
-
-
-def _save(place: Folder, copy: Copy) -> None:
-    place.write(_COPY_FILE, msgspec.json.encode(copy).decode())
-
-
 def _copy_segments(
-    spark: SparkSession, place: Folder, copy: Copy, work: CopyWork, stopping: threading.Event
+    spark: SparkSession, kept: Folder, copy: Copy, work: CopyWork, stopping: threading.Event
 ) -> None:
     """Some segments at a time: what is done by then is never copied again."""
     left = sorted(set(range(copy.segments)) - set(copy.done))
@@ -274,7 +261,7 @@ def _copy_segments(
         )
         items += sum(counts.collect())
         copy.done.extend(part)
-        _save(place, copy)
+        kept.save(_COPY_FILE, copy)
         logger.info(f"copied: {items} items, {len(copy.done)} of {copy.segments} parts")
         if not warned and datetime.now(UTC) - copy.started > _WARN_AFTER:
             warned = True

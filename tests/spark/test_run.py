@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from watcher.errors import DataLossError
-from watcher.spark.jobs.running import translated
+from watcher.spark.jobs.run import translated
 
 
 def test_a_loss_names_the_option_and_the_flags() -> None:

@@ -19,10 +19,10 @@ _EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.M
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
 _END_SECONDS = 5.0
 # Of this process's JVM, as Spark's own gateway is; none where somebody else has started it.
-_outputs: list[Output] = []
+_started: list[JvmOutput] = []
 
 
-class Output:
+class JvmOutput:
     """What the JVM writes: held back at first, then passed on to stderr, line by line.
 
     Its stdout too (Ivy's, a library's): ours is for data.
@@ -66,7 +66,7 @@ class Output:
         return text.strip().partition("\n")[0]
 
 
-def launch(settings: Mapping[str, str]) -> Output | None:
+def launch(settings: Mapping[str, str]) -> JvmOutput | None:
     """Start the JVM of this process, with Spark's settings; None where it runs already.
 
     Raises UsageError with what the JVM has said, where it does not start.
@@ -76,7 +76,7 @@ def launch(settings: Mapping[str, str]) -> Output | None:
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
-    output = Output()
+    output = JvmOutput()
     try:
         start: Any = launch_gateway
         gateway = start(conf, {"stdout": output.writer, "stderr": output.writer})
@@ -85,7 +85,7 @@ def launch(settings: Mapping[str, str]) -> Output | None:
         raise UsageError(f"Spark did not start: {output.last_words() or said(error)}") from error
     os.close(output.writer)
     SparkContext._ensure_initialized(gateway=gateway)
-    _outputs.append(output)
+    _started.append(output)
     return output
 
 
@@ -94,7 +94,7 @@ def silence() -> None:
 
     A query that is being stopped makes pages of it: every task that was cut off, in Java.
     """
-    for output in _outputs:
+    for output in _started:
         output.is_silent = True
     # py4j writes a traceback to the root logger where the JVM ends in the middle of a call.
     logging.getLogger().addFilter(_is_not_of_py4j)

@@ -36,7 +36,7 @@ _CLOSE_TASKS = 3
 _CLOSE_SECONDS = 0.05
 
 
-class Work(msgspec.Struct, frozen=True):
+class HandlersTask(msgspec.Struct, frozen=True):
     """What an executor needs to call the handlers, and where what they print goes."""
 
     load: Callable[[], list[Observer]]
@@ -78,25 +78,25 @@ class _Stdout(io.TextIOWrapper):
 _dispatchers: dict[bytes, Dispatcher] = {}
 
 
-def _dispatcher(work: Work) -> Dispatcher:
-    if work.authkey not in _dispatchers:
-        made = Dispatcher(work.load(), OnError.parse(work.on_error))
-        made.begin(work.arn)
-        _dispatchers[work.authkey] = made
-    return _dispatchers[work.authkey]
+def _dispatcher(task: HandlersTask) -> Dispatcher:
+    if task.authkey not in _dispatchers:
+        made = Dispatcher(task.load(), OnError.parse(task.on_error))
+        made.begin(task.arn)
+        _dispatchers[task.authkey] = made
+    return _dispatchers[task.authkey]
 
 
 class HandlersWriter(DataSourceStreamArrowWriter):
     """Calls the handlers with each record; what they print is printed by the driver."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, task: HandlersTask) -> None:
+        self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Deliver one partition: some shards, one after the other. Raises ObserverError."""
-        stdout = _Stdout(self._work.is_terminal)
+        stdout = _Stdout(self._task.is_terminal)
         with contextlib.redirect_stdout(stdout):
-            dispatcher = _dispatcher(self._work)
+            dispatcher = _dispatcher(self._task)
             for batch in iterator:
                 shards = batch.column("shard_id").to_pylist()
                 for shard_id, text in zip(shards, batch.column("record").to_pylist(), strict=True):
@@ -107,19 +107,19 @@ class HandlersWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Hand over what was printed, once the whole micro-batch went well."""
-        _hand_over(self._work, messages)
+        _hand_over(self._task, messages)
 
 
 class ClosingWriter(DataSourceArrowWriter):
     """Closes the handlers of the Python process in which it happens to run."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, task: HandlersTask) -> None:
+        self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Call each handler's `close`, once."""
-        stdout = _Stdout(self._work.is_terminal)
-        dispatcher = _dispatchers.pop(self._work.authkey, None)
+        stdout = _Stdout(self._task.is_terminal)
+        dispatcher = _dispatchers.pop(self._task.authkey, None)
         error = ""
         if dispatcher is not None:
             with contextlib.redirect_stdout(stdout):
@@ -134,21 +134,21 @@ class ClosingWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Hand over what was printed. Raises ObserverError under `on_error="stop"`."""
-        _hand_over(self._work, messages)
+        _hand_over(self._task, messages)
         for each in messages:
             if isinstance(each, Printed) and each.error:
                 raise ObserverError(each.error)
 
 
-def _hand_over(work: Work, messages: list[WriterCommitMessage | None]) -> None:
+def _hand_over(task: HandlersTask, messages: list[WriterCommitMessage | None]) -> None:
     texts = [each.text for each in messages if isinstance(each, Printed) and each.text]
     if texts:
-        with Client(work.address, authkey=work.authkey) as connection:
+        with Client(task.address, authkey=task.authkey) as connection:
             connection.send_bytes("".join(texts).encode())
             connection.recv_bytes()  # it is out
 
 
-class Output:
+class Printer:
     """Prints, in the driver's own process, what handlers have printed elsewhere."""
 
     def __init__(self) -> None:
@@ -157,12 +157,12 @@ class Output:
         self._listener = Listener(("127.0.0.1", 0), authkey=self.authkey)
         self.address: tuple[str, int] = self._listener.address
         self.is_closed = threading.Event()
-        """Whoever reads our output had enough (`| head`)."""
+        """The reader of our output had enough (`| head`)."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            # Whoever has not the key is not heard.
+            # Nobody is heard without the key.
             with contextlib.suppress(Exception), self._listener.accept() as connection:
                 self._print(connection.recv_bytes())
                 connection.send_bytes(b"")
@@ -175,11 +175,11 @@ class Output:
             self.is_closed.set()
 
 
-def register(spark: SparkSession, work: Work) -> None:
+def register(spark: SparkSession, task: HandlersTask) -> None:
     """Offer the sink to a session, for these handlers."""
-    made: dict[str, Any] = {"work": work}
+    made: dict[str, Any] = {"task": task}
     here = type("Handlers", (_Handlers,), made)
-    here.__module__ = "__main__"  # so that it travels by value, the work with it
+    here.__module__ = "__main__"  # so that it travels by value, the task with it
     spark.dataSource.register(here)
 
 
@@ -194,14 +194,14 @@ def close(spark: SparkSession) -> None:
 
 
 class _Handlers(DataSource):
-    work: Work
+    task: HandlersTask
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> HandlersWriter:
-        return HandlersWriter(self.work)
+        return HandlersWriter(self.task)
 
     def writer(self, schema: StructType, overwrite: bool) -> ClosingWriter:
-        return ClosingWriter(self.work)
+        return ClosingWriter(self.task)

@@ -1,4 +1,4 @@
-"""Packed pages."""
+"""Pages that wait in the driver."""
 
 import pytest
 
@@ -7,15 +7,19 @@ pytest.importorskip("pyarrow")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watcher.spark.packed import pack
+from watcher.reading.messages import Page
+from watcher.service.model import TrimHorizon
+from watcher.spark.held_page import HeldPage
 
 
 @given(st.binary(max_size=5000))
 def test_a_page_comes_out_as_it_went_in(body: bytes) -> None:
-    assert pack(body).body() == body
+    page = Page(3, 7, "12", body)
+
+    assert HeldPage.of(page, TrimHorizon()).page() == page
 
 
 def test_a_page_of_like_records_gets_small() -> None:
     body = b'{"Records":[' + b'{"eventName":"MODIFY","awsRegion":"us-east-1"},' * 1000 + b"{}]}"
 
-    assert len(pack(body).data) < len(body) / 10
+    assert HeldPage.of(Page(0, 1001, "1", body), TrimHorizon()).size < len(body) / 10

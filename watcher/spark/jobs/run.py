@@ -24,8 +24,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from watcher import errors
 from watcher.errors import UsageError, WatcherError
 from watcher.service.connection import Connection
-from watcher.spark import gateway
-from watcher.spark.gateway import said
+from watcher.spark import jvm
+from watcher.spark.jvm import said
 
 logger = logging.getLogger("watcher")
 
@@ -49,7 +49,7 @@ class _Signal:
     number = 0
 
 
-class Totals(msgspec.Struct):
+class JobTotals(msgspec.Struct):
     """What a job has done in this run."""
 
     batches: int = 0
@@ -106,16 +106,16 @@ def interval(text: str) -> str:
 
 def run(
     start: Callable[[], StreamingQuery], name: str, until: threading.Event | None = None
-) -> Totals:
+) -> JobTotals:
     """Start a query and stay with it until it ends, or SIGINT, SIGTERM or `until` ends it.
 
     Raises what the source raised, as it was, and WatcherError for what Spark itself did.
     """
-    totals = Totals()
+    totals = JobTotals()
     with stopped_by_signals() as stopping, in_one_line():
         try:
             query = start()
-            progress = _Progress(query, totals, name)
+            progress = _ProgressLine(query, totals, name)
             while query.isActive and not stopping.is_set() and not (until and until.is_set()):
                 query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
                 progress.tell()
@@ -144,7 +144,7 @@ def _stop(query: StreamingQuery) -> None:
     Spark's own stop cancels the tasks at work: what they have done is done again, and handlers
     in them are not closed.
     """
-    gateway.silence()
+    jvm.silence()
     state = query._jsq.streamingQuery().state()
     kind = state.get().getClass()
     # As Spark's stop does it, but without the interrupt: no other micro-batch begins.
@@ -156,10 +156,10 @@ def _stop(query: StreamingQuery) -> None:
     query.stop()
 
 
-class _Progress:
+class _ProgressLine:
     """A line on stderr now and then, for what has happened since."""
 
-    def __init__(self, query: StreamingQuery, totals: Totals, name: str) -> None:
+    def __init__(self, query: StreamingQuery, totals: JobTotals, name: str) -> None:
         self._query = query
         self._totals = totals
         self._name = name
@@ -201,7 +201,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
         if event.is_set():
             os._exit(128 + number)
         _Signal.number = number
-        gateway.silence()
+        jvm.silence()
         event.set()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}

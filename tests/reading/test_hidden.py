@@ -1,0 +1,98 @@
+"""Parents that only their children name, as those meet them who list once (a batch read)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.hand_clock import HandClock
+from tests.play import ARN, PlayedService
+from watcher.errors import CredentialsError, TransientError
+from watcher.reading.losses import Losses
+from watcher.reading.roster import Roster
+from watcher.service.model import Shard, TrimHorizon
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def service(clock: HandClock) -> PlayedService:
+    return PlayedService(clock)
+
+
+def to_read(service: PlayedService, clock: HandClock, shown_after: float = 1e9) -> list[str]:
+    """The shards that there are to read, once the listing is whole."""
+    roster = Roster(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    errors, service.errors = service.errors, []
+    roster.begin(service)
+    service.errors = errors
+    while True:
+        roster.to_begin()
+        roster.attend(service)
+        if roster.is_whole():
+            return [shard.id for shard in roster.lineage.unfinished]
+        clock.sleep(0.25)
+        if clock.passed >= shown_after:
+            service.hidden.clear()
+
+
+def test_a_listing_that_hides_a_parent_is_waited_for(
+    service: PlayedService, clock: HandClock
+) -> None:
+    service.add("a")
+    service.add("b", "a", hidden=True)
+    service.add("c", "b")
+
+    assert to_read(service, clock, shown_after=1.5) == ["a", "c", "b"]
+    assert clock.passed < 4
+
+
+def test_a_parent_that_is_gone_is_not_waited_for(service: PlayedService, clock: HandClock) -> None:
+    service.add("child", "gone")
+
+    assert to_read(service, clock) == ["child"]
+    assert clock.passed == 0
+
+
+def test_a_parent_that_is_there_and_never_listed_is_read_after_a_minute(
+    service: PlayedService, clock: HandClock
+) -> None:
+    service.add("hidden", hidden=True)
+    service.add("child", "hidden")
+
+    assert to_read(service, clock) == ["child", "hidden"]
+    assert 60 <= clock.passed < 65
+
+
+@pytest.mark.parametrize("error", [CredentialsError("expired"), TransientError("500")])
+def test_trouble_while_a_listing_is_waited_for_passes(
+    service: PlayedService, clock: HandClock, error: Exception
+) -> None:
+    service.add("a")
+    service.add("b", "a", hidden=True)
+    service.add("c", "b")
+
+    service.errors = [error, error]
+
+    assert to_read(service, clock, shown_after=1.5) == ["a", "c", "b"]
+    assert not service.errors
+
+
+def test_a_closed_shard_s_child_may_be_listed_a_moment_later(
+    service: PlayedService, clock: HandClock
+) -> None:
+    service.shards["a"] = Shard("a", None, "1", "9")
+    service.add("b", "a", hidden=True)
+
+    assert to_read(service, clock, shown_after=2) == ["a", "b"]
+
+
+def test_a_closed_shard_that_stays_alone_is_not_waited_for_long(
+    service: PlayedService, clock: HandClock
+) -> None:
+    service.shards["a"] = Shard("a", None, "1", "9")
+
+    assert to_read(service, clock) == ["a"]
+    assert clock.passed <= 5

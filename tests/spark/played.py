@@ -1,0 +1,187 @@
+"""A stream that a test plays, and a query over it: no threads, no sockets, a clock that stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import nullcontext
+from datetime import datetime
+
+from tests.hand_clock import HandClock
+from tests.wire import FIRST, wire
+from watcher.errors import ShardNotFoundError, StreamGoneError, TrimmedDataError
+from watcher.reading.messages import Page
+from watcher.service.model import AfterSequence, AtSequence, Listing, Position, Shard
+from watcher.service.tally import Tally
+from watcher.spark import offsets
+from watcher.spark.offsets import Offset, Range
+from watcher.spark.options import parse
+from watcher.spark.planner import Planner
+from watcher.spark.ranges import RangeReader
+from watcher.spark.read_ahead import ReadAhead
+
+ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
+
+EXPIRED = "AWS refused the credentials (ExpiredTokenException)"
+
+
+def number(last: int) -> str:
+    return str(FIRST + last)
+
+
+class PlayedStream:
+    """Shards, and the numbers of the records in them; a test changes it as it likes."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self.records_of: dict[str, list[int]] = {}
+        self.parents: dict[str, str] = {}
+        self.closed: set[str] = set()
+        self.hidden: set[str] = set()
+        self.refused: set[str] = set()
+        """Listed as they are, and answered as if they were not there."""
+        self.trimmed = -1
+        """Up to this record nothing is left."""
+        self.listing_errors: list[Exception] = []
+        self.read_errors: list[Exception] = []
+        self.page_size = 10
+        self.record_size = 0
+        self.reads: list[str] = []
+        self.renewed = 0
+        self.tally = Tally()
+        self._is_gone = False
+        self._clock = clock
+
+    def write(self, shard_id: str, records: Iterable[int], parent: str | None = None) -> None:
+        self.records_of.setdefault(shard_id, []).extend(records)
+        if parent is not None:
+            self.parents[shard_id] = parent
+            self.closed.add(parent)
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.time()).astimezone()
+
+    def delete(self) -> None:
+        self._is_gone = True
+        self.refused |= self.records_of.keys()
+
+    def _shard(self, name: str) -> Shard:
+        return Shard(name, self.parents.get(name), "1", "9" if name in self.closed else None)
+
+    def listing(self, arn: str) -> Listing:
+        if self.listing_errors:
+            raise self.listing_errors.pop(0)
+        if self._is_gone:
+            raise StreamGoneError(f"no stream {arn}")
+        shown = [self._shard(name) for name in self.records_of if name not in self.hidden]
+        return Listing(arn, "orders", "ENABLED", "NEW_IMAGE", shown, 1, self.now)
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        shown = [name for name in self.records_of if name not in self.hidden]
+        return [self._shard(name) for name in shown if self.parents.get(name) == shard_id]
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        if shard_id not in self.records_of or shard_id in self.refused:
+            raise ShardNotFoundError("no such shard")
+        first = self.trimmed + 1
+        match position:
+            case AtSequence(text):
+                first = int(text) - FIRST
+            case AfterSequence(text):
+                first = int(text) - FIRST + 1
+        if first <= self.trimmed:
+            raise TrimmedDataError("trimmed")
+        return f"{shard_id} {first}", self.now
+
+    def records(self, iterator: str) -> bytes:
+        if self.read_errors:
+            raise self.read_errors.pop(0)
+        shard_id, first = iterator.split()
+        if shard_id in self.refused:
+            raise ShardNotFoundError("no such shard")
+        self.reads.append(shard_id)
+        left = [each for each in self.records_of[shard_id] if each >= int(first)]
+        page = left[: self.page_size]
+        answer: dict[str, object] = {"Records": [wire(n, size=self.record_size) for n in page]}
+        if len(left) > len(page) or shard_id not in self.closed:
+            answer["NextShardIterator"] = f"{shard_id} {page[-1] + 1 if page else first}"
+        return json.dumps(answer).encode()
+
+    def latest_stream(self, table: str) -> str:
+        return ARN
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+
+class InTurn:
+    """Drives a read-ahead a step at a time, whenever the planner waits."""
+
+    def __init__(self, ahead: ReadAhead, stream: PlayedStream, clock: HandClock) -> None:
+        self.ahead = ahead
+        self.lock = nullcontext()
+        self._stream = stream
+        self._clock = clock
+
+    def wake(self) -> None:
+        pass
+
+    def wait(self, seconds: float) -> None:
+        if not self.ahead.step(self._stream):
+            self._clock.sleep(min(seconds, self.ahead.wait()))
+
+    def stop(self) -> None:
+        pass
+
+
+def numbers(pages: Iterable[Page]) -> list[int]:
+    records = [record for page in pages for record in page.records()]
+    return [int(record.dynamodb.SequenceNumber) - FIRST for record in records]
+
+
+class PlayedQuery:
+    """What Spark does with the source, one micro-batch after the other."""
+
+    def __init__(self, stream: PlayedStream, clock: HandClock, **more: str) -> None:
+        given = {"stream": ARN, "startingPosition": "trim_horizon", **more}
+        self.options = parse(given, streaming=True)
+        self.stream = stream
+        self.clock = clock
+        self.delivered: list[int] = []
+        self.sizes: list[int] = []
+        self.batches: list[tuple[Offset, Offset]] = []
+        self.start()
+        self.offset = self.planner.anchor()
+
+    def start(self) -> None:
+        """As after a restart: all that is known is the offset."""
+        self.ahead = ReadAhead(ARN, self.stream, self.clock)
+        driver = InTurn(self.ahead, self.stream, self.clock)
+        self.planner = Planner(self.options, ARN, self.stream, driver, self.clock)
+
+    def poll(self) -> bool:
+        """One `latestOffset`, and the micro-batch where there is one."""
+        end = self.planner.latest(self.offset, self.options.max_records)
+        if end is self.offset:
+            return False
+        before = len(self.delivered)
+        for between in offsets.ranges(self.offset, end):
+            held = self.planner.pages(between)
+            pages = self.read(between) if held is None else [each.page() for each in held]
+            self.delivered += numbers(pages)
+        self.sizes.append(len(self.delivered) - before)
+        self.batches.append((self.offset, end))
+        stored = offsets.from_json(offsets.to_json(end))
+        assert stored is not None
+        self.offset = stored
+        return True
+
+    def read(self, between: Range) -> list[Page]:
+        """As an executor does."""
+        return list(RangeReader(self.options, ARN, self.stream, self.clock).read(between))
+
+    def run(self, seconds: float) -> None:
+        """So much time passes."""
+        until = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < until:
+            self.poll()

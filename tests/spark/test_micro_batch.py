@@ -1,0 +1,56 @@
+"""How far a micro-batch goes, over a played stream."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.hand_clock import HandClock
+from tests.spark.played import PlayedQuery, PlayedStream
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def stream(clock: HandClock) -> PlayedStream:
+    return PlayedStream(clock)
+
+
+def test_a_limit_splits_pages_and_loses_nothing(stream: PlayedStream, clock: HandClock) -> None:
+    stream.write("a", range(40))
+    stream.write("b", range(100, 140))
+    query = PlayedQuery(stream, clock, maxRecordsPerTrigger="7")
+    query.run(30)
+
+    assert sorted(query.delivered) == [*range(40), *range(100, 140)]
+    assert max(query.sizes) == 7
+
+
+def test_a_batch_holds_no_more_than_goes_through_spark(
+    stream: PlayedStream, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("read_ahead", "micro_batch"):
+        monkeypatch.setattr(f"watcher.spark.{module}.SHARD_BYTES", 2000)
+    stream.write("a", range(500))
+    query = PlayedQuery(stream, clock)
+    query.run(60)
+
+    assert query.delivered == [*range(500)]
+    assert len(query.batches) > 3
+
+
+def test_a_hidden_parent_is_read_before_its_child(stream: PlayedStream, clock: HandClock) -> None:
+    stream.write("a", range(10))
+    stream.write("b", range(10, 20), parent="a")
+    stream.hidden = {"a"}
+    query = PlayedQuery(stream, clock)
+    query.run(5)
+    assert query.delivered == []
+    stream.hidden = set()
+    query.run(10)
+
+    assert query.delivered == [*range(20)]

@@ -1,0 +1,167 @@
+"""What is read ahead of the micro-batches, a step at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.hand_clock import HandClock
+from tests.spark.played import ARN, PlayedStream, number, numbers
+from watcher.reading.lineage import Tracked
+from watcher.reading.messages import Finished, Started
+from watcher.service.model import AfterSequence, TrimHorizon
+from watcher.spark import read_ahead
+from watcher.spark.held_page import HeldPage
+from watcher.spark.read_ahead import ReadAhead
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def stream(clock: HandClock) -> PlayedStream:
+    return PlayedStream(clock)
+
+
+@pytest.fixture
+def ahead(stream: PlayedStream, clock: HandClock) -> ReadAhead:
+    return ReadAhead(ARN, stream, clock)
+
+
+def add(ahead: ReadAhead, shard_id: str) -> None:
+    ahead.add(Tracked(shard_id, None, TrimHorizon()), None)
+
+
+def steps(ahead: ReadAhead, stream: PlayedStream) -> int:
+    """How many reads are due now."""
+    count = 0
+    while ahead.step(stream):
+        count += 1
+    return count
+
+
+def held(ahead: ReadAhead, shard_id: str) -> list[int]:
+    return numbers(each.page() for each in ahead.shards[shard_id].pages)
+
+
+def test_shards_take_turns_and_what_was_read_is_held(
+    ahead: ReadAhead, stream: PlayedStream, clock: HandClock
+) -> None:
+    stream.write("a", range(25))
+    stream.write("b", range(100, 105))
+    add(ahead, "a")
+    add(ahead, "b")
+
+    steps(ahead, stream)
+    clock.sleep(0.3)
+    steps(ahead, stream)
+
+    assert stream.reads == ["a", "b", "a", "b"]
+    assert (held(ahead, "a"), held(ahead, "b")) == ([*range(20)], [*range(100, 105)])
+    assert ahead.wait() == pytest.approx(0.25)
+
+
+def test_a_shard_that_is_full_rests_until_some_of_it_is_delivered(
+    ahead: ReadAhead, stream: PlayedStream, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "SHARD_BYTES", 500)
+    stream.write("a", range(100))
+    add(ahead, "a")
+    for _ in range(20):
+        steps(ahead, stream)
+        clock.sleep(1)
+    shard = ahead.shards["a"]
+    full = held(ahead, "a")
+    assert 0 < len(full) < 100 and steps(ahead, stream) == 0
+
+    assert not ahead.delivered(shard, AfterSequence(number(5))), "no page is done with yet"
+    assert ahead.delivered(shard, AfterSequence(number(9)))
+
+    assert steps(ahead, stream) == 1
+    assert held(ahead, "a") == [*range(10, full[-1] + 11)]
+    assert shard.bytes == sum(each.size for each in shard.pages)
+
+
+def test_all_shards_rest_while_there_is_too_much_of_all(
+    ahead: ReadAhead, stream: PlayedStream, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 500)
+    for name in ("a", "b", "c"):
+        stream.write(name, range(50))
+        add(ahead, name)
+    for _ in range(20):
+        steps(ahead, stream)
+        clock.sleep(1)
+
+    assert steps(ahead, stream) == 0
+    ahead.delivered(ahead.shards["b"], AfterSequence(number(49)))
+    assert steps(ahead, stream) > 0, "whichever it was that has made room"
+
+
+def test_many_idle_shards_are_asked_less_often(
+    ahead: ReadAhead, stream: PlayedStream, clock: HandClock
+) -> None:
+    for index in range(300):
+        stream.write(f"s{index}", [])
+        add(ahead, f"s{index}")
+    for _ in range(40):
+        steps(ahead, stream)
+        clock.sleep(0.25)
+    before = len(stream.reads)
+
+    for _ in range(40):
+        steps(ahead, stream)
+        clock.sleep(0.25)
+
+    assert 900 <= len(stream.reads) - before <= 1300, "each one every three seconds"
+
+
+def test_a_reader_that_begins_again_goes_on_at_the_frontier(
+    ahead: ReadAhead, stream: PlayedStream, clock: HandClock
+) -> None:
+    stream.write("a", range(10))
+    add(ahead, "a")
+    steps(ahead, stream)
+    stream.refused = {"a"}
+    clock.sleep(1)
+    steps(ahead, stream)
+    assert ahead.news[-1][1] == Finished(closed=True, gone=True)
+    stream.write("a", range(10, 15))
+    stream.refused = set()
+
+    ahead.begin(ahead.shards["a"], 5)
+
+    assert steps(ahead, stream) == 0
+    clock.sleep(5)
+    steps(ahead, stream)
+    assert held(ahead, "a") == [*range(15)]
+
+
+def test_a_range_is_here_only_as_a_whole(ahead: ReadAhead, stream: PlayedStream) -> None:
+    stream.write("a", range(10))
+    add(ahead, "a")
+    steps(ahead, stream)
+    shard = ahead.shards["a"]
+
+    first = shard.split(shard.pages[0], 4)
+
+    assert shard.between(TrimHorizon(), number(3)) == [first]
+    assert shard.between(TrimHorizon(), number(5)) is None
+    assert shard.between(TrimHorizon(), None) is None, "it has not ended"
+    ahead.delivered(shard, AfterSequence(number(3)))
+    assert shard.between(AfterSequence(number(3)), number(9)) == [shard.pages[0]]
+    assert shard.between(AfterSequence(number(4)), number(9)) is None
+
+
+def test_what_a_reader_says_comes_in_its_order(ahead: ReadAhead, stream: PlayedStream) -> None:
+    stream.write("a", range(5))
+    add(ahead, "a")
+
+    steps(ahead, stream)
+
+    first, second = (each for _, each in ahead.news)
+    assert isinstance(first, Started)
+    assert isinstance(second, HeldPage)

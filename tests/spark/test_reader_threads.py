@@ -1,0 +1,93 @@
+"""The threads that drive a read-ahead."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.hand_clock import HandClock
+from tests.spark.played import ARN, PlayedStream
+from watcher.clock import CLOCK
+from watcher.errors import StreamError
+from watcher.reading.lineage import Tracked
+from watcher.service.model import TrimHorizon
+from watcher.spark.read_ahead import ReadAhead
+from watcher.spark.reader_threads import ReaderThreads
+
+
+@pytest.fixture
+def stream() -> PlayedStream:
+    return PlayedStream(HandClock())
+
+
+@pytest.fixture
+def threads(stream: PlayedStream) -> Iterator[ReaderThreads]:
+    made = ReaderThreads(ReadAhead(ARN, stream, CLOCK), lambda: stream)
+    yield made
+    made.stop()
+
+
+def add(threads: ReaderThreads, name: str) -> None:
+    with threads.lock:
+        threads.ahead.add(Tracked(name, None, TrimHorizon()), None)
+        threads.wake()
+
+
+def until(threads: ReaderThreads, condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    with threads.lock:
+        while not condition():
+            assert time.monotonic() < deadline
+            threads.wait(1)
+
+
+def count(threads: ReaderThreads, name: str) -> int:
+    return sum(page.count for page in threads.ahead.shards[name].pages)
+
+
+def test_many_shards_are_read_by_few_threads(threads: ReaderThreads, stream: PlayedStream) -> None:
+    before = set(threading.enumerate())
+    names = [f"s{index}" for index in range(20)]
+    for name in names:
+        stream.write(name, range(10))
+        add(threads, name)
+
+    until(threads, lambda: all(count(threads, name) == 10 for name in names))
+
+    assert len(set(threading.enumerate()) - before) == 8
+    threads.stop()
+    assert set(threading.enumerate()) <= before
+
+
+def test_what_a_thread_can_not_bear_is_left_for_the_planner(
+    threads: ReaderThreads, stream: PlayedStream
+) -> None:
+    stream.write("a", range(10))
+    stream.read_errors = [StreamError("no permission")]
+    add(threads, "a")
+
+    until(threads, lambda: threads.ahead.failure)
+
+    assert str(threads.ahead.failure) == "no permission"
+
+
+def test_threads_that_wait_for_long_are_woken_for_what_is_due_before(
+    threads: ReaderThreads, stream: PlayedStream
+) -> None:
+    stream.write("a", range(10))
+    stream.closed = {"a"}
+    add(threads, "a")
+    until(threads, lambda: count(threads, "a") == 10)
+    stream.closed = set()
+    stream.write("a", range(10, 15))
+
+    with threads.lock:  # there is nothing else that they would wake up for
+        threads.ahead.begin(threads.ahead.shards["a"], 0.05)
+        threads.wake()
+
+    until(threads, lambda: count(threads, "a") == 15)

@@ -1,0 +1,92 @@
+"""Pure: how far the next micro-batch goes, from what is held of each shard."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Mapping
+
+from watcher.reading.lineage import Lineage, Status
+from watcher.service.model import AfterSequence
+from watcher.spark.held_page import HeldPage
+from watcher.spark.offsets import Offset, ShardOffset
+from watcher.spark.read_ahead import BATCH_BYTES, SHARD_BYTES, HeldShard
+
+Shards = Mapping[str, HeldShard]
+
+
+def end(start: Offset, limit: int | None, shards: Shards, lineage: Lineage) -> Offset | None:
+    """The end of a micro-batch from `start` on; None where it would hold nothing.
+
+    A page that the limit cuts through is split where it stands.
+    """
+    moved: dict[str, ShardOffset] = {}
+    for shard_id, pages in _chosen(shards, limit).items():
+        shard, before = shards[shard_id], start.shards.get(shard_id)
+        tracked = shard.tracked
+        position = before.position if before else tracked.position
+        if pages:
+            position = AfterSequence(pages[-1].upto)
+        finished = shard.has_ended and len(pages) == len(shard.pages)
+        if pages or (finished and not (before and before.finished)):
+            moved[shard_id] = ShardOffset(position, tracked.parent, finished, not tracked.expected)
+    return Offset(start.stream, _pruned(start.shards, moved, lineage)) if moved else None
+
+
+def _chosen(shards: Shards, limit: int | None) -> dict[str, list[HeldPage]]:
+    """What each shard that may go gives: oldest first, where not all fits in."""
+    free = [shard for shard in shards.values() if _may_go(shard, shards)]
+    chosen: dict[str, list[HeldPage]] = {shard.id: [] for shard in free}
+    left = {shard.id: iter(list(shard.pages)) for shard in free}
+    room = dict.fromkeys(chosen, SHARD_BYTES)
+    records, size = limit or sys.maxsize, BATCH_BYTES
+    heap: list[tuple[float, str, HeldPage]] = []
+
+    def push(shard_id: str) -> None:
+        if room[shard_id] > 0 and (following := next(left[shard_id], None)):
+            heapq.heappush(heap, (following.created, shard_id, following))
+
+    for shard in free:
+        push(shard.id)
+    while heap and records > 0 and size > 0:
+        _, shard_id, page = heapq.heappop(heap)
+        if page.count > records:
+            page = shards[shard_id].split(page, records)
+        chosen[shard_id].append(page)
+        records -= page.count
+        size -= page.size
+        room[shard_id] -= page.size
+        push(shard_id)
+    return chosen
+
+
+def _may_go(shard: HeldShard, shards: Shards) -> bool:
+    """Nothing of a child before the last of its parent: that is in a batch before, or empty."""
+    parent = shard.tracked.parent
+    above = shards.get(parent) if parent else None
+    if above is None:
+        return True
+    if above.reader is None or not above.has_ended or above.pages:
+        return False
+    return _may_go(above, shards)
+
+
+def _pruned(
+    before: Mapping[str, ShardOffset], moved: Mapping[str, ShardOffset], lineage: Lineage
+) -> dict[str, ShardOffset]:
+    """The whole of the offset, without the finished shards whose children speak for them."""
+    whole = {**before, **moved}
+    with_child = {reached.parent for reached in whole.values()}
+    return {
+        shard_id: reached
+        for shard_id, reached in whole.items()
+        if shard_id in moved
+        or shard_id not in with_child
+        or not (reached.finished or _was_never_there(shard_id, reached, lineage))
+    }
+
+
+def _was_never_there(shard_id: str, reached: ShardOffset, lineage: Lineage) -> bool:
+    """Whether it is a parent that was gone before the query: it is finished without a range."""
+    tracked = lineage.shards.get(shard_id)
+    return reached.unlisted and (tracked is None or tracked.status is Status.FINISHED)

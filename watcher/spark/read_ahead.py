@@ -1,0 +1,211 @@
+"""Reads open shards ahead of the micro-batches: whose turn it is, what is held, where room ends.
+
+Nothing waits or runs by itself here: `reader_threads` drives it, or a test, a step at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import deque
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from watcher.clock import Clock
+from watcher.reading.lineage import Status, Tracked
+from watcher.reading.messages import Message, Page
+from watcher.reading.shard_reader import ShardReader
+from watcher.service.model import AfterSequence, Position, Service
+from watcher.spark.held_page import HeldPage
+
+# Of packed pages. A task's go to its executor with it: 128 MB is Spark's limit, 16 leave room.
+SHARD_BYTES = 16 * 1024 * 1024
+BATCH_BYTES = 64 * 1024 * 1024
+_IDLE_PAUSE = 1.0
+# One call takes some 5 ms of this one process: with many idle shards each waits longer.
+_IDLE_PAUSE_A_SHARD = 0.01
+
+News = Message | HeldPage
+"""What a shard's reader has to say; of a page, that it is there."""
+
+
+class HeldShard:
+    """A shard that is being read, or whose pages are not all delivered."""
+
+    def __init__(self, tracked: Tracked, until: datetime | None) -> None:
+        self.tracked = tracked
+        self.reader: ShardReader | None = None
+        """None for a closed shard that executors read themselves."""
+        self.until = until
+        self.pages: deque[HeldPage] = deque()
+        self.frontier = tracked.position
+        """Where what was not read yet begins."""
+        self.bytes = 0
+        self.attempted = False
+
+    @property
+    def id(self) -> str:
+        """The shard's id."""
+        return self.tracked.id
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will follow: it is closed, and read to its end (or by executors)."""
+        return self.tracked.status is Status.FINISHED
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has nothing (more) for a query that stops at some moment."""
+        return not self.pages and self.tracked.status in (Status.FINISHED, Status.CAUGHT_UP)
+
+    def read(self, service: Service) -> list[News]:
+        """One attempt of its reader. Raises StreamError."""
+        assert self.reader is not None
+        self.reader.streams = service
+        return [self._held(message) for message in self.reader.read()]
+
+    def _held(self, message: Message) -> News:
+        if not isinstance(message, Page):
+            return message
+        held = HeldPage.of(message, self.frontier)
+        self.frontier = AfterSequence(held.upto)
+        return held
+
+    def covered(self, position: Position) -> int:
+        """Forget what lies before a position, it is delivered; answer how many bytes it was."""
+        freed = 0
+        if isinstance(position, AfterSequence):
+            number = int(position.sequence_number)
+            while self.pages and int(self.pages[0].upto) <= number:
+                freed += self.pages.popleft().size
+        self.bytes -= freed
+        return freed
+
+    def split(self, page: HeldPage, count: int) -> HeldPage:
+        """Part a page in two; the first of them, which holds so many records."""
+        head, tail = page.split(count)
+        index = self.pages.index(page)
+        self.pages[index] = head
+        self.pages.insert(index + 1, tail)
+        return head
+
+    def between(self, start: Position, upto: str | None) -> list[HeldPage] | None:
+        """The pages of a range; None where they are not here (any more)."""
+        if upto is None:
+            return [] if self.reader is not None and self.has_ended and not self.pages else None
+        end = int(upto)
+        found = [each for each in self.pages if int(each.upto) <= end]
+        whole = found and found[0].after == start and found[-1].upto == upto
+        return found if whole else None
+
+
+class ReadAhead:
+    """The shards of which something is held, or read.
+
+    `news` is what the readers have said, pages included, in its order: to be heard before a page
+    is given out that came after it.
+    """
+
+    def __init__(self, arn: str, service: Service, clock: Clock) -> None:
+        self.shards: dict[str, HeldShard] = {}
+        self.news: deque[tuple[HeldShard, News]] = deque()
+        self.failure: BaseException | None = None
+        """What has ended the reading."""
+        self._arn = arn
+        self._service = service
+        self._clock = clock
+        self._due: list[tuple[float, int, HeldShard]] = []
+        self._parked: list[HeldShard] = []
+        self._order = itertools.count()
+        self._bytes = 0
+
+    def add(self, tracked: Tracked, until: datetime | None) -> None:
+        """Begin to read a shard."""
+        shard = self.shards[tracked.id] = HeldShard(tracked, until)
+        self.begin(shard)
+
+    def add_closed(self, tracked: Tracked) -> None:
+        """Keep a closed shard in mind that executors read themselves."""
+        self.shards[tracked.id] = HeldShard(tracked, None)
+
+    def begin(self, shard: HeldShard, pause: float = 0.0) -> None:
+        """A new reader for a shard, where the last one has come to."""
+        shard.reader = ShardReader(
+            self._service, self._arn, shard.id, shard.frontier, until=shard.until
+        )
+        self._schedule(shard, pause)
+
+    def delivered(self, shard: HeldShard, position: Position) -> bool:
+        """Everything of a shard before this position is done with; whether that has made room."""
+        freed = shard.covered(position)
+        if freed:
+            self._bytes -= freed
+            parked, self._parked = self._parked, []
+            for each in parked:
+                self._schedule(each, 0.0)
+        return freed > 0
+
+    # Whose turn it is
+
+    def wait(self) -> float:
+        """Seconds until the next shard's turn; none or less where it has come."""
+        return self._due[0][0] - self._clock.monotonic() if self._due else math.inf
+
+    def next(self) -> HeldShard | None:
+        """The shard whose turn has come; it gets no other before `take`."""
+        return heapq.heappop(self._due)[2] if self.wait() <= 0 else None
+
+    def take(self, shard: HeldShard, read: list[News]) -> None:
+        """What one read of a shard has brought."""
+        for each in read:
+            if isinstance(each, HeldPage):
+                shard.pages.append(each)
+                shard.bytes += each.size
+                self._bytes += each.size
+            self.news.append((shard, each))
+        shard.attempted = True
+        self._put_back(shard)
+
+    def step(self, service: Service) -> bool:
+        """Read the shard whose turn has come; whether there was one. Raises StreamError."""
+        shard = self.next()
+        if shard is not None:
+            self.take(shard, shard.read(service))
+        return shard is not None
+
+    def _put_back(self, shard: HeldShard) -> None:
+        assert shard.reader is not None
+        if shard.reader.finished:
+            return
+        # Twice a micro-batch's: one is being worked on, the next is being read.
+        if shard.bytes >= 2 * SHARD_BYTES or self._bytes >= 2 * BATCH_BYTES:
+            self._parked.append(shard)
+            return
+        pause = shard.reader.pause
+        if pause >= _IDLE_PAUSE:
+            pause = max(pause, len(self.shards) * _IDLE_PAUSE_A_SHARD)
+        self._schedule(shard, pause)
+
+    def _schedule(self, shard: HeldShard, pause: float) -> None:
+        heapq.heappush(self._due, (self._clock.monotonic() + pause, next(self._order), shard))
+
+
+class Driver(Protocol):
+    """Who steps a read-ahead."""
+
+    ahead: ReadAhead
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held by those who look into the read-ahead, or change it."""
+
+    def wake(self) -> None:
+        """There is more to read now, or soon; the lock is held."""
+
+    def wait(self, seconds: float) -> None:
+        """Until something was read, but no longer; the lock is held. May raise StreamError."""
+
+    def stop(self) -> None:
+        """Read nothing more."""
