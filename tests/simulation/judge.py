@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.simulation.scenario import Scenario
@@ -196,6 +196,35 @@ class Judge:
         if (shard := self.shard(shard_id)) is not None:
             self._pass(shard, self.runs[-1])
 
+    def keeps_start(self) -> None:
+        """From now on the program knows where it began: what is written has to come."""
+        if not self.runs[-1].saved:
+            for shard in self.shards():
+                self.granted(shard.id)
+        self.runs[-1].saved.append((self._now(), True))
+
+    def together(self, rows: Mapping[str, Sequence[str]]) -> None:
+        """Records that come at once: none of a shard and of one that is below it."""
+        for shard_id in rows:
+            shard = self.shard(shard_id)
+            while shard is not None and shard.parent is not None:
+                if shard.parent in rows:
+                    self.complain("lineage", f"{shard_id} comes together with {shard.parent}")
+                shard = self.shard(shard.parent)
+
+    def replayed(
+        self, batch: int, before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
+    ) -> None:
+        """A micro-batch is done again: it has to be the same one, unless retention has passed."""
+        self.checked["batches done again"] += 1
+        for shard_id in before.keys() | now.keys():
+            old, new = before.get(shard_id, ()), now.get(shard_id, ())
+            shard = self.shard(shard_id)
+            if old != new and not (shard and (shard.first or shard.gone)):
+                self.complain(
+                    "replay", f"batch {batch} has other records of {shard_id} than before"
+                )
+
     def forget_repeatable(self) -> None:
         """Whoever keeps a token by hand: what was delivered before it must never come again."""
         run = self.runs[-1]
@@ -223,6 +252,9 @@ class Judge:
                 break
         else:
             return  # a failure that was tried again
+        if self._scenario.engine == "spark":
+            self.complain("repeats", f"{name} came again, in another batch")
+            return
         if before.kept is not None or self._scenario.engine == "stream":
             if any(run.kept and number in run.kept for run in self.runs[:-1]):
                 self.complain("repeats", f"{name} came again, though a token was kept after it")
@@ -365,7 +397,7 @@ class Judge:
         missing = []
         self._age()
         for stream in self._table.streams:
-            if self._scenario.engine == "stream" and stream is not self._table.streams[0]:
+            if self._scenario.engine != "processes" and stream is not self._table.streams[0]:
                 continue  # it does not follow the table
             for shard in stream.shards.values():
                 index = self.accounted(shard)

@@ -297,8 +297,8 @@ MUTANTS = [
     Mutant(
         "a token of an unread LATEST does not know since when it is ours",
         "reading/token.py",
-        "stored.iterator_type, stored.time, stored.since = \"latest\", latest, shard.since",
-        "stored.iterator_type, stored.time = \"latest\", latest",
+        'stored.iterator_type, stored.time, stored.since = "latest", latest, shard.since',
+        'stored.iterator_type, stored.time = "latest", latest',
     ),
     Mutant(
         "an observer that failed is passed over under stop",

@@ -7,13 +7,20 @@ from collections import Counter
 from typing import NamedTuple
 
 from tests.simulation.judge import Complaint
+from tests.simulation.program import Program
 from tests.simulation.pull import Pull
 from tests.simulation.scenario import Scenario, draw
 from tests.simulation.scheduler import Trace
 from tests.simulation.universe import Universe
 from tests.simulation.watch import Watch
 
-_PROGRAMS = {"processes": Watch, "stream": Pull}
+
+def _program(engine: str) -> type[Program]:
+    if engine != "spark":
+        return {"processes": Watch, "stream": Pull}[engine]
+    from tests.simulation.query import Query  # PySpark takes longer than many a seed
+
+    return Query
 
 
 class Outcome(NamedTuple):
@@ -39,7 +46,7 @@ def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:
     """Run what a seed stands for."""
     began = time.process_time()
     universe = Universe(scenario, trace)
-    _PROGRAMS[scenario.engine](universe).play()
+    _program(scenario.engine)(universe).play()
     judge, service = universe.judge, universe.service
     checked = judge.checked + Counter(
         {

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-ENGINES = ("processes", "stream")
+ENGINES = ("processes", "stream", "spark")
 STARTS = ("latest", "trim_horizon", "at_time")
 POLICIES = ("log", "stop", "retry:2", "retry:7", "dead-letter:/dev/null")
 
@@ -66,7 +66,7 @@ class Scenario:
 def draw(seed: int, engine: str | None = None) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
-    chosen = rng.choices(ENGINES, (5, 2))[0]
+    chosen = rng.choices(ENGINES, (6, 2, 3))[0]
     scenario = Scenario(seed, engine or chosen)
     scenario.shards = rng.choice((1, 1, 2, 3, 4, 6))
     scenario.keys = rng.choice((1, 3, 8, 20))
