@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.simulation.scenario import Scenario
@@ -203,6 +203,11 @@ class Judge:
                 self.granted(shard.id)
         self.runs[-1].saved.append((self._now(), True))
 
+    def knows(self, shard_ids: Iterable[str]) -> None:
+        """These shards are in what is stored."""
+        for shard_id in shard_ids:
+            self.stored.setdefault(shard_id, self._world.now())
+
     def together(self, rows: Mapping[str, Sequence[str]]) -> None:
         """Records that come at once: none of a shard and of one that is below it."""
         for shard_id in rows:
@@ -309,9 +314,7 @@ class Judge:
         if went_well:
             self._finished.update(self.runs[-1].finished)
             self.runs[-1].finished.clear()
-            for entry in token.shards:
-                if not entry.unlisted:
-                    self.stored.setdefault(entry.shard_id, self._world.now())
+            self.knows(entry.shard_id for entry in token.shards if not entry.unlisted)
         self._age()
         for entry in token.shards:
             if self._checked_entries.get(entry.shard_id) != entry:
@@ -458,7 +461,22 @@ class Judge:
     def _is_said_of_all(self, shard: Shard) -> bool:
         """Whether a word for the whole stream has to do: the program did not know the shard."""
         known = self.stored.get(shard.id, math.inf)
-        return any(said - known < _RETENTION for said in self.said_of_all)
+        if any(said - known < _RETENTION for said in self.said_of_all):
+            return True
+        return known == math.inf and self._scenario.engine == "spark" and self._is_in_line(shard)
+
+    def _is_in_line(self, shard: Shard) -> bool:
+        """Whether a loss is said of a shard above it: it goes on to what comes next."""
+        above: Shard | None = shard
+        while above is not None and above.parent is not None:
+            if above.parent in self.said:
+                return True
+            above = self.shard(above.parent)
+        below = {shard.id}
+        for each in self.shards():
+            if each.parent in below:
+                below.add(each.id)
+        return not below.isdisjoint(self.said)
 
     def _was_never_ours(self, shard: Shard, lost: int) -> bool:
         """Left retention just as the watch began, at the horizon: that is no loss."""

@@ -144,6 +144,7 @@ class Query(Program):
         self._log.offsets.append(end)
         self._scheduler.tell("Spark", f"plans batch {len(self._log.offsets) - 1}")
         self._judge.keeps_start()
+        self._judge.knows(json.loads(end)["shards"])
 
     def _do(self, reader: StreamReader, batch: int, life: Life) -> None:
         """Read a micro-batch, put it into the sink, commit it: a crash may come between any two."""
@@ -199,7 +200,7 @@ class Query(Program):
         return RangeReader(options, arn, self._client(life), life)
 
     def _end(self) -> None:
-        self._scheduler.tell("the program", "is to end")
+        self._kill()  # Spark interrupts the query's thread wherever it is
 
     def _clean_up(self) -> None:
         """It has neither processes nor files."""
