@@ -82,6 +82,7 @@ MUTANTS = [
         "reading/roster.py",
         "        self._ask_for_late_children()\n",
         "",
+        "processes",
     ),
     Mutant(
         "a failed listing is the last one",
@@ -302,7 +303,7 @@ MUTANTS = [
     ),
     Mutant(
         "an observer that failed is passed over under stop",
-        "delivery/dispatcher.py",
+        "delivery/on_error.py",
         'if self._on_error.policy == "stop" or (',
         "if (",
         "processes",

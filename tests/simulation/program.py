@@ -199,7 +199,7 @@ class Program(ABC):
         """Every second: is it done? Has it been too long?"""
         universe, judge, now = self._universe, self._judge, self._scheduler.now
         self._scheduler.after(_LOOK_SECONDS, self._look)
-        if self._life is None:
+        if self._life is None or judge.complaints:
             return
         if self._stopping and self._scheduler.awake > self._stopped_at + _END_SECONDS:
             judge.complain("late", "it was told to end, and does not")

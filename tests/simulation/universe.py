@@ -194,9 +194,11 @@ class Universe:
         if self._hours + hours > _MOST_HOURS:
             return
         self._hours += hours
+        first = hours * self.rng.random() if hours > _HOURS_OPEN else hours
+        self.world.advance(first * 3600)
         if hours > _HOURS_OPEN:
             self._rotate_all()
-        self.world.advance(hours * 3600)
+            self.world.advance((hours - first) * 3600)
         self.scheduler.skew += hours * 3600
         self.scheduler.tell("the machine", f"{what} {hours} hours")
 
