@@ -55,6 +55,7 @@ class SimulatedClient:
         wait: Callable[[float], None],
         read_seconds: float,
         granted: Callable[[str, Position], None],
+        listed: Callable[[], None],
     ) -> None:
         self.tally = Tally()
         self.region = "us-east-1"
@@ -64,6 +65,7 @@ class SimulatedClient:
         self._wait = wait
         self._read_seconds = read_seconds
         self._granted = granted
+        self._listed = listed
 
     def renew(self) -> None:
         """Take the credentials that lie there now."""
@@ -98,6 +100,7 @@ class SimulatedClient:
             pages += 1
             shards += map(_shard, stream["Shards"])
             if not (last := stream.get("LastEvaluatedShardId")):
+                self._listed()
                 return Listing(
                     arn=stream["StreamArn"],
                     table=stream["TableName"],

@@ -85,6 +85,7 @@ class Judge:
         self._now = now
         self._tell = tell
         self._start = 0.0
+        self._has_begun = False
         self._old: dict[str, int] = {}
         self._places: dict[str, dict[int, int]] = {}
         self._done: dict[str, set[int]] = {}
@@ -101,10 +102,17 @@ class Judge:
     def begin(self, start: float) -> None:
         """The watch begins: where it is from a time on, that is `start` (epoch seconds)."""
         self._start = start
+        self._has_begun = False
         self._age()
         self._first.clear()
         self._accounted.clear()
         self._old = {shard.id: shard.first for shard in self.shards()}
+
+    def listed(self) -> None:
+        """Shards are listed; what the very first listing shows is there as the watch begins."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._old.update({shard.id: shard.first for shard in self.shards()})
 
     def granted(self, shard_id: str) -> None:
         """A shard is read from LATEST: what is written from now on has to come."""
@@ -388,6 +396,12 @@ class Judge:
     @staticmethod
     def _is_excused(shard: Shard, index: int) -> bool:
         return index < shard.first or shard.gone
+
+    def holds_number(self, shard_id: str) -> bool:
+        """Whether what is stored of a shard is a sequence number: what was trimmed there shows."""
+        entry = self._checked_entries.get(shard_id)
+        stored = any(went_well for run in self.runs[-1:] for _, went_well in run.saved[-1:])
+        return stored and entry is not None and entry.sequence_number is not None
 
     def has_begun(self, shard: Shard) -> bool:
         """Whether something of a shard was delivered, or there is nothing in it."""

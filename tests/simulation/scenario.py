@@ -141,6 +141,7 @@ _EVENTS = {
     "end the program": 3,
     "disk full": 1,
     "no more processes": 1,
+    "trim": 1,
     "drop a shard": 1,
     "suspend": 1,
     "stand still": 1,

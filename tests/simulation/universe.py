@@ -62,7 +62,14 @@ class Universe:
 
     def client(self, wait: Callable[[float], None], read_seconds: float = 3.0) -> SimulatedClient:
         """A client of a process whose time passes by `wait`."""
-        return SimulatedClient(self.service, self.credentials, wait, read_seconds, self._granted)
+        return SimulatedClient(
+            self.service,
+            self.credentials,
+            wait,
+            read_seconds,
+            granted=self._granted,
+            listed=self.judge.listed,
+        )
 
     def _granted(self, shard_id: str, position: Position) -> None:
         if isinstance(position, Latest):
@@ -162,6 +169,18 @@ class Universe:
                 if not each.gone:
                     stream.drop(each.id)
                     self.scheduler.tell("the service", f"drops {each.id}")
+
+    def _trim(self) -> None:
+        """Retention has passed for some records: of a shard in which a number is held."""
+        shards = [
+            shard
+            for shard in self.table.stream.shards.values()
+            if not shard.gone and shard.numbers and self.judge.holds_number(shard.id)
+        ]
+        if shards:
+            shard = self.rng.choice(shards)
+            dropped = self.table.stream.trim(self.rng.randint(1, len(shard.numbers)), shard.id)
+            self.scheduler.tell("the service", f"trims {dropped} records of {shard.id}")
 
     def _line_of(self, shard: Shard) -> list[Shard]:
         line = [shard]
