@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
+from tests.simulation.day import play_day
 from tests.simulation.mutants import show_all
 from tests.simulation.run import Outcome, play
 from tests.simulation.scenario import ENGINES, draw
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, metavar="N", help="only this one")
     parser.add_argument("--trace", action="store_true", help="show what happened there")
     parser.add_argument("--engine", choices=ENGINES, help="whatever the seed says")
+    parser.add_argument("--day", action="store_true", help="200 shards that rotate for 24 hours")
     parser.add_argument("--mutants", action="store_true", help="show that it can fail")
     parser.add_argument("--quick", action="store_true", help="fewer seeds for each mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
@@ -37,12 +39,26 @@ def main() -> int:
     options = parser.parse_args()
     if options.mutants:
         return show_all(options.jobs, quick=options.quick)
+    if options.day:
+        return _day()
     if options.seed is not None:
         return _one(options.seed, options.engine, trace=options.trace)
     seeds = range(options.first, options.first + options.seeds)
     if options.until_caught:
         return _until_caught(seeds, options.engine)
     return _many(seeds, options.engine, options.jobs)
+
+
+def _day() -> int:
+    began = time.monotonic()
+    day = play_day()
+    judge = day.judge
+    for name, count in sorted(judge.checked.items()):
+        print(f"  {name:44}{count:10,}")
+    for check, text in judge.complaints[:10]:
+        print(f"{check}: {text}")
+    print(f"{len(judge.shards()):,} shards in {time.monotonic() - began:.1f} s")
+    return bool(judge.complaints)
 
 
 def _one(seed: int, engine: str | None, *, trace: bool) -> int:

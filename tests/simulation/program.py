@@ -53,7 +53,7 @@ class Program(ABC):
         self._universe = universe
         self._scheduler = universe.scheduler
         self._scenario = universe.scenario
-        self._judge = universe.judge
+        self.judge = self._judge = universe.judge
         self._rng = universe.rng
         self._life: Life | None = None
         self._stopping = False
