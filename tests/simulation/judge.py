@@ -182,19 +182,22 @@ class Judge:
             self.complain("repeated", f"{name} delivered twice in one run")
             return
         done = self._done.setdefault(shard_id, set())
-        # What is older than a start at LATEST may come, or not.
-        again = number in done or index < self.first(shard)
         if number in done:
             self._check_repeat(number, name)
-        if number < run.newest.get(key, 0) or (not again and number < self._newest.get(key, 0)):
-            self.complain("order", f"{name} came after a later change of {key}")
-        if shard_id in run.passed or (not again and shard_id in self._passed):
-            self.complain("lineage", f"{name} came after a record of a shard below")
-        run.newest[key] = number
-        self._newest[key] = max(number, self._newest.get(key, 0))
+        if index >= self.first(shard):  # what is older than a start at LATEST may come, or not
+            self._check_order(shard, number, key, is_first=number not in done)
         run.seen[number] = (self._now(), run.blocked)
         done.add(number)
         self._last_progress[shard_id] = self._now()
+
+    def _check_order(self, shard: Shard, number: int, key: str, *, is_first: bool) -> None:
+        run, name = self.runs[-1], f"{number} of {shard.id}"
+        if number < run.newest.get(key, 0) or (is_first and number < self._newest.get(key, 0)):
+            self.complain("order", f"{name} came after a later change of {key}")
+        if shard.id in run.passed or (is_first and shard.id in self._passed):
+            self.complain("lineage", f"{name} came after a record of a shard below")
+        run.newest[key] = number
+        self._newest[key] = max(number, self._newest.get(key, 0))
         self._pass(shard, run)
 
     def failed(self, shard_id: str, sequence_number: str) -> None:
@@ -218,12 +221,18 @@ class Judge:
 
     def together(self, rows: Mapping[str, Sequence[str]]) -> None:
         """Records that come at once: none of a shard and of one that is below it."""
-        for shard_id in rows:
+        promised = {shard_id for shard_id in rows if self._is_promised(shard_id, rows[shard_id])}
+        for shard_id in promised:
             shard = self.shard(shard_id)
             while shard is not None and shard.parent is not None:
-                if shard.parent in rows:
+                if shard.parent in promised:
                     self.complain("lineage", f"{shard_id} comes together with {shard.parent}")
                 shard = self.shard(shard.parent)
+
+    def _is_promised(self, shard_id: str, numbers: Sequence[str]) -> bool:
+        shard = self.shard(shard_id)
+        index = None if shard is None else self._index(shard, int(numbers[-1]))
+        return shard is not None and index is not None and index >= self.first(shard)
 
     def replayed(
         self, batch: int, before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]

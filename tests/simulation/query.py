@@ -186,7 +186,7 @@ class Query(Program):
 
     def _pause(self, life: Life) -> None:
         slow = self._scenario.slow if self._rng.random() < self._scenario.slow_share else 0.0
-        life.sleep(self._rng.choice((0.0, 0.002, 0.05)) + slow)
+        life.sleep(self._rng.choice((0.0, 0.002, 0.05, 0.3)) + slow)
 
     def _planner(self, options: SourceOptions, life: Life) -> Planner:
         client = self._client(life)

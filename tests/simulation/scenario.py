@@ -21,6 +21,8 @@ class Scenario:
     keys: int = 8
     before: int = 0
     """How many records there are before the watch begins."""
+    older: int = 0
+    """How many shards have been replaced before."""
     start: str = "trim_horizon"
     follow: bool = True
     of_table: bool = False
@@ -71,6 +73,7 @@ def draw(seed: int, engine: str | None = None) -> Scenario:
     scenario.shards = rng.choice((1, 1, 2, 3, 4, 6))
     scenario.keys = rng.choice((1, 3, 8, 20))
     scenario.before = rng.choice((0, 0, 5, 60))
+    scenario.older = rng.choice((0, 0, 1, 4))
     scenario.start = rng.choices(STARTS, (2, 4, 1))[0]
     scenario.of_table = rng.random() < 0.3 and scenario.engine == "processes"
     scenario.idle_pause = rng.choice((0.3, 1.0, 1.0))
@@ -79,7 +82,7 @@ def draw(seed: int, engine: str | None = None) -> Scenario:
     scenario.trouble = rng.uniform(4, 24)
     scenario.burst = rng.choice((2, 6, 12, 25))
     scenario.fail_on_data_loss = rng.random() < 0.1
-    scenario.limit = rng.choice((None, None, 1, 10, 40))
+    scenario.limit = rng.choice((None, None, 1, 3, 10, 40))
     _draw_watch(scenario, rng)
     _draw_service(scenario, rng)
     _draw_events(scenario, rng)

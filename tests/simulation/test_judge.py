@@ -99,9 +99,9 @@ def test_a_childs_record_before_the_last_of_its_parent(told: Told) -> None:
 
 
 def test_a_childs_record_in_one_batch_with_its_parents(told: Told) -> None:
-    parent = told.shard
+    [number], parent = told.write(), told.shard
     [child] = told.table.stream.split(parent.id, 1)
-    told.judge.together({parent.id: ["1"], child.id: ["2"]})
+    told.judge.together({parent.id: [number], child.id: told.write()})
     assert told.checks == {"lineage"}
 
 

@@ -48,6 +48,9 @@ class Universe:
         self.world.advance(_AGO_SECONDS)
         self.start_time = int(self.world.now() - _AGO_SECONDS / 2)
         """The moment of a start at a time, in epoch seconds."""
+        for _ in range(scenario.older):
+            self._write(scenario.before // 4)
+            self._split() if self.rng.random() < 0.4 else self._rotate()
         self._write(scenario.before // 2)
 
     @property

@@ -182,10 +182,14 @@ class Roster:
             self._list_soon()
 
     def _ask_for_late_children(self) -> None:
-        """A resumed shard may have finished just before: no listing may show its child yet."""
-        shards = self.lineage.shards.values()
-        finished = (shard.id for shard in shards if shard.status is Status.FINISHED)
-        self._finished.extend(each for each in finished if not self.lineage.children(each))
+        """A resumed shard may have finished just before: no listing may show its children yet."""
+        for shard in self.lineage.shards.values():
+            if shard.status is Status.FINISHED and self._may_have_more_children(shard.id):
+                self._finished.append(shard.id)
+
+    def _may_have_more_children(self, shard_id: str) -> bool:
+        children = self.lineage.children(shard_id)
+        return not children or any(self._is_young(child) for child in children)
 
     def _trouble(self, error: WatcherError) -> None:
         self._failures += 1
@@ -211,7 +215,7 @@ class Roster:
             self._childless[shard_id] = until
             self._child_pause = _CHILD_SECONDS
             self._list_soon()
-        if not children or any(self._is_young(child) for child in children):
+        if self._may_have_more_children(shard_id):
             self._settled_at = until
 
     def _list_soon(self) -> None:
