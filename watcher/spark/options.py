@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from watcher.errors import UsageError
+from watcher.errors import UsageError, blame
 from watcher.reading.position import parse_start
 from watcher.service.connection import Connection
 from watcher.service.model import AtTime, Latest, Position
@@ -75,7 +75,10 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         raise UsageError("maxRecordsPerTrigger is for spark.readStream")
     return SourceOptions(
         stream=values["stream"],
-        start=_position(values.get("startingPosition", "latest" if streaming else "trim_horizon")),
+        start=_position(
+            "startingPosition",
+            values.get("startingPosition", "latest" if streaming else "trim_horizon"),
+        ),
         end=_end(values.get("endingPosition")),
         max_records=_count("maxRecordsPerTrigger", values.get("maxRecordsPerTrigger")),
         fail_on_data_loss=_yes("failOnDataLoss", values.get("failOnDataLoss", "true")),
@@ -96,14 +99,15 @@ def _unknown(name: str) -> str:
     return f"dynamodb_streams has no option {name}: {hint}"
 
 
-def _position(text: str) -> Position:
-    return parse_start(text, datetime.now(UTC))
+def _position(name: str, text: str) -> Position:
+    with blame(name):
+        return parse_start(text, datetime.now(UTC))
 
 
 def _end(text: str | None) -> datetime | None:
     if text is None:
         return None
-    match _position(text):
+    match _position("endingPosition", text):
         case AtTime(time):
             return time
         case Latest():
