@@ -1,14 +1,9 @@
 """`python -m watcher`."""
 
+import signal
 import sys
 
-try:
-    import signal
-
-    # Ctrl-C while it is still importing ends it without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from watcher.cli import main
-except KeyboardInterrupt:
-    sys.exit(130)
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while it is still importing ends it silently
+from watcher.cli import main  # noqa: E402
 
 sys.exit(main())

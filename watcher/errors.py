@@ -1,16 +1,51 @@
-"""Every exception that watcher raises, and the exit status that each one means."""
+"""Every exception that watcher raises, its exit status, and the option to blame where one is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 class WatcherError(Exception):
-    """The base of all; its text is one line that says what happened and what to do."""
+    """The base of all; its text is one line that says what happened and what to do.
+
+    Where a value of the caller's is to blame, the text begins with the parameter that it was given
+    by (`start 3 o'clock: …`); the command line has the option's name there (`--from 3 o'clock: …`).
+    """
 
     exit_status = 1
+
+    def __init__(self, text: str, option: str | None = None, value: Any = None) -> None:
+        super().__init__(text)
+        self.option = option
+        """The parameter to blame, by its name in the call."""
+        self.value = value
+        """What was given for it, where the text does not say it."""
+
+    def __str__(self) -> str:
+        return self.blaming(self.option)
+
+    def blaming(self, name: str | None) -> str:
+        """The text, for those who know the option by this name."""
+        text = super().__str__()
+        if name is None:
+            return text
+        return f"{name}: {text}" if self.value is None else f"{name} {self.value}: {text}"
 
 
 class UsageError(WatcherError):
     """The caller asked for something that can't be: a bad option, file, position or token."""
 
     exit_status = 2
+
+
+@contextmanager
+def blame(option: str) -> Iterator[None]:
+    """What is wrong in here is this option's value."""
+    try:
+        yield
+    except UsageError as error:
+        error.option = error.option or option
+        raise
 
 
 class StreamError(WatcherError):

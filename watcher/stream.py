@@ -37,7 +37,14 @@ class _Pulled(msgspec.Struct):
     records: Iterator[Record] = iter(())
     buffered: bool = False
     """Whether a record of it stands in the heap."""
+    refused: bool = False
+    """Whether the service lists it, and does not let it be read just now."""
     ended: bool = False
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether another read may find something at once."""
+        return not (self.refused or self.reader.at_tip)
 
 
 class Stream:
@@ -144,7 +151,7 @@ class Stream:
         while not self._heap:
             self._read_due()
             # An empty page alone does not say that there is nothing.
-            if not self._heap and all(shard.reader.at_tip for shard in self._reading.values()):
+            if not self._heap and not any(shard.may_have_more for shard in self._reading.values()):
                 return None
         *_, shard_id, record = heapq.heappop(self._heap)
         shard = self._reading[shard_id]
@@ -173,7 +180,7 @@ class Stream:
         self._attend()
         now = self._clock.monotonic() if now is None else now
         for shard in list(self._reading.values()):
-            due = shard.due <= now or not shard.reader.at_tip
+            due = shard.due <= now or shard.may_have_more
             if due and not shard.buffered and not shard.ended:
                 self._read(shard)
 
@@ -189,7 +196,7 @@ class Stream:
         for message in shard.reader.read():
             match message:
                 case Page(first, last, _, body):
-                    shard.tracked.loss_said = False
+                    shard.tracked.loss_said = shard.refused = False
                     shard.records = pages.records(body, shard.tracked.id, first, last)
                 case Started(moment):
                     self._roster.started(shard.tracked, moment)
@@ -206,6 +213,7 @@ class Stream:
         if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
             shard.reader = self._reader(shard.tracked)
             shard.reader.pause = AGAIN_SECONDS
+            shard.refused = True
         else:
             shard.ended = True
 

@@ -1,7 +1,5 @@
 """`watch()`: the library's way in, and the one declaration of the command line's options."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os
@@ -14,10 +12,11 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
+
 from watcher.delivery import handlers
 from watcher.delivery.callables import unfit
-from watcher.errors import UsageError
-from watcher.flag import Flag
+from watcher.errors import UsageError, blame
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
@@ -31,101 +30,115 @@ if TYPE_CHECKING:
 
 def watch(
     stream: str,
-    observers: Iterable[Callable[[Record], Any] | Observer | ModuleType | str],
+    observers: "Iterable[Callable[[Record], Any] | Observer | ModuleType | str]",
     *,
     start: Annotated[
         str | datetime,
-        Flag(
-            "START",
-            "where to begin: latest, trim-horizon, an age (90s 15m 2h), or a time "
-            "(2026-11-21T08:00Z); default latest",
-            "--from",
+        Parameter(
+            name="--from",
+            metavar="START",
             group="start",
-            values=("latest", "trim-horizon", "15m", "1h", "2h", "24h"),
+            help="where to begin: latest, trim-horizon, an age (90s 15m 2h), or a time "
+            "(2026-11-21T08:00Z); default latest",
         ),
     ] = "latest",
     follow: Annotated[
         bool,
-        Flag(None, "end when everything up to now has been delivered", "--no-follow", "start"),
+        Parameter(
+            negative="--no-follow",
+            group="start",
+            help="end when everything up to now has been delivered",
+        ),
     ] = True,
     max_records: Annotated[
         int | None,
-        Flag("N", "end after N records (those that a filter drops don't count)", group="start"),
+        Parameter(
+            alias="-n",
+            metavar="N",
+            group="start",
+            help="end after N records (those that a filter drops don't count)",
+        ),
     ] = None,
     only: Annotated[
         list[str] | str | Iterable[str] | None,
-        Flag(
-            "KINDS",
-            "only these kinds of change: insert, modify, remove (as in insert,remove); repeatable",
+        Parameter(
+            metavar="KINDS",
             group="filters",
-            values=("insert", "modify", "remove"),
+            help="only these kinds of change: insert, modify, remove (as in insert,remove); "
+            "repeatable",
         ),
     ] = None,
     key: Annotated[
         list[str] | Iterable[str] | Mapping[str, Any] | None,
-        Flag(
-            "NAME=VALUE",
-            "only changes of items with this key attribute; repeatable: another value of the same "
-            "attribute is an alternative, another attribute narrows down",
+        Parameter(
+            metavar="NAME=VALUE",
             group="filters",
+            help="only changes of items with this key attribute; repeatable: another value of the "
+            "same attribute is an alternative, another attribute narrows down",
         ),
     ] = None,
     filters: Annotated[
         list[str] | Iterable[str | Mapping[str, Any]] | None,
-        Flag(
-            "PATTERN",
-            "only changes that match: Lambda's event filtering, as JSON or @FILE; "
+        Parameter(
+            name="--filter",
+            metavar="PATTERN",
+            group="filters",
+            help="only changes that match: Lambda's event filtering, as JSON or @FILE; "
             "repeatable (any of them)",
-            "--filter",
-            "filters",
         ),
     ] = None,
     checkpoint: Annotated[
         str | os.PathLike[str] | None,
-        Flag(
-            "FILE", "resume from FILE if it exists, and save the positions to it", group="failures"
+        Parameter(
+            metavar="FILE",
+            group="failures",
+            help="resume from FILE if it exists, and save the positions to it",
         ),
     ] = None,
     on_error: Annotated[
         str,
-        Flag(
-            "POLICY",
-            "when a handler raises: log (default), stop, retry:N, dead-letter:FILE",
+        Parameter(
+            metavar="POLICY",
             group="failures",
-            values=("log", "stop", "retry:", "dead-letter:"),
+            help="when a handler raises: log (default), stop, retry:N, dead-letter:FILE",
         ),
     ] = "log",
     fail_on_data_loss: Annotated[
         bool,
-        Flag(
-            None,
-            "end with status 1 where records were gone before they were read",
+        Parameter(
             group="failures",
+            help="end with status 1 where records were gone before they were read",
         ),
     ] = False,
     poll: Annotated[
         float,
-        Flag(
-            "SECONDS",
-            "the longest pause between two reads of an idle shard; default 1",
+        Parameter(
+            metavar="SECONDS",
             group="start",
+            help="the longest pause between two reads of an idle shard; default 1",
         ),
     ] = 1.0,
-    region: Annotated[str | None, Flag("REGION", "AWS region; default the ARN's")] = None,
-    profile: Annotated[str | None, Flag("PROFILE", "AWS profile, as in the aws CLI")] = None,
+    region: Annotated[
+        str | None, Parameter(metavar="REGION", group="aws", help="AWS region; default the ARN's")
+    ] = None,
+    profile: Annotated[
+        str | None,
+        Parameter(metavar="PROFILE", group="aws", help="AWS profile, as in the aws CLI"),
+    ] = None,
     endpoint_url: Annotated[
-        str | None, Flag("URL", "another endpoint, such as DynamoDB Local's")
+        str | None,
+        Parameter(metavar="URL", group="aws", help="another endpoint, such as DynamoDB Local's"),
     ] = None,
     metrics_port: Annotated[
         str | int | None,
-        Flag(
-            "[HOST:]PORT",
-            "serve metrics for Prometheus there; default host 127.0.0.1",
+        Parameter(
+            metavar="[HOST:]PORT",
             group="output",
+            help="serve metrics for Prometheus there; default host 127.0.0.1",
         ),
     ] = None,
-    display: Display | None = None,
-) -> Totals:
+    display: "Display | None" = None,
+) -> "Totals":
     """Call each observer with every change of a table, in order, until stopped.
 
     `stream` is a stream ARN, a table ARN or a table name; an observer is a callable that takes a
@@ -162,9 +175,9 @@ def watch(
         on_error=OnError.parse(on_error),
     )
     if max_records is not None and max_records < 1:
-        raise UsageError(f"--max-records {max_records}: give 1 or more")
+        raise UsageError("give 1 or more", "max_records", max_records)
     if not 0 < poll < math.inf:
-        raise UsageError(f"--poll {poll}: give more than 0 seconds")
+        raise UsageError("give more than 0 seconds", "poll", f"{poll:g}")
     with ExitStack() as stack:
         displays = [] if display is None else [display]
         if metrics_port is not None:
@@ -188,15 +201,16 @@ def watch(
             return manager.run()
 
 
-def position(start: str | datetime) -> Position:
+def position(start: str | datetime) -> "Position":
     """A start as the library and the command line take it. Raises UsageError."""
     from watcher.reading.position import at_time, parse_start
 
     now = datetime.now(UTC)
-    return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
+    with blame("start"):
+        return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
 
 
-def _observer(each: object) -> Observer:
+def _observer(each: object) -> "Observer":
     """An observer from what callers may give; said now if it can never work."""
     from watcher.delivery.observer import Observer
 
@@ -218,7 +232,7 @@ def _observer(each: object) -> Observer:
 
 
 @contextmanager
-def _ended_by_signals(manager: Manager, displays: Iterable[Display]) -> Iterator[None]:
+def _ended_by_signals(manager: "Manager", displays: "Iterable[Display]") -> Iterator[None]:
     """The first SIGINT or SIGTERM ends the watch in order, the second at once."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,17 +1,18 @@
 """Defaults from the environment and from files: who wins, and what is said of mistakes."""
 
-import argparse
 import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator
-from watcher import cli
-from watcher.cli import choosing, defaults, watch
+from watcher.cli import choosing, defaults
+from watcher.cli.choosing import Choice
+from watcher.cli.commands import LOG_FORMAT, Invocation, first
 from watcher.delivery.handlers import find
 from watcher.errors import UsageError
 
@@ -44,8 +45,11 @@ def user(folder: Path) -> Callable[[str], None]:
     return write
 
 
-def parsed(*arguments: str) -> argparse.Namespace:
-    return watch.parser(list(arguments)).parse_args(["orders", *arguments])
+def parsed(*arguments: str) -> SimpleNamespace:
+    """The options, and as `chosen` what is to be done with each change."""
+    line = Invocation("watch", ["orders", *arguments])
+    handlers = choosing.found("watch", arguments)
+    return SimpleNamespace(**line.values, chosen=Choice(handlers, line.given, line.values).chosen)
 
 
 def test_the_command_line_wins_over_the_environment_the_project_and_the_user(
@@ -92,10 +96,12 @@ def test_one_file_may_be_named_in_place_of_the_others(
         ("utc = false\n[watch]\nutc = true", (), "utc", True),
         ("verbose = true", (), "verbose", True),
         ("every = '1m'", (), "start", "latest"),  # of another command
-        ("print-summary = true", (), "chosen", ["print_summary"]),
-        ("print-summary = true", ("--print-json",), "chosen", ["print_json"]),
-        ("print-summary = false", (), "chosen", None),
-        ('call = "app:f"\nprint-json = true', (), "chosen", [choosing.Call("app:f"), "print_json"]),
+        ("print-summary = true", (), "chosen", ["--print-summary"]),
+        ("print-summary = true", ("--print-json",), "chosen", ["--print-json"]),
+        ("print-summary = false", (), "chosen", []),
+        ('call = "app:f"\nprint-json = true', (), "chosen", ["--call app:f", "--print-json"]),
+        ('print-json = true\ncall = "app:f"', (), "chosen", ["--print-json", "--call app:f"]),
+        ('call = "app:f"', ("--lambda", "a.g", "-pj"), "chosen", ["--lambda a.g", "--print-json"]),
     ],
 )
 def test_a_file_has_the_options_names(
@@ -122,7 +128,7 @@ def test_a_file_has_the_options_names(
         ("WATCHER_FILTER", '{"eventName": ["INSERT"]}', "filters", ['{"eventName": ["INSERT"]}']),
         ("WATCHER_KEY", '["a=1", "a=2"]', "key", ["a=1", "a=2"]),
         ("WATCHER_ENDPOINT_URL", "http://x", "endpoint_url", "http://x"),
-        ("WATCHER_PRINT_JSON", "1", "chosen", ["print_json"]),
+        ("WATCHER_PRINT_JSON", "1", "chosen", ["--print-json"]),
         ("WATCHER_VENV", "/somewhere", "utc", False),
     ],
 )
@@ -190,9 +196,9 @@ def test_a_variable_that_resembles_an_option_is_told_and_others_are_left_alone(
 def test_a_required_option_may_be_a_default(project: Callable[[str], None]) -> None:
     pytest.importorskip("pyspark")
     project('[archive]\nto = "./lake"\nevery = "1m"')
-    made = cli.command("archive").parser([]).parse_args(["orders"])
-    assert (made.to, made.every) == ("./lake", "1m")
-    assert cli.command("archive").parser([]).parse_args(["orders", "--every", "2m"]).every == "2m"
+    made = Invocation("archive", ["orders"]).values
+    assert (made["to"], made["every"]) == ("./lake", "1m")
+    assert Invocation("archive", ["orders", "--every", "2m"]).values["every"] == "2m"
 
 
 def test_the_folders_of_handlers_may_be_a_default(
@@ -201,7 +207,7 @@ def test_the_folders_of_handlers_may_be_a_default(
     (folder / "more").mkdir()
     (folder / "more" / "extra.py").write_text('"""More."""')
     project('handlers = ["more"]\nextra = true')
-    assert parsed().chosen == ["extra"]
+    assert parsed().chosen == ["--extra"]
 
 
 OUT = """
@@ -212,8 +218,8 @@ def handle(record): ...
 
 
 def loaded(*arguments: str) -> list[str]:
-    made = watch.watch_parser(found := find())
-    return [each.name for each in choosing.load(made.parse_args(["orders", *arguments]), found)]
+    line = Invocation("watch", ["orders", *arguments])
+    return [each.name for each in Choice(find(), line.given, line.values).load()]
 
 
 def test_a_default_for_a_handlers_option_chooses_it_only_where_nothing_else_is_chosen(
@@ -267,10 +273,28 @@ def test_an_error_about_a_value_of_the_command_line_says_no_more(
     project: Callable[[str], None],
 ) -> None:
     project("max-records = 5")
-    parsed("--max-records", "0")
-    assert defaults.explained("--max-records 0: no") == "--max-records 0: no"
-    parsed()
-    assert defaults.explained("--max-records 5: no").endswith("is from watcher.toml)")
+    error = UsageError("no", "max_records", 5)
+    typed = Invocation("watch", ["orders", "--max-records", "5"])
+    assert typed.told(error) == "--max-records 5: no"
+    by_default = Invocation("watch", ["orders"])
+    assert by_default.told(error) == "--max-records 5: no (--max-records is from watcher.toml)"
+
+
+def test_a_default_is_not_blamed_for_what_only_sounds_like_it(
+    sim: RemoteSimulator, folder: Path
+) -> None:
+    environment = {**sim.environment, "WATCHER_FROM": "latest"}
+    program = run("orders", "--only", "latest", env=environment, cwd=folder)
+    expected = 'error: --only: unknown kind "latest"; use insert, modify, remove'
+    assert program.err == [expected]
+
+
+def test_the_folder_of_a_default_that_is_not_there_is_said_with_where_it_stands(
+    project: Callable[[str], None],
+) -> None:
+    project('handlers = ["nowhere"]')
+    with pytest.raises(UsageError, match=r"^--handlers nowhere: .* is from watcher.toml\)$"):
+        parsed()
 
 
 def test_help_documents_them() -> None:
@@ -297,7 +321,8 @@ def test_a_user_without_a_home_or_kept_out_of_it_has_no_file(
     monkeypatch.chdir(tmp_path)
     for home in ("/proc/1/cwd/nowhere", str(tmp_path / "\udcff")):
         monkeypatch.setenv("XDG_CONFIG_HOME", home)
-        assert defaults.raw("watch", "from") is None
+        assert first("watch", (), LOG_FORMAT) == ("text", None)
+        assert Invocation("watch", ["orders"]).given.origins == {}
 
 
 def test_the_version_of_an_image_is_no_default() -> None:

@@ -6,13 +6,13 @@ import pytest
 
 from tests.program import run
 from watcher import __version__
-from watcher.cli import COMMANDS, pages, watch
+from watcher.cli.commands import COMMANDS, GROUPS, app, arguments, shown
 
 SCREEN = {"COLUMNS": "80"}
 ON_SPARK = ("query", "archive", "replicate", "metrics")
 
 
-def shown(*arguments: str, cwd: Path | None = None) -> list[str]:
+def printed(*arguments: str, cwd: Path | None = None) -> list[str]:
     program = run(*arguments, env=SCREEN, cwd=cwd)
     assert program.process.returncode == 0, program.err
     assert program.err == []
@@ -26,11 +26,11 @@ def fits(lines: list[str], height: int = 40) -> bool:
 def test_the_first_page_fits_a_screen_and_names_everything(tmp_path: Path) -> None:
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers" / "mine.py").write_text('"""Do 100% of it."""\n')
-    lines = shown("--help", cwd=tmp_path)
+    lines = printed("--help", cwd=tmp_path)
     assert fits(lines)
     text = "\n".join(lines)
     assert all(f"  {name} " in text for name in COMMANDS if name not in ("watch", "help"))
-    assert all(f"  {name} " in text for name in pages.GROUPS)
+    assert all(f"  {name} " in text for name in GROUPS)
     assert "--mine " in text
     assert "Do 100% of it." in text
 
@@ -39,29 +39,25 @@ def test_many_handlers_do_not_push_the_rest_off_the_screen(tmp_path: Path) -> No
     (tmp_path / "handlers").mkdir()
     for number in range(30):
         (tmp_path / "handlers" / f"h{number}.py").write_text('"""One."""')
-    lines = shown("--help", cwd=tmp_path)
+    lines = printed("--help", cwd=tmp_path)
     assert "  and 22 more: --help handlers" in lines
     assert fits(lines, 50)
-    assert "  --h29" in "\n".join(shown("--help", "handlers", cwd=tmp_path))
+    assert "  --h29" in "\n".join(printed("--help", "handlers", cwd=tmp_path))
 
 
-@pytest.mark.parametrize("topic", [*pages.GROUPS, *pages.TEXTS])
+@pytest.mark.parametrize("topic", [*GROUPS, "defaults"])
 def test_each_group_fits_a_screen(topic: str) -> None:
-    assert fits(shown("--help", topic))
+    assert fits(printed("--help", topic))
 
 
 def test_each_option_stands_in_one_group_and_in_all() -> None:
-    made = watch.parser([])
-    everything = "\n".join(shown("--help", "all"))
-    for name in made.keys():  # noqa: SIM118 - not a dict's
-        action = made.keys()[name]
-        if f"--{name}" in getattr(action, "shown", action.option_strings):
-            assert f"--{name}" in everything
-    assert {group.title for group in made._action_groups if group._group_actions} == {
-        *pages.GROUPS,
-        "options",
-        "positional arguments",
-    }
+    everything = printed("--help", "all")
+    for argument in arguments(app("watch", ())):
+        names = ", ".join(shown(argument))
+        rows = [line for line in everything if line.startswith((f"  {names} ", f"  {names}\n"))]
+        assert argument.index is not None or len(rows) == 1, names
+    titles = [line.removesuffix(":") for line in everything if line and line[0] != " "]
+    assert titles[1:] == ["arguments", "options", *GROUPS]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +69,7 @@ def test_each_option_stands_in_one_group_and_in_all() -> None:
     ],
 )
 def test_each_commands_help_fits_a_screen(command: str) -> None:
-    lines = shown(command, "--help")
+    lines = printed(command, "--help")
     assert fits(lines)
     assert lines[0].startswith(f"usage: python -m watcher {command} ")
 
@@ -92,7 +88,7 @@ def test_each_commands_help_fits_a_screen(command: str) -> None:
     ],
 )
 def test_there_are_several_ways_to_ask(one: list[str], other: list[str]) -> None:
-    assert shown(*one) == shown(*other)
+    assert printed(*one) == printed(*other)
 
 
 def test_an_unknown_topic_is_told_the_nearest() -> None:
@@ -102,4 +98,4 @@ def test_an_unknown_topic_is_told_the_nearest() -> None:
 
 
 def test_the_version() -> None:
-    assert shown("--version") == [f"watcher {__version__}"]
+    assert printed("--version") == [f"watcher {__version__}"]

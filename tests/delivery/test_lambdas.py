@@ -183,14 +183,14 @@ def test_a_function_that_answers_a_coroutine_has_failed() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"batch_size": 0}, "--batch-size 0: give 1 to 10000"),
-        ({"batch_window": -1.0}, "--batch-window -1: give 0"),
-        ({"retries": -2}, "--retries -2: give"),
-        ({"max_age": 0.0}, "--max-age 0: give"),
-        ({"max_age": float("nan")}, "--max-age nan: give"),
-        ({"max_age": float("inf")}, "--max-age inf: give"),
-        ({"batch_window": float("nan")}, "--batch-window nan: give"),
-        ({"batch_window": float("inf")}, "--batch-window inf: give"),
+        ({"batch_size": 0}, "batch_size 0: give 1 to 10000"),
+        ({"batch_window": -1.0}, "batch_window -1: give 0"),
+        ({"retries": -2}, "retries -2: give"),
+        ({"max_age": 0.0}, "max_age 0: give"),
+        ({"max_age": float("nan")}, "max_age nan: give"),
+        ({"max_age": float("inf")}, "max_age inf: give"),
+        ({"batch_window": float("nan")}, "batch_window nan: give"),
+        ({"batch_window": float("inf")}, "batch_window inf: give"),
     ],
 )
 def test_a_bad_setting_is_refused(settings: dict[str, Any], words: str) -> None:

@@ -197,8 +197,12 @@ def test_loss_is_an_error_where_it_is_asked_to_be(service: PlayedService, seen: 
 
 
 def test_an_open_shard_is_never_given_up(service: PlayedService, seen: Seen) -> None:
-    play = played(service, seen).run(("a", Finished(True, gone=True)), ("a", None), 1.0)
-    assert play.names == ["a", "a"]
+    lost = Loss("a", "its trim horizon", "no such shard")
+    play = played(service, seen).run(
+        ("a", page(1, 2)), ("a", Finished(True, gone=lost)), ("a", None), 1.0
+    )
+    assert play.begun[1] == ("a", AfterSequence(str(FIRST + 2))), "where it was, not from the start"
+    assert play.totals.losses == 0
 
 
 def test_refused_credentials_do_not_end_a_watch(

@@ -262,7 +262,7 @@ def test_a_kill_amid_retries_repeats_nothing_that_went_well(
     ("options", "words"),
     [
         (["--lambda", "app.nosuch"], "app has no function nosuch"),
-        (["--lambda", "handler"], "--lambda handler: give MODULE.FUNCTION"),
+        (["--lambda", "handler"], "--lambda: handler: give MODULE.FUNCTION"),
         (["--lambda", "app.once"], "app:once can't be called with (event, context): too many"),
         (["--lambda", "app.later"], "app:later is async, and nothing would await it"),
         (["--call", "app:later"], "app:later is async, and nothing would await it"),

@@ -82,7 +82,7 @@ def test_a_watchs_lines_name_stream_shard_and_observer(
     ("arguments", "status", "message"),
     [
         (("orders", "--bogus"), 2, "unknown --bogus"),
-        (("orders", "--max-records", "many"), 2, "invalid int value"),
+        (("orders", "--max-records", "many"), 2, "--max-records many is not a whole number"),
         ((), 2, "required: STREAM"),
         (("orders", "--from", "tomorrow"), 2, "tomorrow"),
         (("orders", "--handlers", "/nowhere"), 2, "/nowhere"),
@@ -91,7 +91,7 @@ def test_a_watchs_lines_name_stream_shard_and_observer(
         (("shards", "orders", *NOWHERE), 3, ""),
         (("replay", "/nowhere", "--print-json"), 2, "can't read /nowhere"),
         (("new-handler", "not a name"), 2, ""),
-        (("demo", "--seconds", "long"), 2, "invalid float value"),
+        (("demo", "--seconds", "long"), 2, "--seconds long is not a number"),
     ],
 )
 def test_the_last_line_is_the_error_with_its_exit_status(
@@ -127,7 +127,7 @@ def test_text_stays_the_default_and_another_format_is_refused() -> None:
     assert run("streams", *NOWHERE, env={}).err[-1].startswith("error: ")
     program = run("orders", "--log-format", "xml", env={})
     assert program.process.returncode == 2
-    assert "invalid choice: 'xml'" in program.err[-1]
+    assert "--log-format xml: use text or json" in program.err[-1]
 
 
 def test_what_python_says_of_errors_that_nobody_catches_is_lines_of_json_too(

@@ -70,7 +70,7 @@ def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
 def test_where_it_cant_listen_one_line_says_so(address: str | int, told: str) -> None:
     with pytest.raises(UsageError) as caught, exporting(address):
         pass
-    assert str(caught.value).startswith(f"--metrics-port {address}: ") and told in str(caught.value)
+    assert str(caught.value).startswith(f"metrics_port {address}: ") and told in str(caught.value)
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")

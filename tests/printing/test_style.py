@@ -50,7 +50,7 @@ def test_when_there_are_colours(
 
 
 def test_another_word_for_colours_is_refused() -> None:
-    with pytest.raises(UsageError, match="--color yes: use auto, always or never"):
+    with pytest.raises(UsageError, match="color yes: use auto, always or never"):
         style.set_up(color="yes")
 
 

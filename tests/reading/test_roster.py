@@ -17,7 +17,7 @@ from watcher.errors import (
 )
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished
+from watcher.reading.messages import Finished, Loss
 from watcher.reading.roster import End, Question, Roster
 from watcher.service.model import AfterSequence, AtTime, Latest, Position, Shard, TrimHorizon
 
@@ -56,7 +56,8 @@ def pass_time(made: Roster, service: PlayedService, seconds: float) -> None:
 
 def end(made: Roster, name: str, *, gone: bool = False) -> End:
     shard = made.lineage.shards[name]
-    meaning = made.meaning(shard, Finished(True, gone))
+    loss = Loss(name, "its trim horizon", "no such shard") if gone else None
+    meaning = made.meaning(shard, Finished(True, loss))
     if meaning is End.CLOSED:
         made.finish(shard)
     return meaning

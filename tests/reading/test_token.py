@@ -213,7 +213,7 @@ def test_a_broken_file_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text("{")
     file = CheckpointFile(path)
-    with pytest.raises(UsageError, match=r"c\.json can't be read .* remove it"):
+    with pytest.raises(UsageError, match=r"c\.json: can't be read .* remove it"):
         file.load()
     file.close()
 
@@ -238,7 +238,7 @@ def test_a_folder_in_the_place_of_the_file_is_a_usage_error(tmp_path: Path) -> N
     file = CheckpointFile(tmp_path / "c.json")
     with pytest.raises(UsageError, match="Is a directory"):
         file.load()
-    with pytest.raises(UsageError, match=r"can't use checkpoint"):
+    with pytest.raises(UsageError, match=r"checkpoint .*/c\.json: can't be used: "):
         file.save(token())
     file.close()
 
@@ -251,7 +251,7 @@ def test_on_a_full_disk_the_previous_token_stays(tmp_path: Path) -> None:
     # The kernel's "file too large" comes at the same places as "no space left".
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        with pytest.raises(UsageError, match="can't use checkpoint"):
+        with pytest.raises(UsageError, match=r"checkpoint .*/c\.json: can't be used: "):
             file.save(large)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

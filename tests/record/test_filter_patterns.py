@@ -152,10 +152,10 @@ def test_a_pattern(pattern: dict[str, Any], expected: bool) -> None:
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("{", "--filter: not JSON: "),
+        ("{", "filters: not JSON: "),
         ("f.json", "; a file is @FILE, one item is --key NAME=VALUE"),
-        ("[]", "--filter: not a JSON object"),
-        ("{}", "--filter: pattern: empty"),
+        ("[]", "filters: not a JSON object"),
+        ("{}", "filters: pattern: empty"),
         ("@no/such/file", "can't read filter no/such/file: No such file"),
         ({"eventname": ["INSERT"]}, 'unknown field "eventname"; did you mean "eventName"?'),
         ({"eventName": "INSERT"}, 'eventName: put the accepted values into a list: ["INSERT"]'),

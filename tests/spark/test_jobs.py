@@ -55,7 +55,7 @@ def test_an_image_schema_that_is_wrong_is_quoted(
 
     with pytest.raises(UsageError) as error:
         query(sim.stream_arn, "-", image_schema=schema, connection=here(sim), spark=spark)
-    assert str(error.value).startswith(f"--image-schema {schema!r}: ")
+    assert str(error.value).startswith(f"image_schema {schema!r}: ")
     assert text in str(error.value)
 
 
@@ -98,9 +98,9 @@ def test_data_loss_is_the_job_s_own_error(spark: Any, sim: RemoteSimulator, tmp_
 def test_triggers_exclude_each_other(spark: Any, sim: RemoteSimulator) -> None:
     from watcher.spark.jobs.run import interval
 
-    assert interval("500ms") == "500 milliseconds"
+    assert interval("500ms", "every") == "500 milliseconds"
     with pytest.raises(UsageError, match="as a time"):
-        interval("soon")
+        interval("soon", "every")
 
 
 def test_real_executors_in_other_processes(sim: RemoteSimulator, tmp_path: Path) -> None:

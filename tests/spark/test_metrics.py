@@ -132,8 +132,8 @@ def test_files_checkpoint_and_window_stay_together(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--output", "xml"], "--output xml: give lines or json"),
-        (["--window", "soon"], "can't read 'soon' as a time"),
+        (["--output", "xml"], "--output xml: use lines or json"),
+        (["--window", "soon"], "--window: can't read 'soon' as a time"),
         (["--every", "1s"], "--once and --every exclude each other"),
     ],
 )

@@ -127,11 +127,11 @@ def test_filters_and_colours_are_those_of_the_watch(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--max-records", "5"], "--max-records is not for --engine spark: use --no-follow"),
-        (["--poll", "2"], "--poll is not for --engine spark: Spark reads as it can"),
+        (["--max-records", "5"], "--max-records: not for --engine spark: use --no-follow"),
+        (["--poll", "2"], "--poll: not for --engine spark: Spark reads as it can"),
         (["--lambda", "app.handler"], "--lambda is not for --engine spark"),
-        (["--on-error", "shrug"], "can't read 'shrug': use log, stop"),
-        (["--from", "soon"], "can't read 'soon' as a position"),
+        (["--on-error", "shrug"], "--on-error: can't read 'shrug': use log, stop"),
+        (["--from", "soon"], "--from: can't read 'soon' as a position"),
     ],
 )
 def test_what_cannot_work_here_is_refused(
@@ -153,5 +153,5 @@ def test_a_checkpoint_of_the_watch_is_refused(
 
     assert done.status == 2
     assert done.err.splitlines()[-1] == (
-        f"error: --checkpoint {place} is a file: on Spark it is a folder; choose another"
+        f"error: --checkpoint: {place} is a file: on Spark it is a folder; choose another"
     )

@@ -152,17 +152,17 @@ def test_a_replica_goes_on_in_the_copy_and_in_the_changes(
     def items(table: str) -> list[str]:
         return sorted(map(str, client.scan(TableName=table)["Items"]))
 
-    def save_and_stop(place: Any, copy: Any) -> None:
-        save(place, copy)
-        if copy.is_whole:
+    def save_and_stop(folder: Any, name: str, value: Any) -> None:
+        save(folder, name, value)
+        if isinstance(value, replicating.Copy) and value.is_whole:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    save = replicating._save
+    save = replicating.Folder.save
     put(*range(60))
     with sigterm((tmp_path / "watcher-copy.json").exists):
         in_copy = command(*replicate)
     with monkeypatch.context() as patch:
-        patch.setattr(replicating, "_save", save_and_stop)
+        patch.setattr(replicating.Folder, "save", save_and_stop)
         as_copy_ends = command(*replicate, "--once")
     assert not (tmp_path / "changes").exists()
     put(*range(60, 90))

@@ -2,195 +2,213 @@
 
 from __future__ import annotations
 
-import argparse
-import inspect
 import logging
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from watcher.cli import defaults, options
-from watcher.delivery.handlers import Handler, function
+from cyclopts import Parameter
+
+from watcher.cli import commands, mistakes, options
+from watcher.cli.options import Given, option
+from watcher.delivery.handlers import Handler, find, function
 from watcher.delivery.handlers import load as load_handler
 from watcher.delivery.lambdas import lambda_function
-from watcher.errors import UsageError
+from watcher.errors import UsageError, blame
 
 if TYPE_CHECKING:
+    from inspect import Parameter as Option
+
     from watcher.delivery.observer import Observer
 
 logger = logging.getLogger("watcher")
 
-# Before a handler's own option in what was parsed: watcher may have a parameter of that name.
-_PREFIX = "option of a handler: "
+# Before the names of modules, and of their own options: watcher may have a parameter of that name.
+_CHOSEN = "handler_"
+_OWN = "option_of_handlers_"
 
-
-def folders(arguments: list[str], command: str = "watch") -> list[Path]:
-    """The `--handlers` folders: needed before the flags of what is in them can be parsed."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    first.add_argument("--handlers", action="append", type=Path, default=[])
-    try:
-        given: list[Path] = first.parse_known_args(arguments)[0].handlers
-    except argparse.ArgumentError as error:
-        raise UsageError(str(error)) from None
-    return given or [Path(each) for each in defaults.lines(defaults.raw(command, "handlers") or [])]
-
-
-def add_folders(group: argparse._ActionsContainer) -> None:
-    """The `--handlers` option itself; `folders` has read it already."""
-    group.add_argument(
-        "--handlers",
-        dest="folders",
-        metavar="DIR",
-        action="append",
-        help="one more folder of handler modules; repeatable",
-    )
-
-
-class Call(NamedTuple):
-    """A function to call with each change, chosen by its name."""
-
-    name: str
-
-
-class Lambda(NamedTuple):
-    """A Lambda function to call with batches of changes, chosen by its name."""
-
-    name: str
-
-
-def add_calls(made: options.Parser) -> None:
-    """`--call` and `--lambda`: functions beside the modules, in the order given."""
-    made.group("handlers").add_argument(
-        "--call",
-        dest="chosen",
-        type=Call,
+_FOLDERS = option(
+    "handlers",
+    list[str],
+    None,
+    Parameter(
+        metavar="DIR", group="handlers", help="one more folder of handler modules; repeatable"
+    ),
+)
+_CALL = option(
+    "call",
+    list[str],
+    None,
+    Parameter(
         metavar="MODULE:FUNCTION",
-        action="append",
+        group="handlers",
         help="call this function with every change; repeatable",
-    )
-    made.group("lambda").add_argument(
-        "--lambda",
-        dest="chosen",
-        type=Lambda,
+    ),
+)
+_LAMBDA = option(
+    "lambda_",
+    list[str],
+    None,
+    Parameter(
+        name="--lambda",
         metavar="MODULE.FUNCTION",
-        action="append",
+        group="lambda",
         help="call this function with Lambda's events and context, batch by batch; repeatable",
-    )
-    options.add(made, "lambda", function=lambda_function)
+    ),
+)
+CALLS = (_CALL, _LAMBDA, *options.of(lambda_function))
+"""Functions beside the modules."""
 
 
-def add_flags(group: argparse._ActionsContainer, handlers: Iterable[Handler]) -> None:
-    """A flag for each handler, followed by its own options; those given are `chosen`, by name."""
-    taken: set[str] = set()
-    shared: set[str] = set()
+def found(name: str, words: Sequence[str]) -> dict[str, Handler]:
+    """The handlers there are for a command line. Raises UsageError."""
+    folders, origin = commands.first(name, words, _FOLDERS)
+    try:
+        return find(map(Path, folders or ()))
+    except UsageError as error:
+        raise UsageError(mistakes.blamed(error, "--handlers", origin)) from None
+
+
+def flags(handlers: Iterable[Handler], taken: Iterable[Option]) -> Iterator[Option]:
+    """An option for each handler, followed by its own; `taken` are those of the command."""
+    names = {name for each in (*taken, *commands.OF_ALL, _FOLDERS) for name in _names(each)}
+    own: set[str] = set()
     for handler in handlers:
-        flags = [handler.flag]
-        if handler.initials and handler.initials not in taken:
-            flags.append(handler.initials)
-        taken.update(flags)
-        try:
-            group.add_argument(
-                *flags,
-                dest="chosen",
-                action="append_const",
-                const=handler.name,
-                help=handler.description.replace("%", "%%"),
-            )
-        except argparse.ArgumentError:
+        if handler.flag in names:
             # Nobody may want it: a folder called handlers can be another program's.
             logger.debug(f"{handler.path}: {handler.flag} is an option of watcher; rename the file")
             continue
-        for name in handler.options:
-            if name not in shared:
-                _add_option(group, handler, name)
-        shared.update(handler.options)
-
-
-def _add_option(group: argparse._ActionsContainer, handler: Handler, name: str) -> None:
-    """An option that a module declares; one that several declare is theirs together."""
-    metavar, text = handler.options[name]
-    keywords: dict[str, Any] = {"action": options.Switch}
-    if metavar is not None:
-        keywords = {"metavar": metavar}
-    try:
-        group.add_argument(
-            _flag(name),
-            dest=_PREFIX + name,
-            default=argparse.SUPPRESS,
-            help=text.replace("%", "%%"),
-            **keywords,
+        short = [each for each in (handler.initials,) if each is not None and each not in names]
+        names.update((handler.flag, *short))
+        told = Parameter(
+            name=(handler.flag, *short), negative=(), group="handlers", help=handler.description
         )
-    except (argparse.ArgumentError, ValueError):
-        raise UsageError(
-            f"handler {handler.path}: {_flag(name)} is an option of watcher; choose another name"
-        ) from None
+        yield option(_CHOSEN + handler.name, bool, False, told)
+        for name, (metavar, text) in handler.options.items():
+            if name in own:  # one that several declare is theirs together
+                continue
+            if _flag(name) in names or not name.isidentifier():
+                raise UsageError(
+                    f"handler {handler.path}: {_flag(name)} is an option of watcher; "
+                    "choose another name"
+                )
+            own.add(name)
+            names.add(_flag(name))
+            told = Parameter(name=_flag(name), metavar=metavar, group="handlers", help=text)
+            yield option(_OWN + name, bool if metavar is None else str, None, told)
+    yield _FOLDERS
+
+
+def _names(parameter: Option) -> Sequence[str]:
+    """What an option is called; a switch's counterpart too."""
+    (about,) = parameter.annotation.__metadata__
+    name = _flag(parameter.name)
+    bare = name.removeprefix("--")
+    return [*(about.name or (name,)), *about.alias, *(about.negative or (f"--no-{bare}",))]
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _refuse_settings_of_no_lambda(parsed: argparse.Namespace) -> None:
-    if any(isinstance(each, Lambda) for each in parsed.chosen or []):
-        return
-    for name, parameter in inspect.signature(lambda_function).parameters.items():
-        if name in defaults.of(parsed):  # for runs that have one
-            continue
-        if getattr(parsed, name, parameter.default) != parameter.default:
-            raise UsageError(f"{_flag(name)} is a setting of --lambda: give the function too")
+class Choice:
+    """What a command line wants done with each change. Raises UsageError."""
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], given: Given, values: Mapping[str, Any]
+    ) -> None:
+        self._handlers = handlers
+        self._values = values
+        self._own = {
+            name.removeprefix(_OWN): value
+            for name, value in values.items()
+            if name.startswith(_OWN) and value is not None
+        }
+        choosing = (_CHOSEN, _OWN, _CALL.name, _LAMBDA.name)
+        # If the command line says what to do, a default need not.
+        is_typed = any(name.startswith(choosing) for name in given.typed)
+        self._chosen = list(self._in_order(given, is_typed))
+        for name in self._own:
+            if not is_typed or _OWN + name in given.typed:
+                self._choose_owner(name)
+        if not self.has_lambda:
+            for each in given.typed.intersection(each.name for each in options.of(lambda_function)):
+                raise UsageError(f"{_flag(each)} is a setting of --lambda: give the function too")
+
+    @property
+    def has_lambda(self) -> bool:
+        """Whether a Lambda function is among them."""
+        return any(name == _LAMBDA.name for name, _ in self._chosen)
+
+    @property
+    def chosen(self) -> list[str]:
+        """Each as one types it."""
+        names = {_CALL.name: "--call ", _LAMBDA.name: "--lambda "}
+        return [
+            names[name] + value if name in names else self._handlers[value].flag
+            for name, value in self._chosen
+        ]
+
+    def _in_order(self, given: Given, is_typed: bool) -> Iterator[tuple[str, str]]:
+        """As they stand in the line, or else in files and the environment."""
+        names = _typed(given.words, self._handlers.values()) if is_typed else [*given.origins]
+        left = {each.name: list(self._values.get(each.name) or ()) for each in (_CALL, _LAMBDA)}
+        for name in names:
+            if name in left:
+                count = 1 if is_typed else len(left[name])
+                yield from ((name, each) for each in left[name][:count])
+                del left[name][:count]
+            elif name.startswith(_CHOSEN) and self._values[name]:
+                yield _CHOSEN, name.removeprefix(_CHOSEN)
+
+    def _choose_owner(self, option_name: str) -> None:
+        """An option chooses its handler, too."""
+        owners = [each for each in self._handlers.values() if option_name in each.options]
+        if any((_CHOSEN, owner.name) in self._chosen for owner in owners):
+            return
+        if len(owners) > 1:
+            several = " and ".join(owner.flag for owner in owners)
+            raise UsageError(f"{_flag(option_name)} is an option of {several}: choose one of them")
+        self._chosen.append((_CHOSEN, owners[0].name))
+
+    def load(self, default: str | None = None) -> list[Observer]:
+        """The observers, each with those of its options that were given; else the default one."""
+        from watcher.delivery.observer import Observer
+
+        made = []
+        for name, value in self._chosen:
+            if name == _CALL.name:
+                with blame(name):
+                    made.append(Observer(value, function(value, "record")))
+            elif name == _LAMBDA.name:
+                with blame(name):
+                    settings = options.values(lambda_function, self._values)
+                    made.append(lambda_function(value, **settings))
+            else:
+                handler = self._handlers[value]
+                own = {key: each for key, each in self._own.items() if key in handler.options}
+                made.append(load_handler(handler, own))
+        return made or [load_handler(self._handlers[each]) for each in (default,) if each]
 
 
-def set_region(parsed: argparse.Namespace) -> None:
+def _typed(words: Sequence[str], handlers: Iterable[Handler]) -> Iterator[str]:
+    """The parameters that choose something, as often as they stand in a line."""
+    names = {"--call": _CALL.name, "--lambda": _LAMBDA.name}
+    for handler in handlers:
+        flags = filter(None, (handler.flag, handler.initials))
+        names |= dict.fromkeys(flags, _CHOSEN + handler.name)
+    for word in words:
+        if word == "--":
+            return
+        if word.partition("=")[0] in names:
+            yield names[word.partition("=")[0]]
+
+
+def set_region(stream: str, region: str | None) -> None:
     """Lambda functions make their clients when they are imported, and expect the region set."""
-    named = re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", parsed.stream)
-    region = parsed.region or (named and named[1])
-    if region and any(isinstance(each, Lambda) for each in parsed.chosen or []):
+    named = re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", stream)
+    if region := region or (named and named[1]):
         for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
             os.environ.setdefault(name, region)
-
-
-def _anything_chosen(parsed: argparse.Namespace, given: Iterable[str]) -> bool:
-    """Whether the command line says what to do, so that a default need not."""
-    names = {_PREFIX + option for option in given} | ({"chosen"} if parsed.chosen else set())
-    return not names <= defaults.of(parsed)
-
-
-def load(parsed: argparse.Namespace, handlers: dict[str, Handler]) -> list[Observer]:
-    """Load the handlers chosen, each with those of its options that were given.
-
-    An option chooses its handler too, but a default only where nothing else is chosen.
-    Raises UsageError.
-    """
-    chosen: list[str | Call | Lambda] = list(parsed.chosen or [])
-    given = {
-        name.removeprefix(_PREFIX): value
-        for name, value in vars(parsed).items()
-        if name.startswith(_PREFIX)
-    }
-    others = defaults.of(parsed) if _anything_chosen(parsed, given) else set()
-    for option in given:
-        owners = [name for name, handler in handlers.items() if option in handler.options]
-        if _PREFIX + option in others:
-            continue
-        if not set(owners) & set(chosen):
-            if len(owners) > 1:
-                flags = " and ".join(handlers[name].flag for name in owners)
-                raise UsageError(f"{_flag(option)} is an option of {flags}: choose one of them")
-            chosen += owners
-    _refuse_settings_of_no_lambda(parsed)
-    from watcher.delivery.observer import Observer
-
-    made = []
-    for each in chosen:
-        if isinstance(each, Call):
-            made.append(Observer(each.name, function(each.name, "record")))
-        elif isinstance(each, Lambda):
-            made.append(lambda_function(each.name, **options.chosen(parsed, lambda_function)))
-        else:
-            own = handlers[each].options
-            made.append(
-                load_handler(handlers[each], {key: given[key] for key in given if key in own})
-            )
-    return made

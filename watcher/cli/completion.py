@@ -1,96 +1,106 @@
-"""`completion`: what makes a shell ask us at a TAB."""
+"""`completion`: what makes a shell ask us at a TAB, and the answer."""
 
 from __future__ import annotations
 
-from argcomplete.shell_integration import shellcode
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
 
-from watcher import cli
-from watcher.cli import options
+from cyclopts import Parameter
 
-# `python -m watcher`: the shell knows completions by the first word, so python's have to be
-# ours, and what was there before is asked for all else.
-_BASH = """
-for __watcher_python_before in _comp_load _completion_loader; do  # bash-completion's, new or old
-    declare -F $__watcher_python_before && $__watcher_python_before python && break
-done >/dev/null 2>&1
-__watcher_python_before=$(complete -p python 2>/dev/null |
-    sed -n 's/.* -F \\([^ ]*\\) .*/\\1/p')
-[[ $__watcher_python_before == __watcher_python ]] && __watcher_python_before=
-__watcher_python() {
-    if [[ ${COMP_WORDS[1]-} == -m && ${COMP_WORDS[2]-} == watcher && $COMP_CWORD -gt 2 ]]; then
-        local IFS=$'\\013'
-        COMPREPLY=($(IFS="$IFS" COMP_LINE="$COMP_LINE" COMP_POINT="$COMP_POINT" \\
-            COMP_TYPE="$COMP_TYPE" _ARGCOMPLETE_COMP_WORDBREAKS="$COMP_WORDBREAKS" \\
-            _ARGCOMPLETE=3 _ARGCOMPLETE_SHELL=bash _ARGCOMPLETE_SUPPRESS_SPACE=1 \\
-            __python_argcomplete_run "$1" -m watcher))
-        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=/:] ]] && compopt -o nospace
-    elif [[ -n $__watcher_python_before ]]; then
-        "$__watcher_python_before" "$@"
-    else
-        compopt -o bashdefault -o default
-    fi
+from watcher.cli import commands
+from watcher.cli.commands import COMMANDS
+from watcher.errors import WatcherError
+
+# A shell runs `watcher __complete SHELL WORDS`, the last of the words being the one to complete.
+# Bash has cut it at = and :, and wants only what comes behind them.
+_BASH = """\
+_watcher() {
+    local line=${COMP_LINE:0:COMP_POINT} IFS=$' \\t\\n' words current before
+    read -ra words <<< "$line"
+    [[ $line == *[[:space:]] ]] && words+=("")
+    current=${words[${#words[@]}-1]}
+    before=${current%"${current##*[=:]}"}
+    IFS=$'\\n'
+    COMPREPLY=($(watcher __complete bash "${words[@]:1}" 2>/dev/null))
+    COMPREPLY=("${COMPREPLY[@]#"$before"}")
+    [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=/:] ]] && compopt -o nospace
 }
-complete -F __watcher_python python python3
+complete -F _watcher watcher
 """
-
-# The line without what stands before our command, which argcomplete's own function sends along.
-_ZSH = """
-(( ${+_comps} )) && [[ ${_comps[python]-} != __watcher ]] &&
-    __watcher_python_before=${_comps[python]-}
-__watcher() {
-    local IFS=$'\\013' run=("${words[1]}") line="${(j: :)words[1,CURRENT]}" nospace=()
-    if [[ ${words[1]:t} == python* ]]; then
-        if [[ $words[2] != -m || $words[3] != watcher || $CURRENT -le 3 ]]; then
-            IFS=$' \\t\\n\\0'
-            ${__watcher_python_before:-_default} "$@"
-            return
-        fi
-        run+=(-m watcher)
-    fi
-    local completions=($(IFS="$IFS" COMP_LINE="$line" COMP_POINT="${#line}" \\
-        _ARGCOMPLETE=1 _ARGCOMPLETE_SHELL=zsh _ARGCOMPLETE_SUPPRESS_SPACE=1 \\
-        __python_argcomplete_run "${run[@]}"))
-    if [[ "${completions-}" =~ '([^\\\\]):' && "${match[1]}" == [=/:] ]]; then
-        nospace=(-S '')
-    fi
-    _describe watcher completions -o nosort "${nospace[@]}"
+_ZSH = """\
+_watcher() {
+    local typed=("${(@Q)words[2,CURRENT-1]}" "$PREFIX")
+    local lines=("${(@f)$(watcher __complete zsh "${typed[@]}" 2>/dev/null)}")
+    local open=(${(M)lines:#(*[=/]|*\\\\:):*})
+    local closed=(${lines:#(*[=/]|*\\\\:):*})
+    _describe watcher closed -o nosort
+    _describe watcher open -o nosort -S ''
 }
-compdef __watcher watcher python python3
+compdef _watcher watcher
 """
-
-_FISH = """
-function __watcher_python
-    set -l words (commandline -opc)
-    test (count $words) -ge 3; and test "$words[2] $words[3]" = "-m watcher"
+_FISH = """\
+function __watcher_complete
+    set -l words (commandline -opc) (commandline -ct)
+    while string match -q '*=*' -- $words[1]
+        set -e words[1]
+    end
+    watcher __complete fish $words[2..] 2>/dev/null
 end
-function __watcher_python_complete
-    set -l words (commandline -opc)
-    set -lx _ARGCOMPLETE 3
-    set -lx _ARGCOMPLETE_DFS \\t
-    set -lx _ARGCOMPLETE_IFS \\n
-    set -lx _ARGCOMPLETE_SUPPRESS_SPACE 1
-    set -lx _ARGCOMPLETE_SHELL fish
-    set -lx COMP_LINE (commandline -p)
-    set -lx COMP_POINT (string length (commandline -cp))
-    $words[1] -m watcher 8>&1 9>&2 1>/dev/null 2>&1
-end
-for each in python python3
-    complete --command $each -n __watcher_python -f -a '(__watcher_python_complete)'
-end
+complete --command watcher -f -a '(__watcher_complete)'
 """
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
-_OWN = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-
-
-def parser(arguments: list[str]) -> options.Parser:
-    """The shell."""
-    made = options.parser("completion", cli.sentence("completion"), "SHELL")
-    made.add_argument("shell", metavar="SHELL", choices=tuple(_OWN), help=", ".join(_OWN))
-    return made
+_Shell = Annotated[str, Parameter(choices=tuple(_SCRIPTS), help=", ".join(_SCRIPTS))]
 
 
-def main(arguments: list[str]) -> int:
-    """Print the script."""
-    shell = parser(arguments).parse_args(arguments).shell
-    print(shellcode(["watcher"], use_defaults=False, shell=shell) + _OWN[shell])
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """Print a shell's script."""
+
+    def run(shell: _Shell, /) -> int:
+        print(_SCRIPTS[shell], end="")
+        return 0
+
+    return run
+
+
+def answer(shell: str = "bash", *words: str) -> int:
+    """Print what can stand at the last word."""
+    for value, text in candidates(words or ("",)):
+        if shell == "zsh":
+            print(f"{value.replace(':', chr(92) + ':')}:{text}")
+        else:
+            print(f"{value}\t{text}" if shell == "fish" else value)
     return 0
+
+
+def candidates(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each with what it means."""
+    if len(words) == 1 and not words[0].startswith("-"):
+        yield from (each for each in COMMANDS.items() if each[0].startswith(words[0]))
+        return
+    name, words = commands.named(words)
+    try:
+        app = commands.app(name, words)
+    except WatcherError:  # the folder of handlers that is just being typed
+        app = commands.app(name, ())
+    if words[-1].startswith("-") and "=" not in words[-1]:
+        # Cyclopts has them too, but takes rich for what they mean, which takes too long.
+        for argument in commands.arguments(app):
+            for each in argument.names:
+                if each.startswith(words[-1]) and argument.index is None:
+                    yield each, argument.parameter.help or ""
+        return
+    # What Cyclopts' own scripts do: they are made once, and know no handlers of other folders.
+    os.environ["CYCLOPTS_COMPLETION_WORDS"] = "".join(f"{each}\x1f" for each in (name, *words))
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        app(["__complete"], result_action="return_value")
+    prefix = ""
+    for line in printed.getvalue().partition("\x1fbegin\n")[2].splitlines():
+        value, _, text = line.partition("\t")
+        if value == "\x1fprefix":
+            prefix = text
+        elif not value.startswith("\x1f"):
+            yield prefix + value, text

@@ -9,46 +9,44 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from watcher import cli
+from cyclopts import Parameter
+
 from watcher.cli import choosing, options, terminal
 from watcher.cli.watch import closing_line
-from watcher.delivery.handlers import Handler, find, load
 from watcher.errors import StreamError, UsageError
-from watcher.printing import style as output
+from watcher.printing import style
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
 CHANGES = 60
+_DEFAULT_HANDLER = "print_summary"
 
 
-def parser(arguments: list[str]) -> options.Parser:
-    """A watch's options for printing, without a stream."""
-    return _parser(find(choosing.folders(arguments, "demo")))
+_SECONDS = options.option(
+    "seconds", float, 18.0, Parameter(metavar="SECONDS", help="how long the shop is open")
+)
 
 
-def _parser(handlers: dict[str, Handler]) -> options.Parser:
-    made = options.parser("demo", cli.sentence("demo"), "[--HANDLER ...]")
-    made.add_argument(
-        "--seconds", metavar="SECONDS", type=float, default=18.0, help="how long the shop is open"
-    )
-    choosing.add_flags(made.group("handlers"), handlers.values())
-    choosing.add_folders(made.group("handlers"))
-    options.add(made, "output", function=output.set_up)
-    options.add(made, "output", function=terminal.status_line)
-    return made
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """The shop's changes for some 20 seconds, or until Ctrl-C."""
+    handlers = choosing.found("demo", words)
+    parts = [_SECONDS, *options.of(style.set_up), *options.of(terminal.status_line)]
+
+    def run(*, given: options.Asked, **values: Any) -> int:
+        return _demo(choosing.Choice(handlers, given, values), values)
+
+    return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
 
 
-def main(arguments: list[str]) -> int:
-    """Show the shop's changes for some 20 seconds, or until Ctrl-C."""
-    handlers = find(choosing.folders(arguments, "demo"))
-    parsed = _parser(handlers).parse_args(arguments)
-    cli.set_verbose(parsed.verbose)
-    output.set_up(**options.chosen(parsed, output.set_up))
-    if not 0 <= parsed.seconds < math.inf:
-        raise UsageError(f"--seconds {parsed.seconds:g}: give 0 or more seconds")
-    observers = choosing.load(parsed, handlers) or [load(handlers["print_summary"])]
+def _demo(choice: choosing.Choice, values: dict[str, Any]) -> int:
+    style.set_up(**options.values(style.set_up, values))
+    if not 0 <= values["seconds"] < math.inf:
+        raise UsageError("give 0 or more seconds", "seconds", f"{values['seconds']:g}")
+    observers = choice.load(_DEFAULT_HANDLER)
     if importlib.util.find_spec("moto") is None:
         raise UsageError("the demo needs the embedded DynamoDB: pip install 'watcher[demo]'")
     # Nothing here may reach a real account, whatever this shell is logged in to.
@@ -57,7 +55,7 @@ def main(arguments: list[str]) -> int:
         del os.environ[name]
     os.environ.update(credentials, AWS_EC2_METADATA_DISABLED="true")
     # The shop stands in a session of its own: Ctrl-C is for the watch.
-    command = [sys.executable, "-m", "watcher.cli.shop", str(CHANGES), str(parsed.seconds)]
+    command = [sys.executable, "-m", "watcher.cli.shop", str(CHANGES), str(values["seconds"])]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as shop:
@@ -67,11 +65,11 @@ def main(arguments: list[str]) -> int:
             if not opening:
                 raise StreamError("the embedded DynamoDB did not start; -v shows more")
             place = json.loads(opening)
-            flags = " ".join(handlers[each].flag for each in parsed.chosen or ["print_summary"])
+            flags = " ".join(choice.chosen or ["--print-summary"])
             logger.info(f"$ python -m watcher {place['stream']} {flags}")
-            from watcher.cli.status import Status
+            from watcher.cli.status import WatchStatus
 
-            with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
+            with terminal.status_line(**options.values(terminal.status_line, values)) as line:
                 totals = watch(
                     place["stream"],
                     observers,
@@ -79,7 +77,7 @@ def main(arguments: list[str]) -> int:
                     max_records=CHANGES,
                     region="us-east-1",
                     endpoint_url=place["endpoint"],
-                    display=None if line is None else Status(line),
+                    display=None if line is None else WatchStatus(line),
                 )
         finally:
             shop.terminate()

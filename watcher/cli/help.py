@@ -1,22 +1,167 @@
-"""`help`: the same as `--help`, for whoever looks for it there."""
+"""`--help` and `help`: a screen for each group of options, and one to begin with."""
 
 from __future__ import annotations
 
-from watcher import cli
-from watcher.cli import options, pages
+import difflib
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+from cyclopts import Argument, Parameter
+
+from watcher.cli import commands, completers
+from watcher.cli.commands import COMMANDS, GROUPS, PROGRAM, TOPICS, shown
+from watcher.errors import UsageError
+
+_LINES = 40
+_HANDLERS = 12
+_WIDTH = 79
+_INDENT = 30
+
+_DEFAULTS = """\
+Where an option is not given, its value comes from the first that has one of:
+
+  1. the environment: WATCHER_ and the option's name, as in WATCHER_FROM=1h,
+     WATCHER_ENDPOINT_URL=http://localhost:8000, WATCHER_UTC=1
+  2. watcher.toml in the folder you work in
+  3. ~/.config/watcher/config.toml (or $XDG_CONFIG_HOME/watcher/config.toml)
+
+WATCHER_CONFIG=FILE is read in place of 2 and 3. A file has the options' names
+without their dashes, and tables for one command each ([watch] is the default
+command's):
+
+  from = "1h"
+  region = "eu-west-1"
+  print-summary = true            # chooses a handler
+  filter = ['{"eventName": ["INSERT"]}']
+
+  [archive]
+  every = "1m"
+
+A switch is true or false; in the environment, 1 or 0. An option that can be
+repeated has a list; in the environment, a line each, or a list in JSON.
+
+The command line replaces defaults: --no-utc undoes utc = true, --follow undoes
+no-follow = true, and any handler takes the place of those chosen by default.
+"""
+
+_EXAMPLES = """\
+  python -m watcher orders --print-summary
+  python -m watcher orders --from 2h --no-follow --print-json | jq .dynamodb
+  python -m watcher orders --key PK=user-1 --only modify --print-diff
+"""
+
+_Topic = Annotated[
+    str, Parameter(completer=completers.words(*COMMANDS, *TOPICS), help="what it is about")
+]
 
 
-def parser(arguments: list[str]) -> options.Parser:
-    """The topic: a command, or what `--help` takes."""
-    made = options.parser("help", "Help on a command or a group of options.", "[TOPIC]")
-    text = "a command or a group of options"
-    topic = made.add_argument("topic", metavar="TOPIC", nargs="?", help=text)
-    topic.values = (*cli.COMMANDS, *pages.GROUPS, *pages.TEXTS, "all")  # type: ignore[attr-defined]
-    return made
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """The same as `--help`, for those who look for it here."""
+
+    def run(topic: _Topic = "", /) -> int:
+        print(page("watch", (), topic), end="")
+        return 0
+
+    return run
 
 
-def main(arguments: list[str]) -> int:
-    """Print a page."""
-    topic = parser(arguments).parse_args(arguments).topic
-    print(pages.page(cli.command("watch").parser([]), topic), end="")
-    return 0
+def page(name: str, words: Sequence[str], topic: str = "") -> str:
+    """What is to be said on a topic; on a whole command, at most a screen. Raises UsageError."""
+    if topic in COMMANDS:
+        name, words, topic = topic, (), ""
+    if topic == "defaults":
+        return _DEFAULTS
+    groups = _groups(list(commands.arguments(commands.app(name, words))))
+    taken = groups.pop("arguments")
+    operands = [each.name for each in taken] + ["[--HANDLER ...]"] * ("handlers" in groups)
+    is_watch = name == "watch"
+    usage = " ".join(["usage:", PROGRAM, *([] if is_watch else [name]), *operands, "[options]\n"])
+    if topic:
+        told = {"arguments": taken, **groups}
+        if topic != "all" and topic not in groups:
+            near = difflib.get_close_matches(topic, [*groups, *TOPICS, *COMMANDS], 1)
+            advice = f"did you mean {near[0]}?" if near else "see --help"
+            raise UsageError(f"no help on {topic}: {advice}")
+        return usage + _sections(told if topic == "all" else {topic: groups[topic]})
+    top = f"{usage}\n{textwrap.fill(commands.sentence(name), _WIDTH)}\n"
+    if is_watch:
+        return top + "\n" + "\n".join(_front(groups, _EXAMPLES, COMMANDS)) + "\n"
+    own = {"arguments": taken} if taken else {}
+    whole = top + _sections(own | groups)
+    if whole.count("\n") <= _LINES:
+        return whole
+    own["options"] = groups.pop("options")
+    return top + _sections(own) + "\n" + "\n".join(_front(groups)) + "\n"
+
+
+def _groups(arguments: Sequence[Argument]) -> dict[str, list[Argument]]:
+    """Those that have options, the command's own before the common ones."""
+    found: dict[str, list[Argument]] = {"arguments": []}
+    for argument in arguments:
+        groups: Any = argument.parameter.group
+        title = next((each.name for each in groups if each.name in GROUPS), "options")
+        if argument.index is not None:
+            title = "arguments"
+        found.setdefault(title, []).append(argument)
+    return {title: found[title] for title in ["arguments", "options", *GROUPS] if title in found}
+
+
+def _sections(groups: Mapping[str, Sequence[Argument]]) -> str:
+    """Groups in full."""
+    lines: list[str] = []
+    for title, arguments in groups.items():
+        about = [f"  {GROUPS[title]}", ""] if title in GROUPS else []
+        lines += ["", f"{title}:", *about, *_rows(arguments)]
+    return "\n".join([*lines, ""])
+
+
+def _rows(arguments: Sequence[Argument]) -> Iterator[str]:
+    """Options with their help beside them, or below where their names are long."""
+    for argument in arguments:
+        has_value = argument.index is None and not argument.is_flag()
+        metavar = f" {argument.parameter.metavar}" if has_value else ""
+        label = "  " + ", ".join(shown(argument)) + metavar
+        lines = textwrap.wrap(
+            argument.parameter.help or "", _WIDTH - _INDENT, break_on_hyphens=False
+        )
+        if len(label) > _INDENT - 2:
+            yield label
+            label = ""
+        for line in lines:
+            yield f"{label:<{_INDENT}}{line}"
+            label = ""
+
+
+def _front(
+    groups: dict[str, list[Argument]], examples: str = "", others: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Everything there is by its name."""
+    if examples:
+        yield from [*examples.splitlines(), ""]
+    if modules := list(filter(_is_module, groups.get("handlers", ()))):
+        yield "handlers (each gets every change):"
+        for each in modules[: _HANDLERS if len(modules) > _HANDLERS else None]:
+            yield _row(", ".join(shown(each)), each.parameter.help or "", 20)
+        if len(modules) > _HANDLERS:
+            yield f"  and {len(modules) - _HANDLERS} more: --help handlers"
+        yield ""
+    if others:
+        yield "other commands (COMMAND --help):"
+        yield from (_row(each, others[each]) for each in list(others)[1:-1])
+        yield ""
+    yield "options (--help GROUP shows them; --help all; -v, --verbose; --version):"
+    for title in filter(GROUPS.__contains__, groups):
+        names = [shown(each)[0] for each in groups[title] if not _is_module(each)]
+        yield _row(title, " ".join(names))
+    if others:
+        yield _row("defaults", "files and variables that options are taken from")
+
+
+def _is_module(argument: Argument) -> bool:
+    """Whether it is a handler's flag; those have their own lines."""
+    return str(argument.field_info.name).startswith("handler_")
+
+
+def _row(name: str, text: str, width: int = 12) -> str:
+    return f"  {name:<{width}} " + textwrap.shorten(text, _WIDTH - width - 3, placeholder=" ...")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 import threading
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
 
 import msgspec
 
-from watcher.cli import defaults
-
 logger = logging.getLogger("watcher")
 
-FORMATS = ("text", "json")
 # What a line says of itself beside its message, where the caller knows it.
 _FIELDS = ("stream", "shard", "observer", "exit_status")
 
@@ -71,25 +66,6 @@ class _JsonLines(logging.Formatter):
             line["traceback"] = self.formatException(record.exc_info)
         text = msgspec.json.encode(line, enc_hook=str).decode("utf-8", "backslashreplace")
         return printable_json(text)
-
-
-def add_format(group: argparse._ActionsContainer) -> None:
-    """The `--log-format` option; `chosen_format` has read it already."""
-    group.add_argument(
-        "--log-format",
-        choices=FORMATS,
-        default="text",
-        help="status and errors as text (default), or as one JSON object a line",
-    )
-
-
-def chosen_format(command: str, arguments: Sequence[str]) -> str:
-    """The `--log-format`: needed before the arguments are parsed, which may fail."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--log-format", nargs="?")
-    given = first.parse_known_args(arguments)[0].log_format
-    given = given or defaults.raw(command, "log-format")
-    return given if given in FORMATS else "text"
 
 
 def set_up(log_format: str) -> None:

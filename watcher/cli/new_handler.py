@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import keyword
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated
 
-from watcher import cli
-from watcher.cli import options
-from watcher.cli.watch import watch_parser
-from watcher.delivery.handlers import find
+from cyclopts import Parameter
+
+from watcher.cli import commands
 from watcher.errors import UsageError
 
 logger = logging.getLogger("watcher")
@@ -84,18 +85,19 @@ def test_its_option(watched_table, capsys):
 '''
 
 
-def parser(arguments: list[str]) -> options.Parser:
-    """NAME."""
-    made = options.parser("new-handler", cli.sentence("new-handler"), "NAME")
-    made.add_argument("name", metavar="NAME", help="what its flag is to be: big-orders")
-    return made
+_Name = Annotated[str, Parameter(help="what its flag is to be: big-orders")]
 
 
-def main(arguments: list[str]) -> int:
+def command(words: Sequence[str]) -> Callable[..., int]:
     """Write handlers/NAME.py and tests/test_NAME.py, here; never over a file that is there."""
-    parsed = parser(arguments).parse_args(arguments)
-    cli.set_verbose(parsed.verbose)
-    name = parsed.name.removeprefix("--").replace("-", "_")
+
+    def run(name: _Name, /) -> int:
+        return _write(name.removeprefix("--").replace("-", "_"))
+
+    return run
+
+
+def _write(name: str) -> int:
     module, test = Path("handlers", f"{name}.py"), Path("tests", f"test_{name}.py")
     _refuse_unusable(name, module, test)
     flag = "--" + name.replace("_", "-")
@@ -118,5 +120,5 @@ def _refuse_unusable(name: str, module: Path, test: Path) -> None:
         if path.exists():
             raise UsageError(f"{path} is there already; choose another name")
     flag = "--" + name.replace("_", "-")
-    if flag in watch_parser(find())._option_string_actions:
+    if any(flag in each.names for each in commands.arguments(commands.app("watch", ()))):
         raise UsageError(f"{flag} is an option of watcher; choose another name")

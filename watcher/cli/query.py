@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from watcher.cli import options, spark
 
 logger = logging.getLogger("watcher")
 
-
-def parser(arguments: list[str]) -> options.Parser:
-    """SQL, and the options of the job, of Spark and of AWS."""
-    made = spark.parser("query", spark.module("jobs").query, "STREAM SQL")
-    made.add_argument("sql", metavar="SQL", help="such as: SELECT keys, count(*) FROM changes …")
-    return made
+_Sql = Annotated[str, Parameter(help="such as: SELECT keys, count(*) FROM changes …")]
 
 
-def main(arguments: list[str]) -> int:
+def command(words: Sequence[str]) -> Callable[..., int]:
     """Print what the SQL finds in the view `changes`."""
-    from watcher.printing.plural import counted
+    function, parts = spark.job("query")
 
-    parsed = spark.parse(parser(arguments), arguments)
-    rows = spark.run(parsed, spark.module("jobs").query, parsed.sql, short=True)
-    logger.info(f"Done: {counted(rows, 'row')}")
-    return 0
+    def run(stream: options.Stream, sql: _Sql, /, **values: Any) -> int:
+        from watcher.printing.plural import counted
+
+        rows = spark.run(function, stream, sql, values=values, short=True)
+        logger.info(f"Done: {counted(rows, 'row')}")
+        return 0
+
+    return options.spelled(run, parts)

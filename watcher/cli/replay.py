@@ -9,26 +9,26 @@ import stat
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Annotated, Any
 
 import msgspec
+from cyclopts import Parameter
 
-from watcher import cli
-from watcher.cli import choosing, options, terminal
+from watcher.cli import choosing, completers, options, terminal
 from watcher.cli.status import Rate, bar
 from watcher.cli.terminal import Line
 from watcher.delivery.dispatcher import Dispatcher
-from watcher.delivery.handlers import Handler, find
 from watcher.delivery.on_error import OnError
 from watcher.delivery.stdout import OutputClosed
 from watcher.errors import UsageError
-from watcher.printing import style as output
+from watcher.printing import style
 from watcher.record.record import Record
 from watcher.record.selection import wanted
+from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
@@ -47,46 +47,47 @@ class Letter(msgspec.Struct):
     observer: str = ""
 
 
-def parser(arguments: list[str]) -> options.Parser:
+_File = Annotated[
+    str,
+    Parameter(
+        completer=completers.files,
+        help="a dead-letter file, or lines of --print-json; - for stdin",
+    ),
+]
+
+
+def command(words: Sequence[str]) -> Callable[..., int]:
     """A watch's options for handlers, with a file in place of the stream."""
-    return _parser(find(choosing.folders(arguments, "replay")))
+    handlers = choosing.found("replay", words)
+    parts = [
+        *options.of(watch, "only", "key", "filters", "on_error"),
+        *options.of(style.set_up),
+        *options.of(terminal.status_line),
+        *choosing.CALLS,
+    ]
+
+    def run(file: _File, /, *, given: options.Asked, **values: Any) -> int:
+        return _replay(file, choosing.Choice(handlers, given, values), values)
+
+    return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
 
 
-def _parser(handlers: dict[str, Handler]) -> options.Parser:
-    description = cli.sentence("replay")
-    made = options.parser("replay", description, "FILE [--HANDLER ...]")
-    made.add_argument(
-        "file", metavar="FILE", help="a dead-letter file, or lines of --print-json; - for stdin"
-    )
-    choosing.add_flags(made.group("handlers"), handlers.values())
-    choosing.add_calls(made)
-    choosing.add_folders(made.group("handlers"))
-    options.add(made, "filters", ["only", "key", "filters"])
-    options.add(made, "failures", ["on_error"])
-    options.add(made, "output", function=output.set_up)
-    options.add(made, "output", function=terminal.status_line)
-    return made
-
-
-def main(arguments: list[str]) -> int:
+def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
     """Replay a file; 1 if a handler failed again, or a line could not be read.
 
     Ended by SIGINT or SIGTERM it says what it has done, and ends with 128 and the signal's number.
     """
-    handlers = find(choosing.folders(arguments, "replay"))
-    parsed = _parser(handlers).parse_args(arguments)
-    cli.set_verbose(parsed.verbose)
-    output.set_up(**options.chosen(parsed, output.set_up))
-    on_error = OnError.parse(parsed.on_error)
-    with _opened(parsed.file, on_error) as file:
-        observers = choosing.load(parsed, handlers)
+    style.set_up(**options.values(style.set_up, values))
+    on_error = OnError.parse(values["on_error"])
+    with _opened(name, on_error) as file:
+        observers = choice.load()
         if not observers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
-        test = wanted(parsed.filters, parsed.key, parsed.only)
+        test = wanted(values["filters"], values["key"], values["only"])
         replay = RecordLines(file)
         dispatcher = Dispatcher(observers, on_error)
-        with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
-            progress = None if line is None else _Progress(line, file)
+        with terminal.status_line(**options.values(terminal.status_line, values)) as line:
+            progress = None if line is None else _ReplayStatus(line, file)
             ended = _deliver(replay, test, dispatcher, progress)
     failures, left = dispatcher.failures, dispatcher.left
     left_out = f"{replay.filtered} filtered out, " if replay.filtered else ""
@@ -103,7 +104,7 @@ def _deliver(
     replay: RecordLines,
     test: Callable[[Record], bool] | None,
     dispatcher: Dispatcher,
-    progress: _Progress | None,
+    progress: _ReplayStatus | None,
 ) -> int:
     """Hand over the records that pass the test, if there is one; the signal that ended it, or 0."""
     try:
@@ -135,7 +136,7 @@ def _hand_over(
     replay: RecordLines,
     test: Callable[[Record], bool] | None,
     dispatcher: Dispatcher,
-    progress: _Progress | None,
+    progress: _ReplayStatus | None,
 ) -> None:
     with _sigterm_interrupts():
         for record in replay:
@@ -155,7 +156,8 @@ def _opened(name: str, on_error: OnError) -> IO[bytes]:
     if name == "-":
         return sys.stdin.buffer
     if on_error.file and Path(on_error.file).resolve() == Path(name).resolve():
-        raise UsageError(f"{name} can't be read and take new dead letters; choose another file")
+        text = f"{name} can't be read and take new dead letters; choose another file"
+        raise UsageError(text, "on_error")
     try:
         return open(name, "rb")
     except OSError as error:
@@ -210,7 +212,7 @@ class RecordLines:
             before = raw
 
 
-class _Progress:
+class _ReplayStatus:
     """How much of the file is replayed, in the status line."""
 
     def __init__(self, line: Line, file: IO[bytes]) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import logging
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
-from watcher import cli
-from watcher.cli import defaults, options
+from cyclopts import Parameter
+
+from watcher.cli import completers, options
 from watcher.cli.replay import RecordLines
 from watcher.delivery.observer import Observer
 from watcher.errors import ServiceError, StreamError, UsageError
@@ -38,41 +38,44 @@ _CHOICE = ("only", "key", "filters")
 _STREAM_ONLY = ("start", "fail_on_data_loss", *options.AWS)
 
 
-def parser(arguments: list[str]) -> options.Parser:
-    """What to read, which of its changes, and where to write the page."""
-    made = options.parser("report", cli.sentence("report"), "STREAM|ARCHIVE")
-    made.add_argument(
-        "source",
-        metavar="STREAM|ARCHIVE",
+_Source = Annotated[
+    str,
+    Parameter(
+        name="STREAM|ARCHIVE",
+        completer=completers.files,
         help="a stream ARN, a table ARN or a table name; or a folder that archive wrote, or a file "
         "of --print-json or --jsonl-file (also .gz; - for stdin)",
-    )
-    made.add_argument(
-        *("-o", "--output"),
+    ),
+]
+_Output = Annotated[
+    str,
+    Parameter(
+        alias="-o",
         metavar="FILE",
-        default="report.html",
+        completer=completers.files,
         help="the file to write, or to replace; - for stdout; default report.html",
-    )
-    names = ["start", *_CHOICE, "fail_on_data_loss"]
-    options.add(made, "start", names, start="trim-horizon")
-    options.add(made, "aws", options.AWS)
-    return made
+    ),
+]
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page."""
-    made = parser(arguments)
-    parsed = made.parse_args(arguments)
-    cli.set_verbose(parsed.verbose)
-    target = _target(parsed.output)
-    if not _is_path(parsed.source):
-        report = _of_stream(parsed)
-    elif Path(parsed.source).is_dir():
-        _refuse(made, parsed, (*_STREAM_ONLY, *_CHOICE), "a folder")
-        report = _of_folder(parsed.source)
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """What to read, which of its changes, and where to write the page."""
+    names = ("start", *_CHOICE, "fail_on_data_loss", *options.AWS)
+    return options.spelled(_report, options.of(watch, *names, start="trim-horizon"))
+
+
+def _report(
+    source: _Source, /, *, given: options.Asked, output: _Output = "report.html", **values: Any
+) -> int:
+    target = _target(output)
+    if not _is_path(source):
+        report = _of_stream(source, values)
+    elif Path(source).is_dir():
+        _refuse(given, (*_STREAM_ONLY, *_CHOICE), "a folder")
+        report = _of_folder(source)
     else:
-        _refuse(made, parsed, _STREAM_ONLY, "a file")
-        report = _of_file(parsed)
+        _refuse(given, _STREAM_ONLY, "a file")
+        report = _of_file(source, values)
     _write(page(report), target)
     changes, shards = report.summary.changes, len(report.shards)
     counts = grouped(changes, "change")
@@ -92,31 +95,20 @@ def _is_path(source: str) -> bool:
     return False
 
 
-def _refuse(
-    made: options.Parser, parsed: argparse.Namespace, names: Iterable[str], what: str
-) -> None:
-    """No option is heeded in silence only sometimes."""
-    for action in made._actions:
-        given = getattr(parsed, action.dest, None)
-        by_default = action.dest in defaults.of(parsed)  # not for this run in particular
-        if action.dest in names and not by_default and given not in (None, action.default):
-            raise UsageError(f"{action.option_strings[0]} is for streams: {what} is read whole")
+def _refuse(given: options.Given, names: Iterable[str], what: str) -> None:
+    """No option is heeded in silence only sometimes; a default is not for this run alone."""
+    for name in names:
+        if name in given.typed:
+            raise UsageError(f"for streams only; {what} is read whole", name)
 
 
-def _of_stream(parsed: argparse.Namespace) -> Report:
+def _of_stream(source: str, values: dict[str, Any]) -> Report:
     """Read everything up to now; Ctrl-C makes a report of what was read until then."""
     summary = Summary()
     arns: list[str] = []
     adding = Observer("report", lambda record: summary.add(of_record(record)), begin=arns.append)
-    chosen = {name: getattr(parsed, name) for name in ("start", *_CHOICE, *options.AWS)}
-    totals = watch(
-        parsed.source,
-        [adding],
-        follow=False,
-        fail_on_data_loss=parsed.fail_on_data_loss,
-        **chosen,
-    )
-    streams, arn = connect(parsed.source, options.connection(parsed))
+    totals = watch(source, [adding], follow=False, **values)
+    streams, arn = connect(source, options.connection(values))
     try:
         listing = patiently(lambda: streams.listing(arn))
     except ServiceError as error:
@@ -130,7 +122,7 @@ def _of_stream(parsed: argparse.Namespace) -> Report:
             "before they were read; what watcher printed then says where."
         )
     warnings += _unreadable(totals.failures)
-    notes = [f"Read with --from {parsed.start}.", *_choice(parsed, totals.filtered)]
+    notes = [f"Read with --from {values['start']}.", *_choice(values, totals.filtered)]
     title = f"Changes of {table_of(arn).rpartition('/')[2]}"
     origin = ", ".join(arns or [arn])
     shards = bars(summary.shards, listing)
@@ -162,13 +154,13 @@ def _of_folder(name: str) -> Report:
     )
 
 
-def _of_file(parsed: argparse.Namespace) -> Report:
+def _of_file(source: str, values: dict[str, Any]) -> Report:
     summary = Summary()
-    is_wanted = wanted(parsed.filters, parsed.key, parsed.only)
+    is_wanted = wanted(*(values[name] for name in ("filters", "key", "only")))
     filtered = unreadable = 0
-    with _opened(parsed.source) as file:
+    with _opened(source) as file:
         lines = RecordLines(file)
-        for record in _read(lines, parsed.source):
+        for record in _read(lines, source):
             try:
                 if is_wanted is None or is_wanted(record):
                     summary.add(of_record(record))
@@ -178,16 +170,16 @@ def _of_file(parsed: argparse.Namespace) -> Report:
                 unreadable += 1
                 logger.warning(f"a record can't be read: {error}")
     if lines.unread and not summary.changes and not filtered:
-        raise UsageError(f"{parsed.source}: no line is a change as --print-json prints it")
+        raise UsageError(f"{source}: no line is a change as --print-json prints it")
     note = "" if summary.shards else "Lines of JSON do not say which shard a change came from."
-    name = "standard input" if parsed.source == "-" else Path(parsed.source).name
+    name = "standard input" if source == "-" else Path(source).name
     return Report(
         title=f"Changes in {name}",
-        origin=parsed.source if parsed.source != "-" else "lines of JSON",
+        origin=source if source != "-" else "lines of JSON",
         summary=summary,
         shards=bars(summary.shards, None),
         lineage_note=note,
-        notes=_choice(parsed, filtered),
+        notes=_choice(values, filtered),
         warnings=_unreadable(unreadable + lines.unread),
     )
 
@@ -215,11 +207,11 @@ def _read(lines: RecordLines, name: str) -> Iterator[Record]:
         raise UsageError(f"can't read {name}: {error}") from None
 
 
-def _choice(parsed: argparse.Namespace, filtered: int) -> list[str]:
+def _choice(values: dict[str, Any], filtered: int) -> list[str]:
     """What was left out, in the words that it was asked for."""
-    given = [f"--only {each}" for each in parsed.only or ()]
-    given += [f"--key {each}" for each in parsed.key or ()]
-    given += [f"--filter {each}" for each in parsed.filters or ()]
+    given = [f"--only {each}" for each in values["only"] or ()]
+    given += [f"--key {each}" for each in values["key"] or ()]
+    given += [f"--filter {each}" for each in values["filters"] or ()]
     if not given:
         return []
     return [f"Chosen by {' '.join(given)}; {filtered:,} other changes are left out."]

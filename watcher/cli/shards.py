@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 from rich.console import Console
 from rich.tree import Tree
 
-from watcher import cli
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
 from watcher.service.connect import connect
 from watcher.service.model import Listing, Shard, opened_at
+from watcher.watching import watch
 
 
-def parser(arguments: list[str]) -> options.Parser:
-    """STREAM, and where it is."""
-    made = options.parser("shards", cli.sentence("shards"), "STREAM")
-    options.add_stream(made)
-    options.add(made, "aws", options.AWS)
-    return made
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """The stream's shards, each below its parent."""
+    return options.spelled(_shards, options.of(watch, *options.AWS))
 
 
-def main(arguments: list[str]) -> int:
-    """Print the stream's shards, each below its parent."""
-    parsed = parser(arguments).parse_args(arguments)
-    cli.set_verbose(parsed.verbose)
-    streams, arn = connect(parsed.stream, options.connection(parsed))
+def _shards(stream: options.Stream, /, **values: Any) -> int:
+    streams, arn = connect(stream, options.connection(values))
     try:
         listing = streams.listing(arn)
     except ServiceError as error:

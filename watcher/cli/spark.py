@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from inspect import Parameter
 from types import ModuleType
 from typing import Any
 
-from watcher import cli
 from watcher.cli import options
 from watcher.errors import UsageError
+from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
@@ -25,40 +25,44 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(f"watcher.spark.{name}")
 
 
-def parser(command: str, job: Callable[..., Any], operands: str = "STREAM") -> options.Parser:
-    """The command's options: STREAM, the job's own, Spark's and AWS's."""
-    made = options.parser(command, cli.sentence(command), operands)
-    options.add_stream(made)
-    options.add(made, command, function=job)
-    options.add(made, "spark", function=module("session").start)
-    options.add(made, "aws", options.AWS)
-    return made
-
-
-def parse(made: options.Parser, arguments: list[str]) -> argparse.Namespace:
-    """The command's arguments."""
-    parsed = made.parse_args(arguments)
-    cli.set_verbose(parsed.verbose)
-    return parsed
+def job(name: str) -> tuple[Callable[..., Any], list[Parameter]]:
+    """A job, and its command's options: its own, Spark's and AWS's."""
+    function: Callable[..., Any] = getattr(module("jobs"), name)
+    start = module("session").start
+    aws = options.of(watch, *options.AWS)
+    return function, [*options.of(function), *options.of(start), *aws]
 
 
 def run(
-    parsed: argparse.Namespace, job: Callable[..., Any], *more: str, short: bool = False
+    job: Callable[..., Any], *operands: str, values: Mapping[str, Any], short: bool = False
 ) -> Any:
     """Start Spark, do the job, and end Spark."""
     session = module("session")
-    spark = session.start(**options.chosen(parsed, session.start), short=short)
+    spark = session.start(**options.values(session.start, values), short=short)
     try:
         with module("jobs.run").in_one_line():
             return job(
-                parsed.stream,
-                *more,
-                **options.chosen(parsed, job),
-                connection=options.connection(parsed),
+                *operands,
+                **options.values(job, values),
+                connection=options.connection(values),
                 spark=spark,
             )
     finally:
         session.stop(spark)
+
+
+def command(name: str, goes_on: Callable[[Mapping[str, Any]], bool]) -> Callable[..., int]:
+    """The command of a job that goes on until it is stopped, or up to now with `--once`.
+
+    `goes_on` where the same command would do the rest.
+    """
+    function, parts = job(name)
+
+    def run_job(stream: options.Stream, /, **values: Any) -> int:
+        totals = run(function, stream, values=values)
+        return ended(totals, once=values["once"], goes_on=goes_on(values))
+
+    return options.spelled(run_job, parts)
 
 
 def ended(totals: Any, *, once: bool, goes_on: bool) -> int:

@@ -16,7 +16,7 @@ _RATE_SECONDS = 3.0
 _BAR_CELLS = 20
 
 
-class Status(Display):
+class WatchStatus(Display):
     """Draws a watch's figures: shards, records, their rate, lag, and what went wrong."""
 
     def __init__(self, line: Line) -> None:

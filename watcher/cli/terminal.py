@@ -1,8 +1,7 @@
 """A status line at the bottom of the terminal, beneath whatever else is written to it."""
 
-from __future__ import annotations
-
 import io
+import logging
 import os
 import signal
 import stat
@@ -10,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from watcher import forks
+from cyclopts import Parameter
+
 from watcher.cli import logs
-from watcher.flag import Flag
 
+logger = logging.getLogger("watcher")
+
+_BUFFER_BYTES = 1024 * 1024
 _ERASE = b"\r\x1b[2K"
 _COLUMNS = 80
 # For the `^C^C` that a terminal shows of Ctrl-C, and as some wrap once the last column is taken.
@@ -23,7 +25,7 @@ _FREE_COLUMNS = 5
 
 
 class Line:
-    """One line of text below all that `Output` writes to the same terminal."""
+    """One line of text below all that `TerminalFile` writes to the same terminal."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -32,6 +34,8 @@ class Line:
         self._drawn = False
         self._at_line_start = True
         self._open = True
+        from watcher import forks  # not at a TAB: it needs multiprocessing
+
         # A child would erase what we have drawn.
         forks.in_child(self._leave)
 
@@ -88,14 +92,14 @@ class Line:
         self._open = self._drawn = False
 
 
-class Output(io.FileIO):
+class TerminalFile(io.FileIO):
     """A standard stream that is a terminal: the status line makes room for what is written."""
 
     line: ClassVar[Line | None] = None
 
     def write(self, data: memoryview) -> int:  # type: ignore[override]
         """As ever, with the status line moved below."""
-        line = Output.line
+        line = TerminalFile.line
         if line is None or not line.is_beneath(self.fileno()):
             return super().write(data)
         line.erase()
@@ -109,20 +113,21 @@ def status_line(
     *,
     status: Annotated[
         bool,
-        Flag(
-            None,
-            "no status line; there is none where stderr is not a terminal, or stdout is a pipe",
-            "--no-status",
+        Parameter(
+            negative="--no-status",
+            group="output",
+            help="no status line; there is none where stderr is not a terminal, or stdout is a "
+            "pipe",
         ),
     ] = True,
 ) -> Iterator[Line | None]:
     """A line at the bottom of the terminal; None where there is no place for one."""
     dumb = os.environ.get("TERM") in (None, "", "dumb", "unknown")
     unwanted = not status or dumb or logs.is_json() or _is_piped()
-    if unwanted or not isinstance(_raw(sys.stderr), Output):
+    if unwanted or not isinstance(_raw(sys.stderr), TerminalFile):
         yield None
         return
-    line = Output.line = Line(sys.stderr.fileno())
+    line = TerminalFile.line = Line(sys.stderr.fileno())
 
     def stop(number: int, frame: FrameType | None) -> None:
         """Ctrl-Z: the shell gets a clean line."""
@@ -137,7 +142,7 @@ def status_line(
         yield line
     finally:
         line.close()
-        Output.line = None
+        TerminalFile.line = None
         signal.signal(signal.SIGTSTP, before)
 
 
@@ -152,3 +157,66 @@ def _is_piped() -> bool:
 
 def _raw(stream: object) -> object:
     return getattr(getattr(stream, "buffer", None), "raw", None)
+
+
+# Standard output, from the start to the end
+
+
+def set_up_streams() -> None:
+    """Make stdout and stderr what the rest of the program writes to."""
+    # Started with `>&-`: what is written is lost, and that is an error. With `2>&-` it is not. Both
+    # numbers are taken, or the next file or socket would be one that others take for a terminal.
+    if sys.stdout is None:
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w")
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper):
+        if out is sys.__stdout__:
+            out = _larger(out)
+        # The wire's JSON is UTF-8 whatever the locale says. Written through to the bytes' buffer,
+        # so that text and bytes can be written in turn; that one is flushed once per page.
+        encoding = None if out.isatty() else "utf-8"
+        out.reconfigure(encoding=encoding, errors="backslashreplace", write_through=True)
+        sys.stdout = out
+    err = sys.stderr
+    if isinstance(err, io.TextIOWrapper) and err is sys.__stderr__ and err.isatty():
+        raw = TerminalFile(err.fileno(), "w", closefd=False)
+        sys.stderr = io.TextIOWrapper(
+            io.BufferedWriter(raw), err.encoding, err.errors, line_buffering=True
+        )
+
+
+def _larger(out: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Standard output with a buffer for a page, unless Python was told to have none."""
+    raw: io.FileIO | None = getattr(out.buffer, "raw", None)
+    file = TerminalFile(out.fileno(), "w", closefd=False) if out.isatty() else raw
+    if file is None:
+        return out
+    buffer: Any = file if raw is None else io.BufferedWriter(file, _BUFFER_BYTES)
+    return io.TextIOWrapper(buffer, out.encoding)
+
+
+def flush_stdout() -> bool:
+    """Bring out the last of our output; False where it can't be written (disk full)."""
+    if sys.stdout.closed:  # by a handler
+        return True
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        logger.error(f"can't write standard output: {error.strerror}")
+        return False
+    return True
+
+
+def give_up_stdout() -> None:
+    """Whoever read our output has gone (`| head`): Python's own last flush must not complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ValueError:  # closed by a handler
+        pass

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from watcher import cli
-from watcher.cli import choosing, defaults, options, pages, terminal
-from watcher.delivery.handlers import Handler, find, load
-from watcher.printing import style as output
+from cyclopts import Parameter
+
+from watcher.cli import choosing, commands, options, terminal
+from watcher.delivery.handlers import Handler
+from watcher.printing import style
 from watcher.watching import watch
 
 if TYPE_CHECKING:
@@ -18,26 +19,53 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watcher")
 
 DEFAULT_HANDLER = "print_record"
+_ENGINE = options.option(
+    "engine",
+    str,
+    "processes",
+    Parameter(
+        choices=("processes", "spark"),
+        metavar="ENGINE",
+        group="spark",
+        help="where handlers run: here (default), or on Spark's executors",
+    ),
+)
 
 
-def main(arguments: list[str]) -> int:
-    """Watch until stopped; 0 at a regular end."""
-    handlers = find(choosing.folders(arguments))
-    made = watch_parser(handlers, engine := _engine(arguments))
-    if engine == "spark":
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """A watch until it is stopped, with the options that the engine and the handlers found have."""
+    handlers = choosing.found("watch", words)
+    parts = [
+        *options.of(watch),
+        *options.of(style.set_up),
+        *options.of(terminal.status_line),
+        *choosing.CALLS,
+        _ENGINE,
+    ]
+    if commands.first("watch", words, _ENGINE)[0] == "spark":
         from watcher.cli import watch_on_spark
 
-        return watch_on_spark.watch(made, arguments, handlers, DEFAULT_HANDLER)
-    parsed = made.parse_args(arguments)
-    cli.set_verbose(parsed.verbose)
-    output.set_up(**options.chosen(parsed, output.set_up))
-    choosing.set_region(parsed)
-    observers = choosing.load(parsed, handlers) or [load(handlers[DEFAULT_HANDLER])]
-    from watcher.cli.status import Status  # not before: it needs boto3, which --help does not
+        return watch_on_spark.command(handlers, parts)
 
-    with terminal.status_line(**options.chosen(parsed, terminal.status_line)) as line:
-        display = None if line is None else Status(line)
-        totals = watch(parsed.stream, observers, **options.chosen(parsed), display=display)
+    def run(stream: options.Stream, /, *, given: options.Asked, **values: Any) -> int:
+        return _watch(stream, handlers, given, values)
+
+    return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
+
+
+def _watch(
+    stream: str, handlers: dict[str, Handler], given: options.Given, values: dict[str, Any]
+) -> int:
+    style.set_up(**options.values(style.set_up, values))
+    choice = choosing.Choice(handlers, given, values)
+    if choice.has_lambda:
+        choosing.set_region(stream, values["region"])
+    observers = choice.load(DEFAULT_HANDLER)
+    from watcher.cli.status import WatchStatus  # not before: it needs boto3, which --help does not
+
+    with terminal.status_line(**options.values(terminal.status_line, values)) as line:
+        display = None if line is None else WatchStatus(line)
+        totals = watch(stream, observers, **options.values(watch, values), display=display)
     logger.info(closing_line(totals))
     return 0
 
@@ -59,43 +87,3 @@ def closing_line(totals: Totals) -> str:
         if count:
             parts.append(counted(count, what))
     return "Done: " + ", ".join(parts)
-
-
-def _engine(arguments: list[str]) -> str:
-    """The `--engine`: Spark's brings options of its own."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--engine", nargs="?")
-    engine: str | None = first.parse_known_args(arguments)[0].engine
-    return str(engine or defaults.raw("watch", "engine") or "processes")
-
-
-def parser(arguments: list[str]) -> options.Parser:
-    """Every option there is, those of the handlers found included."""
-    return watch_parser(find(choosing.folders(arguments)), _engine(arguments))
-
-
-def watch_parser(handlers: dict[str, Handler], engine: str = "processes") -> options.Parser:
-    """The same, with these handlers."""
-    description = "See every change of a DynamoDB table, live and in order."
-    made = options.parser("", description, "STREAM [--HANDLER ...]")
-    options.add_stream(made)
-    for name in pages.GROUPS:
-        made.group(name)
-    choosing.add_flags(made.group("handlers"), handlers.values())
-    choosing.add_calls(made)
-    choosing.add_folders(made.group("handlers"))
-    options.add(made, "start", [name for name in options.flagged() if name not in options.AWS])
-    options.add(made, "output", function=output.set_up)
-    options.add(made, "output", function=terminal.status_line)
-    made.group("spark").add_argument(
-        "--engine",
-        choices=("processes", "spark"),
-        default="processes",
-        help="where handlers run: here (default), or on Spark's executors",
-    )
-    if engine == "spark":
-        from watcher.cli import spark
-
-        options.add(made, "spark", function=spark.module("session").start)
-    options.add(made, "aws", options.AWS)
-    return made

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from inspect import Parameter
 from pathlib import Path
+from typing import Any
 
-from watcher import cli
-from watcher.cli import choosing, defaults, options, spark
+from watcher.cli import choosing, options, spark
+from watcher.cli.choosing import Choice
 from watcher.delivery.handlers import Handler
-from watcher.delivery.handlers import load as load_handler
 from watcher.delivery.observer import Observer
 from watcher.errors import UsageError
-from watcher.printing import style as output
+from watcher.printing import style
 from watcher.record.record import Record
 from watcher.record.selection import wanted
 
@@ -26,43 +26,44 @@ _NOT_HERE = {
 }
 
 
-def watch(
-    parser: options.Parser,
-    arguments: list[str],
-    handlers: dict[str, Handler],
-    default: str,
-) -> int:
-    """The default command on Spark, with the parser of the watch."""
+def command(handlers: dict[str, Handler], parts: Sequence[Parameter]) -> Callable[..., int]:
+    """The default command on Spark, with the options of the watch and of Spark."""
+    parts = [*parts, *options.of(spark.module("session").start)]
+
+    def run(stream: options.Stream, /, *, given: options.Asked, **values: Any) -> int:
+        return _watch(stream, Choice(handlers, given, values), given, values)
+
+    return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
+
+
+def _watch(stream: str, choice: Choice, given: options.Given, values: dict[str, Any]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
-    session = spark.module("session")
-    observe = spark.module("jobs").observe
-    parsed = parser.parse_args(arguments)
-    cli.set_verbose(parsed.verbose)
-    _refuse(parsed, parser)
-    load = functools.partial(_load, parsed, handlers, default)
+    session, once = spark.module("session"), not values["follow"]
+    _refuse(choice, given, values["checkpoint"])
+    load = functools.partial(_load, choice, values)
     load()  # what is wrong with a handler is said here, not by Spark
-    started = session.start(**options.chosen(parsed, session.start))
+    started = session.start(**options.values(session.start, values))
     try:
-        totals = observe(
-            parsed.stream,
+        totals = spark.module("jobs").observe(
+            stream,
             load,
-            start=parsed.start,
-            checkpoint=parsed.checkpoint,
-            once=not parsed.follow,
-            on_error=parsed.on_error,
-            fail_on_data_loss=parsed.fail_on_data_loss,
-            connection=options.connection(parsed),
+            once=once,
+            connection=options.connection(values),
             spark=started,
+            **{name: values[name] for name in ("start", "checkpoint", "on_error")},
+            fail_on_data_loss=values["fail_on_data_loss"],
         )
     finally:
         session.stop(started)
-    return spark.ended(totals, once=not parsed.follow, goes_on=bool(parsed.checkpoint))
+    return spark.ended(totals, once=once, goes_on=bool(values["checkpoint"]))
 
 
-def _load(parsed: argparse.Namespace, handlers: dict[str, Handler], default: str) -> list[Observer]:
-    output.set_up(**options.chosen(parsed, output.set_up))  # in the executor's process
-    observers = choosing.load(parsed, handlers) or [load_handler(handlers[default])]
-    test = wanted(parsed.filters, parsed.key, parsed.only)
+def _load(choice: Choice, values: dict[str, Any]) -> list[Observer]:
+    style.set_up(**options.values(style.set_up, values))  # in the executor's process
+    from watcher.cli.watch import DEFAULT_HANDLER
+
+    observers = choice.load(DEFAULT_HANDLER)
+    test = wanted(values["filters"], values["key"], values["only"])
     return observers if test is None else [_filtered(each, test) for each in observers]
 
 
@@ -74,15 +75,12 @@ def _filtered(observer: Observer, test: Callable[[Record], bool]) -> Observer:
     return Observer(observer.name, handle, observer.close, observer.begin)
 
 
-def _refuse(parsed: argparse.Namespace, parser: options.Parser) -> None:
+def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> None:
     for name, advice in _NOT_HERE.items():
-        if name in defaults.of(parsed):  # not for this run in particular
-            continue
-        if getattr(parsed, name, None) != parser.get_default(name):
-            raise UsageError(f"--{name.replace('_', '-')} is not for --engine spark: {advice}")
-    if parsed.checkpoint and Path(parsed.checkpoint).is_file():
-        raise UsageError(
-            f"--checkpoint {parsed.checkpoint} is a file: on Spark it is a folder; choose another"
-        )
-    if any(isinstance(each, choosing.Lambda) for each in parsed.chosen or []):
+        if name in given.typed:  # a default is not for this run in particular
+            raise UsageError(f"not for --engine spark: {advice}", name)
+    if checkpoint and Path(checkpoint).is_file():
+        text = f"{checkpoint} is a file: on Spark it is a folder; choose another"
+        raise UsageError(text, "checkpoint")
+    if choice.has_lambda:
         raise UsageError("--lambda is not for --engine spark: run it without --engine")

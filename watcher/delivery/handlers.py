@@ -66,7 +66,7 @@ def find(folders: Iterable[Path] = ()) -> dict[str, Handler]:
     places = [built_in_folder(), Path("handlers")]
     for folder in folders:
         if not folder.is_dir():
-            raise UsageError(f"no folder {folder} to take handlers from")
+            raise UsageError("no folder to take handlers from", "handlers", folder)
         places.append(folder)
     found: dict[str, Handler] = {}
     for place in dict.fromkeys(place.resolve() for place in places):

@@ -3,8 +3,6 @@
 https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html
 """
 
-from __future__ import annotations
-
 import math
 import time
 import uuid
@@ -12,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from cyclopts import Parameter
 
 from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handlers import function
 from watcher.errors import UsageError
-from watcher.flag import Flag
 from watcher.record.wire import read
 
 # See watching.py: the command line reads the declaration alone.
@@ -40,25 +38,38 @@ def lambda_function(
     handler: str | Callable[[dict[str, Any], Any], Any],
     *,
     batch_size: Annotated[
-        int, Flag("N", "call it with up to N records of a shard at once; default 100")
+        int,
+        Parameter(
+            metavar="N",
+            group="lambda",
+            help="call it with up to N records of a shard at once; default 100",
+        ),
     ] = 100,
     batch_window: Annotated[
         float,
-        Flag("SECONDS", "wait so long for a full batch; default 0: what is there"),
+        Parameter(
+            metavar="SECONDS",
+            group="lambda",
+            help="wait so long for a full batch; default 0: what is there",
+        ),
     ] = 0.0,
     retries: Annotated[
         int,
-        Flag(
-            "N",
-            "try a failed batch again N times, then treat it as --on-error says; "
+        Parameter(
+            metavar="N",
+            group="lambda",
+            help="try a failed batch again N times, then treat it as --on-error says; "
             "default 2; -1: for ever, as Lambda does",
         ),
     ] = 2,
     bisect: Annotated[
-        bool, Flag(None, "split a failed batch in two before trying it again")
+        bool, Parameter(group="lambda", help="split a failed batch in two before trying it again")
     ] = False,
-    max_age: Annotated[float | None, Flag("SECONDS", "give up records that are older")] = None,
-) -> Observer:
+    max_age: Annotated[
+        float | None,
+        Parameter(metavar="SECONDS", group="lambda", help="give up records that are older"),
+    ] = None,
+) -> "Observer":
     """An observer that calls a Lambda function, `handler(event, context)`, batch by batch.
 
     `handler` is the function, or its name as Lambda has it (`app.handler`, or `app:handler`). A
@@ -66,13 +77,13 @@ def lambda_function(
     UsageError.
     """
     if not 1 <= batch_size <= _LARGEST_BATCH:
-        raise UsageError(f"--batch-size {batch_size}: give 1 to {_LARGEST_BATCH}")
+        raise UsageError(f"give 1 to {_LARGEST_BATCH}", "batch_size", batch_size)
     if not 0 <= batch_window < math.inf:
-        raise UsageError(f"--batch-window {batch_window:g}: give 0 or more seconds")
+        raise UsageError("give 0 or more seconds", "batch_window", f"{batch_window:g}")
     if retries < -1:
-        raise UsageError(f"--retries {retries}: give 0 or more, or -1 for ever")
+        raise UsageError("give 0 or more, or -1 for ever", "retries", retries)
     if max_age is not None and not 0 < max_age < math.inf:
-        raise UsageError(f"--max-age {max_age:g}: give more than 0 seconds")
+        raise UsageError("give more than 0 seconds", "max_age", f"{max_age:g}")
     from watcher.delivery.batches import Batches, BatchSettings
 
     settings = BatchSettings(
@@ -88,7 +99,7 @@ def lambda_function(
 def _imported(name: str) -> Callable[..., Any]:
     module, dot, attribute = name.rpartition(".")
     if not dot and ":" not in name:
-        raise UsageError(f"--lambda {name}: give MODULE.FUNCTION, such as app.handler")
+        raise UsageError(f"{name}: give MODULE.FUNCTION, such as app.handler")
     return function(name if ":" in name else f"{module}:{attribute}", *_ARGUMENTS)
 
 
@@ -125,7 +136,7 @@ class _Runtime:
         """The stream whose records are to come."""
         self._arn = arn
 
-    def call(self, records: Sequence[Record]) -> int:
+    def call(self, records: "Sequence[Record]") -> int:
         """Call the function; how many of the first records went well."""
         event = {"Records": [lambda_record(record, self._arn) for record in records]}
         region, account = [*self._arn.split(":"), "", "", "", "", ""][3:5]
@@ -134,7 +145,7 @@ class _Runtime:
         return processed(answer, [record.sequence_number for record in records])
 
 
-def lambda_record(record: Record, stream_arn: str) -> dict[str, Any]:
+def lambda_record(record: "Record", stream_arn: str) -> dict[str, Any]:
     """A record exactly as Lambda puts it into an event.
 
     That is the wire's JSON (numbers of seconds, base64 text) with the stream's ARN.

@@ -38,7 +38,8 @@ class OnError(msgspec.Struct, frozen=True):
             return cls(policy, retries=int(argument))
         if policy == "dead-letter" and argument:
             return cls(policy, file=argument)
-        raise UsageError(f"can't read {text!r}: use log, stop, retry:N or dead-letter:FILE")
+        reason = f"can't read {text!r}: use log, stop, retry:N or dead-letter:FILE"
+        raise UsageError(reason, "on_error")
 
 
 class GivenUp:
@@ -51,7 +52,8 @@ class GivenUp:
             try:
                 self._file = _open_to_append_lines(on_error.file)
             except OSError as error:
-                raise UsageError(f"can't write {on_error.file}: {error.strerror}") from None
+                reason = f"can't write {on_error.file}: {error.strerror}"
+                raise UsageError(reason, "on_error") from None
 
     def take(
         self, arn: str, observer: str, records: Sequence[Record], error: BaseException

@@ -183,10 +183,9 @@ class Manager:
         if token.stream_arn != arn and not (
             self._settings.of_table and table_of(token.stream_arn) == table_of(arn)
         ):
-            raise UsageError(
-                f"checkpoint {self._store.name} is of {token.stream_arn}, not of "
-                f"{arn}; choose another file, or name that stream (or its table)"
-            )
+            text = f"it is of {token.stream_arn}, not of {arn}; "
+            text += "choose another file, or name that stream (or its table)"
+            raise UsageError(text, "checkpoint", self._store.name)
         # Of a table's former stream what is left comes first; the watch then goes on to the new.
         resumed = tokens.resume(token)
         self._roster = self._new_roster(token.stream_arn, self._settings.start, resumed)

@@ -37,23 +37,23 @@ class CheckpointFile:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise UsageError(f"checkpoint {self.path} is in use by another watch") from None
+            raise self._refused("in use by another watch") from None
 
     def load(self) -> Token | None:
         """The stored token; None where there is no file yet."""
         try:
             if self.path.stat().st_size > _LARGEST:
-                raise UsageError(f"checkpoint {self.path} is too large to be one; choose another")
+                raise self._refused("too large to be one; choose another")
             return from_json(self.path.read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._unusable(error) from None
         except UsageError as error:
-            raise UsageError(
-                f"checkpoint {self.path} can't be read ({error}); "
-                "remove it to start anew, or choose another"
-            ) from None
+            if error.option is not None:  # said above
+                raise
+            text = f"can't be read ({error}); remove it to start anew, or choose another"
+            raise self._refused(text) from None
 
     def save(self, token: Token) -> None:
         """Write aside, flush to the disk, rename: a reader sees the old token or the new one."""
@@ -76,4 +76,7 @@ class CheckpointFile:
         self._lock.close()
 
     def _unusable(self, error: OSError) -> UsageError:
-        return UsageError(f"can't use checkpoint {self.path}: {error.strerror or error}")
+        return self._refused(f"can't be used: {error.strerror or error}")
+
+    def _refused(self, text: str) -> UsageError:
+        return UsageError(text, "checkpoint", self.name)

@@ -45,7 +45,8 @@ def exporting(address: str | int) -> Iterator[Exporter]:
     Raises UsageError where that can't be.
     """
     if importlib.util.find_spec("prometheus_client") is None:
-        raise UsageError("--metrics-port needs prometheus-client: pip install 'watcher[metrics]'")
+        reason = "needs prometheus-client: pip install 'watcher[metrics]'"
+        raise UsageError(reason, "metrics_port")
     with _listening(str(address)) as listening:
         url = _url(listening)
         exporter = Exporter(listening)
@@ -61,7 +62,7 @@ def _listening(address: str) -> socket.socket:
     """A socket that listens there; bound here, so that a port in use is known before the start."""
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > 65535:
-        raise UsageError(f"--metrics-port {address}: give PORT, or HOST:PORT, such as 9464")
+        raise UsageError("give PORT, or HOST:PORT, such as 9464", "metrics_port", address)
     host, port = (match["host"] or _LOOPBACK).strip("[]"), int(match["port"])
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -70,9 +71,8 @@ def _listening(address: str) -> socket.socket:
         # socket.create_server adds words of its own; a name that is not found has no number.
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else error.strerror or str(error)
-        raise UsageError(
-            f"--metrics-port {address}: can't listen there ({reason.lower()}); choose another"
-        ) from None
+        text = f"can't listen there ({reason.lower()}); choose another"
+        raise UsageError(text, "metrics_port", address) from None
 
 
 def _url(listening: socket.socket) -> str:

@@ -1,7 +1,5 @@
 """How handlers print: colours by kind, times local or UTC; the command line sets it once."""
 
-from __future__ import annotations
-
 import os
 import sys
 from datetime import UTC, datetime
@@ -9,9 +7,9 @@ from functools import lru_cache
 from typing import Annotated, Final
 
 import msgspec
+from cyclopts import Parameter
 
 from watcher.errors import UsageError
-from watcher.flag import Flag
 
 _COLORS: Final = {"INSERT": "\x1b[32m", "MODIFY": "\x1b[33m", "REMOVE": "\x1b[31m"}
 _PLAIN: Final = "\x1b[0m"
@@ -30,18 +28,21 @@ def set_up(
     *,
     color: Annotated[
         str,
-        Flag(
-            "WHEN",
-            "colours by kind: auto (default: on a terminal; NO_COLOR and FORCE_COLOR are heeded), "
-            "always, never",
-            values=("auto", "always", "never"),
+        Parameter(
+            metavar="WHEN",
+            choices=("auto", "always", "never"),
+            group="output",
+            help="colours by kind: auto (default: on a terminal; NO_COLOR and FORCE_COLOR are "
+            "heeded), always, never",
         ),
     ] = "auto",
-    utc: Annotated[bool, Flag(None, "show times in UTC, not in local time")] = False,
+    utc: Annotated[
+        bool, Parameter(group="output", help="show times in UTC, not in local time")
+    ] = False,
 ) -> None:
     """Choose how `paint` and `time_text` work from now on. Raises UsageError."""
     if color not in ("auto", "always", "never"):
-        raise UsageError(f"--color {color}: use auto, always or never")
+        raise UsageError("use auto, always or never", "color", color)
     _style.color = color == "always" or (color == "auto" and _wants_color())
     _style.utc = utc
     time_text.cache_clear()

@@ -67,11 +67,11 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """Nothing more will come: the shard is `closed`, or all up to now was read (`until`).
 
-    `gone` says that the service knows no such shard.
+    `gone` says that the service knows no such shard, and what of it was not read.
     """
 
     closed: bool
-    gone: bool = False
+    gone: Loss | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

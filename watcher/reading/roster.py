@@ -274,14 +274,19 @@ class Roster:
         return shard.position
 
     def meaning(self, shard: Tracked, message: Finished) -> End:
-        """What the end of its reader means; after CLOSED, `finish` is to be called."""
+        """What the end of its reader means; after CLOSED, `finish` is to be called.
+
+        Raises DataLossError.
+        """
         if not message.closed:
             shard.status = Status.CAUGHT_UP
             return End.CAUGHT_UP
-        if message.gone and self._is_listed_open(shard.id):
-            # Nothing else would read what comes; unless it is the stream that is gone.
-            self._listing_due = -math.inf
-            return End.READ_AGAIN
+        if message.gone is not None:
+            if self._is_listed_open(shard.id):
+                # Nothing else would read what comes; unless it is the stream that is gone.
+                self._listing_due = -math.inf
+                return End.READ_AGAIN
+            self.losses.heard(shard, message.gone)
         return End.CLOSED
 
     def _is_listed_open(self, shard_id: str) -> bool:

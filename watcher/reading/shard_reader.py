@@ -122,8 +122,7 @@ class ShardReader:
         except TrimmedDataError as error:
             messages.extend(self._trimmed(str(error)))
         except ShardNotFoundError as error:
-            messages.append(self._loss(str(error)))
-            messages.append(self._finish(closed=True, gone=True))
+            messages.append(self._finish(closed=True, gone=self._loss(str(error))))
         except CredentialsError as error:
             # Somebody will log in again.
             self.streams.renew()
@@ -152,7 +151,7 @@ class ShardReader:
         self.pause = self._trouble_pause(self._trimmed_in_a_row)
         if self._trimmed_in_a_row < _TRIMMED_FOR_GOOD:
             return []
-        return [self._loss(reason), self._finish(closed=True, gone=True)]
+        return [self._finish(closed=True, gone=self._loss(reason))]
 
     def _new_iterator(self, messages: list[Message]) -> str:
         iterator, time = self._iterator_at_position()
@@ -233,7 +232,7 @@ class ShardReader:
         longest = backoff(times + 1)
         return self._jitter(longest / 2, longest)
 
-    def _finish(self, *, closed: bool, gone: bool = False) -> Finished:
+    def _finish(self, *, closed: bool, gone: Loss | None = None) -> Finished:
         self.finished = True
         self.pause = 0.0
         return Finished(closed, gone)

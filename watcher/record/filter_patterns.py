@@ -90,9 +90,9 @@ class _Image:
 def _object(pattern: Any, level: str, place: str, images: Mapping[str, _Image]) -> Test:
     """All of an object's fields match."""
     if not isinstance(pattern, Mapping):
-        raise UsageError(f"--filter: {place or 'pattern'}: not a JSON object")
+        raise UsageError(f"{place or 'pattern'}: not a JSON object")
     if not pattern:
-        raise UsageError(f"--filter: {place or 'pattern'}: empty; name a field")
+        raise UsageError(f"{place or 'pattern'}: empty; name a field")
     tests: list[Test] = []
     for name, part in pattern.items():
         inner = f"{place}.{name}" if place else name
@@ -109,7 +109,7 @@ def _object(pattern: Any, level: str, place: str, images: Mapping[str, _Image]) 
 
 def _or(parts: Any, level: str, place: str, images: Mapping[str, _Image]) -> Test:
     if not isinstance(parts, list | tuple) or not parts:
-        raise UsageError(f"--filter: {place}: not a list of objects")
+        raise UsageError(f"{place}: not a list of objects")
     tests = [_object(part, level, f"{place}[{index}]", images) for index, part in enumerate(parts)]
     return lambda value: any(test(value) for test in tests)
 
@@ -122,13 +122,13 @@ def _kind(name: str, level: str, place: str) -> str:
     if name in known:
         return known[name]
     if (level, name) == ("record", "eventSourceARN"):
-        raise UsageError("--filter: eventSourceARN: all records are of the stream that you name")
+        raise UsageError("eventSourceARN: all records are of the stream that you name")
     advice = {
         "record": "",
         "value": 'an attribute\'s value stands under its type, as in {"S": ["open"]}',
     }.get(level, "")
     return refuse(
-        f"--filter: {place}" if place else "--filter",
+        place,
         f'unknown {"type" if level == "value" else "field"} "{name}"',
         name,
         known,
@@ -141,7 +141,7 @@ def _part(part: Any, kind: str, place: str, images: Mapping[str, _Image]) -> Tes
         return _leaf(part, kind, place)
     if kind in _LEAVES:
         shown = "[…]" if isinstance(part, Mapping) else f"[{json.dumps(part, default=str)}]"
-        raise UsageError(f"--filter: {place}: put the accepted values into a list: {shown}")
+        raise UsageError(f"{place}: put the accepted values into a list: {shown}")
     return _object(part, kind, place, images)
 
 
@@ -184,13 +184,13 @@ def _field(
 def _leaf(accepted: Sequence[Any], kind: str, place: str) -> Test:
     """The value, or one of its elements, is among those accepted."""
     if not accepted:
-        raise UsageError(f"--filter: {place}: empty; give at least one value")
+        raise UsageError(f"{place}: empty; give at least one value")
     tests = []
     for index, each in enumerate(accepted):
         at = f"{place}[{index}]"
         if kind not in _LEAVES and not (isinstance(each, Mapping) and "exists" in each):
             raise UsageError(
-                f"--filter: {at}: only exists can stand here; "
+                f"{at}: only exists can stand here; "
                 'a value stands under its type, as in {"S": ["open"]}'
             )
         tests.append(_accepted(each, kind == "numeral", at))
@@ -203,13 +203,13 @@ def _accepted(each: Any, numeral: bool, place: str) -> Test:
     if not isinstance(each, Mapping):
         return _any_element(_equals(each, numeral, place))
     if len(each) != 1:
-        raise UsageError(f"--filter: {place}: give one operator")
+        raise UsageError(f"{place}: give one operator")
     ((name, argument),) = each.items()
     at = f"{place}.{name}"
     match name:
         case "exists":
             if not isinstance(argument, bool):
-                raise UsageError(f"--filter: {at}: give true or false")
+                raise UsageError(f"{at}: give true or false")
             return lambda value: (value is not ABSENT) is argument
         case "numeric":
             return _any_element(_numeric(argument, numeral, at))
@@ -217,7 +217,7 @@ def _accepted(each: Any, numeral: bool, place: str) -> Test:
             return _any_element(_anything_but(argument, numeral, at))
         case "prefix" | "suffix" | "equals-ignore-case":
             return _any_element(_text(name, argument, at))
-    return refuse(f"--filter: {place}", f'unknown operator "{name}"', name, _OPERATORS)
+    return refuse(place, f'unknown operator "{name}"', name, _OPERATORS)
 
 
 def _any_element(test: Test) -> Test:
@@ -239,13 +239,13 @@ def _equals(literal: Any, numeral: bool, place: str) -> Test:
     if isinstance(literal, int | float | Decimal):
         number, read = _finite(literal, place), _reader(numeral)
         return lambda value: read(value) == number
-    raise UsageError(f"--filter: {place}: give a string, a number, true, false or null")
+    raise UsageError(f"{place}: give a string, a number, true, false or null")
 
 
 def _finite(literal: int | float | Decimal, place: str) -> Decimal:
     number = Decimal(str(literal))
     if not number.is_finite():
-        raise UsageError(f"--filter: {place}: not a number that DynamoDB has")
+        raise UsageError(f"{place}: not a number that DynamoDB has")
     return number
 
 
@@ -253,15 +253,15 @@ def _numeric(argument: Any, numeral: bool, place: str) -> Test:
     """`["=", 5]`, `[">", 0]`, `[">=", 0, "<", 10]`."""
     advice = 'give comparisons such as ["=", 5] or [">", 0, "<=", 10]'
     if not isinstance(argument, list | tuple) or len(argument) not in (2, 4):
-        raise UsageError(f"--filter: {place}: {advice}")
+        raise UsageError(f"{place}: {advice}")
     comparisons = []
     for name, bound in zip(argument[::2], argument[1::2], strict=True):
         known = isinstance(name, str) and name in _COMPARISONS
         if not known or isinstance(bound, bool) or not isinstance(bound, int | float | Decimal):
-            raise UsageError(f"--filter: {place}: {advice}")
+            raise UsageError(f"{place}: {advice}")
         comparisons.append((_COMPARISONS[name], _finite(bound, place)))
     if len(argument) == 4 and (argument[0][0], argument[2][0]) not in ((">", "<"), ("<", ">")):
-        raise UsageError(f"--filter: {place}: {advice}")
+        raise UsageError(f"{place}: {advice}")
     read = _reader(numeral)
 
     def test(value: Any) -> bool:
@@ -275,11 +275,11 @@ def _text(name: str, argument: Any, place: str) -> Test:
     """prefix, suffix, equals-ignore-case; the first two take the last one for their own text."""
     if name != "equals-ignore-case" and isinstance(argument, Mapping):
         if list(argument) != ["equals-ignore-case"]:
-            raise UsageError(f"--filter: {place}: only equals-ignore-case can stand here")
+            raise UsageError(f"{place}: only equals-ignore-case can stand here")
         inner = _text(name, _lower(argument["equals-ignore-case"], place), place)
         return lambda value: isinstance(value, str) and inner(value.lower())
     if not isinstance(argument, str):
-        raise UsageError(f"--filter: {place}: give a string")
+        raise UsageError(f"{place}: give a string")
     if name == "prefix":
         return lambda value: isinstance(value, str) and value.startswith(argument)
     if name == "suffix":
@@ -290,7 +290,7 @@ def _text(name: str, argument: Any, place: str) -> Test:
 
 def _lower(argument: Any, place: str) -> str:
     if not isinstance(argument, str):
-        raise UsageError(f"--filter: {place}.equals-ignore-case: give a string")
+        raise UsageError(f"{place}.equals-ignore-case: give a string")
     return argument.lower()
 
 
@@ -300,7 +300,7 @@ def _anything_but(argument: Any, numeral: bool, place: str) -> Test:
     if isinstance(argument, Mapping):
         names = ("prefix", "suffix", "equals-ignore-case")
         if len(argument) != 1 or (name := next(iter(argument))) not in names:
-            raise UsageError(f"--filter: {place}: give values, or one of {', '.join(names)}")
+            raise UsageError(f"{place}: give values, or one of {', '.join(names)}")
         argument, place = argument[name], f"{place}.{name}"
 
         def make(each: Any, at: str) -> Test:
@@ -312,7 +312,7 @@ def _anything_but(argument: Any, numeral: bool, place: str) -> Test:
 
     several = argument if isinstance(argument, list | tuple) else [argument]
     if not several:
-        raise UsageError(f"--filter: {place}: empty; give at least one value")
+        raise UsageError(f"{place}: empty; give at least one value")
     tests = [make(each, f"{place}[{index}]") for index, each in enumerate(several)]
     return lambda value: not any(test(value) for test in tests)
 
@@ -337,4 +337,4 @@ def refuse(place: str, text: str, word: str, known: Iterable[str], advice: str =
     known = list(known)
     near = difflib.get_close_matches(word, known, 1)
     advice = f'did you mean "{near[0]}"?' if near else advice or f"use {', '.join(known)}"
-    raise UsageError(f"{place}: {text}; {advice}")
+    raise UsageError(f"{place}: {text}; {advice}" if place else f"{text}; {advice}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from watcher.errors import UsageError
+from watcher.errors import UsageError, blame
 from watcher.record.compare import to_number
 from watcher.record.filter_patterns import Pattern, matcher, refuse
 from watcher.record.record import Record
@@ -29,12 +29,14 @@ def wanted(
     """
     tests = []
     if isinstance(only, str) or only:
-        tests.append(_only(only))
+        with blame("only"):
+            tests.append(_only(only))
     if key:
         tests.append(_key(key))
-    patterns = [pattern for each in filters or () for pattern in _patterns(each)]
-    if patterns:
-        tests.append(matcher(patterns))
+    with blame("filters"):
+        patterns = [pattern for each in filters or () for pattern in _patterns(each)]
+        if patterns:
+            tests.append(matcher(patterns))
     if not tests:
         return None
     return tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
@@ -44,7 +46,7 @@ def _only(only: str | Iterable[str]) -> Callable[[Record], bool]:
     texts = [only] if isinstance(only, str) else only
     kinds = {word.strip().upper() for text in texts for word in text.split(",")}
     for kind in sorted(kinds - set(KINDS)):
-        refuse("--only", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, KINDS))
+        refuse("", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, KINDS))
     return lambda record: record.event_name in kinds
 
 
@@ -61,9 +63,8 @@ def _key(key: Iterable[str] | Mapping[str, Any]) -> Callable[[Record], bool]:
         keys = decode(record.wire.dynamodb.Keys)
         for name, values in accepted.items():
             if name not in keys:
-                raise UsageError(
-                    f"--key {name}: no such key attribute; the table has {', '.join(sorted(keys))}"
-                )
+                text = f"no such key attribute; the table has {', '.join(sorted(keys))}"
+                raise UsageError(text, "key", name)
             ((kind, text),) = keys[name].items()
             if text not in values and not (kind == "N" and _is_among(text, values)):
                 return False
@@ -75,7 +76,7 @@ def _key(key: Iterable[str] | Mapping[str, Any]) -> Callable[[Record], bool]:
 def _pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise UsageError(f"--key {text}: give NAME=VALUE")
+        raise UsageError("give NAME=VALUE", "key", text)
     return name, value
 
 
@@ -90,15 +91,15 @@ def _patterns(text: str | Pattern) -> list[Pattern]:
     if isinstance(pattern, dict) and list(pattern) == ["Filters"]:
         rows = pattern["Filters"]
         if not isinstance(rows, list):
-            raise UsageError("--filter: Filters is not a list")
+            raise UsageError("Filters is not a list")
         return [part for row in rows for part in _patterns(_of_criteria(row))]
     if not isinstance(pattern, Mapping):
-        raise UsageError(f"--filter: not a JSON object: {text}")
+        raise UsageError(f"not a JSON object: {text}")
     return [pattern]
 
 
 def _read(text: str) -> Any:
-    source = "--filter"
+    source = ""
     if text.startswith("@"):
         source = text[1:]
         try:
@@ -110,7 +111,7 @@ def _read(text: str) -> Any:
         return json.loads(text, parse_float=_decimal)
     except (ValueError, RecursionError) as error:
         hint = "" if text[:1] in "{[" else "; a file is @FILE, one item is --key NAME=VALUE"
-        raise UsageError(f"{source}: not JSON: {error}{hint}") from None
+        raise UsageError(f"{source}{': ' * bool(source)}not JSON: {error}{hint}") from None
 
 
 def _decimal(text: str) -> Decimal:
@@ -123,6 +124,6 @@ def _decimal(text: str) -> Decimal:
 
 def _of_criteria(row: Any) -> str | Pattern:
     if not isinstance(row, Mapping) or not isinstance(row.get("Pattern"), str | Mapping):
-        raise UsageError('--filter: each of Filters has to be {"Pattern": "…"}')
+        raise UsageError('each of Filters has to be {"Pattern": "…"}')
     pattern: str | Pattern = row["Pattern"]
     return pattern

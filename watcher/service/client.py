@@ -96,7 +96,9 @@ class StreamsClient:
             self._reads: Any = self._client
             self.region: str = self._client.meta.region_name
         except (boto.BotoCoreError, ValueError) as error:
-            raise as_user_error(error) from error
+            told = as_user_error(error)
+            told.option = connection.to_blame(error)
+            raise told from error
 
     def renew(self) -> None:
         """Read credentials and settings anew: somebody may have logged in again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from botocore import exceptions as boto
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -13,6 +14,14 @@ class Connection(msgspec.Struct, frozen=True):
     region: str | None = None
     profile: str | None = None
     endpoint_url: str | None = None
+
+    def to_blame(self, error: Exception) -> str | None:
+        """Which of them botocore can't make a client with; what it has from elsewhere is none."""
+        kinds = {"profile": boto.ProfileNotFound, "region": boto.InvalidRegionError}
+        name = next((name for name, kind in kinds.items() if isinstance(error, kind)), None)
+        if name is None and isinstance(error, ValueError):
+            name = "endpoint_url"
+        return name if name and getattr(self, name) else None
 
 
 def region_of(connection: Connection, session: Any, arn_region: str | None) -> str | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
-from watcher.errors import UsageError
+from watcher.errors import UsageError, blame
 from watcher.reading.position import parse_start
 from watcher.service.connection import Connection
 from watcher.service.model import AtTime, Latest, Position
@@ -18,22 +18,6 @@ ImageFormat = Literal["json", "dynamodb-json"]
 
 REMEDY = "; to go on: failOnDataLoss=false"
 """What there is to do about data loss."""
-
-# Spark hands option names over in lower case; these are how people write them.
-NAMES = (
-    "stream",
-    "startingPosition",
-    "endingPosition",
-    "maxRecordsPerTrigger",
-    "failOnDataLoss",
-    "imageFormat",
-    "imageSchema",
-    "changedAttributes",
-    "wireRecords",
-    "region",
-    "endpointUrl",
-    "profile",
-)
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +43,13 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of one read. Raises UsageError for an unknown name or a value it can't be."""
-    known = {name.lower(): name for name in NAMES}
+    known = {name.lower(): name for name in (*_FIELDS, *_CONNECTION)}
     values: dict[str, str] = {}
     for name, value in given.items():
         # load("table") is as good as option("stream", "table").
         spelled = "stream" if name.lower() == "path" else known.get(name.lower())
         if spelled is None:
-            raise UsageError(_unknown(name))
+            raise UsageError(_unknown(name, known))
         values[spelled] = value
     if not values.get("stream"):
         raise UsageError('give .option("stream", …): a stream ARN, a table ARN or a table name')
@@ -73,26 +57,18 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         raise UsageError("endingPosition is for spark.read; a stream has no end")
     if not streaming and "maxRecordsPerTrigger" in values:
         raise UsageError("maxRecordsPerTrigger is for spark.readStream")
-    return SourceOptions(
-        stream=values["stream"],
-        start=_position(values.get("startingPosition", "latest" if streaming else "trim_horizon")),
-        end=_end(values.get("endingPosition")),
-        max_records=_count("maxRecordsPerTrigger", values.get("maxRecordsPerTrigger")),
-        fail_on_data_loss=_yes("failOnDataLoss", values.get("failOnDataLoss", "true")),
-        image_format=_image_format(values.get("imageFormat", "json")),
-        image_schema=values.get("imageSchema") or None,
-        changed_attributes=_yes("changedAttributes", values.get("changedAttributes", "false")),
-        wire_records=_yes("wireRecords", values.get("wireRecords", "false")),
-        connection=Connection(
-            values.get("region"), values.get("profile"), values.get("endpointUrl")
-        ),
-    )
+    values.setdefault("startingPosition", "latest" if streaming else "trim_horizon")
+    fields: dict[str, Any] = {}
+    for name, (field, parsed) in _FIELDS.items():
+        if name in values:
+            with blame(name):
+                fields[field] = parsed(values[name])
+    return SourceOptions(connection=Connection(*map(values.get, _CONNECTION)), **fields)
 
 
-def _unknown(name: str) -> str:
-    lower = {known.lower(): known for known in NAMES}
-    near = difflib.get_close_matches(name.lower(), list(lower), 1)
-    hint = f"did you mean {lower[near[0]]}?" if near else f"there are {', '.join(NAMES)}"
+def _unknown(name: str, known: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name.lower(), list(known), 1)
+    hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
     return f"dynamodb_streams has no option {name}: {hint}"
 
 
@@ -100,35 +76,44 @@ def _position(text: str) -> Position:
     return parse_start(text, datetime.now(UTC))
 
 
-def _end(text: str | None) -> datetime | None:
-    if text is None:
-        return None
+def _end(text: str) -> datetime | None:
     match _position(text):
         case AtTime(time):
             return time
         case Latest():
             return None
-    raise UsageError(f"endingPosition {text!r}: give latest, an age like 2h, or a time")
+    raise UsageError("give latest, an age like 2h, or a time", value=repr(text))
 
 
-def _count(name: str, text: str | None) -> int | None:
-    if text is None:
-        return None
+def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise UsageError(f"{name} {text!r}: give a whole number of 1 or more")
+        raise UsageError("give a whole number of 1 or more", value=repr(text))
     return int(text)
 
 
-def _yes(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise UsageError(f"{name} {text!r}: give true or false")
-    return text.lower() == "true"
+def _yes(text: str) -> bool:
+    return _one_of("true", "false")(text) == "true"
 
 
-def _image_format(text: str) -> ImageFormat:
-    match text.lower():
-        case "json":
-            return "json"
-        case "dynamodb-json":
-            return "dynamodb-json"
-    raise UsageError(f"imageFormat {text!r}: give json or dynamodb-json")
+def _one_of(first: str, second: str) -> Callable[[str], str]:
+    def parsed(text: str) -> str:
+        if text.lower() not in (first, second):
+            raise UsageError(f"give {first} or {second}", value=repr(text))
+        return text.lower()
+
+    return parsed
+
+
+# Spark hands option names over in lower case; these are how people write them.
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "stream": ("stream", str),
+    "startingPosition": ("start", _position),
+    "endingPosition": ("end", _end),
+    "maxRecordsPerTrigger": ("max_records", _count),
+    "failOnDataLoss": ("fail_on_data_loss", _yes),
+    "imageFormat": ("image_format", _one_of("json", "dynamodb-json")),
+    "imageSchema": ("image_schema", lambda text: text or None),
+    "changedAttributes": ("changed_attributes", _yes),
+    "wireRecords": ("wire_records", _yes),
+}
+_CONNECTION: Final = ("region", "profile", "endpointUrl")

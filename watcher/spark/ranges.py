@@ -67,11 +67,11 @@ class RangeReader:
         while not reader.finished:
             messages = reader.read()
             for message in messages:
-                if isinstance(message, Loss):
-                    what = f"{between} from {message.since} to what is left"
-                    self._losses.say(what, message.reason)
-                elif isinstance(message, Page):
+                if isinstance(message, Page):
                     yield message
+                elif isinstance(loss := getattr(message, "gone", message), Loss):
+                    what = f"{between} from {loss.since} to what is left"
+                    self._losses.say(what, loss.reason)
             trouble_since = self._in_trouble(messages, trouble_since, between)
             self._clock.sleep(reader.pause)
 

@@ -1,7 +1,5 @@
 """Starts the Spark of a command: with a Java, this Python, and quiet."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -10,13 +8,13 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
+from cyclopts import Parameter
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.flag import Flag
 from watcher.spark import java, jvm
 from watcher.spark.source import register
 
@@ -41,12 +39,24 @@ _SHORT = "-XX:TieredStopAtLevel=1"
 
 def start(
     *,
-    master: Annotated[str | None, Flag("URL", "Spark master; default local[*]")] = None,
+    master: Annotated[
+        str | None, Parameter(group="spark", metavar="URL", help="Spark master; default local[*]")
+    ] = None,
     conf: Annotated[
-        list[str] | None, Flag("KEY=VALUE", "a Spark setting, such as --conf spark.ui.enabled=true")
+        list[str] | None,
+        Parameter(
+            group="spark",
+            metavar="KEY=VALUE",
+            help="a Spark setting, such as --conf spark.ui.enabled=true",
+        ),
     ] = None,
     packages: Annotated[
-        str | None, Flag("COORDINATES", "Maven packages to add, as spark-submit takes them")
+        str | None,
+        Parameter(
+            group="spark",
+            metavar="COORDINATES",
+            help="Maven packages to add, as spark-submit takes them",
+        ),
     ] = None,
     short: bool = False,
 ) -> SparkSession:
@@ -69,7 +79,7 @@ def start(
     for each in conf or ():
         name, equals, value = each.partition("=")
         if not equals:
-            raise UsageError(f"--conf {each}: give KEY=VALUE")
+            raise UsageError("give KEY=VALUE", "conf", each)
         settings[name] = value
     if SparkContext._gateway is None:
         # It takes some seconds, in which there is nothing else to see.

@@ -1,16 +1,14 @@
 """Appends every change to files, partitioned by date, each exactly once."""
 
-from __future__ import annotations
-
 import logging
 from typing import Annotated, Any
 
+from cyclopts import Parameter
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import to_date
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher.errors import UsageError
-from watcher.flag import Flag
 from watcher.service.connection import Connection
 from watcher.spark import folders
 from watcher.spark.folders import Folder
@@ -28,21 +26,24 @@ _NOTE = "watcher-archive.json"
 def archive(
     stream: str,
     *,
-    to: Annotated[str, Flag("PATH", "the folder to append to: a path or URL that Spark knows")],
+    to: Annotated[
+        str,
+        Parameter(metavar="PATH", help="the folder to append to: a path or URL that Spark knows"),
+    ],
     format: Annotated[  # noqa: A002
         str,
-        Flag(
-            "FORMAT",
-            "parquet (default), json, csv, orc, or what --packages bring",
-            values=("parquet", "json", "csv", "orc"),
+        Parameter(
+            completer=lambda _: ("parquet", "json", "csv", "orc"),
+            metavar="FORMAT",
+            help="parquet (default), json, csv, orc, or what --packages bring",
         ),
     ] = "parquet",
     start: Annotated[
         str,
-        Flag(
-            "START",
-            f"where to begin without a checkpoint: {settings.PLACES}; default trim-horizon",
-            "--from",
+        Parameter(
+            name="--from",
+            metavar="START",
+            help=f"where to begin without a checkpoint: {settings.PLACES}; default trim-horizon",
         ),
     ] = "trim-horizon",
     checkpoint: settings.Checkpoint = None,

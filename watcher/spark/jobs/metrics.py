@@ -1,18 +1,16 @@
 """Counts changes by kind and window of time."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from contextlib import ExitStack
 from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import window
 
 from watcher.errors import UsageError
-from watcher.flag import Flag
 from watcher.service.connection import Connection
 from watcher.spark.folders import Folder, alone
 from watcher.spark.jobs import settings
@@ -33,29 +31,36 @@ def metrics(
     stream: str,
     *,
     size: Annotated[
-        str, Flag("TIME", "how long a window is: 10s, 1m (default), 1h", "--window")
+        str,
+        Parameter(
+            name="--window", metavar="TIME", help="how long a window is: 10s, 1m (default), 1h"
+        ),
     ] = "1m",
     output: Annotated[
         str,
-        Flag(
-            "FORMAT",
-            "lines (default) or json on stdout, as the counts grow",
-            values=("lines", "json"),
+        Parameter(
+            choices=("lines", "json"),
+            metavar="FORMAT",
+            help="lines (default) or json on stdout, as the counts grow",
         ),
     ] = "lines",
     to: Annotated[
-        str | None, Flag("PATH", "append final windows to Parquet files here instead")
+        str | None,
+        Parameter(metavar="PATH", help="append final windows to Parquet files here instead"),
     ] = None,
     late: Annotated[
         str | None,
-        Flag("TIME", "how late a change may come and be counted; default 24h, 10m with --to"),
+        Parameter(
+            metavar="TIME",
+            help="how late a change may come and be counted; default 24h, 10m with --to",
+        ),
     ] = None,
     start: Annotated[
         str,
-        Flag(
-            "START",
-            f"where to begin without a checkpoint: {settings.PLACES}; default latest",
-            "--from",
+        Parameter(
+            name="--from",
+            metavar="START",
+            help=f"where to begin without a checkpoint: {settings.PLACES}; default latest",
         ),
     ] = "latest",
     checkpoint: settings.Checkpoint = None,
@@ -71,13 +76,13 @@ def metrics(
     more is to come (`late` after its end by the changes' own clock).
     """
     if output not in ("lines", "json"):
-        raise UsageError(f"--output {output}: give lines or json")
+        raise UsageError("give lines or json", "output", output)
     late = late or (_LATE_FOR_FILES if to else _LATE)
     frame = changes(
         spark, stream, connection, startingPosition=start, failOnDataLoss=fail_on_data_loss
     )
     with in_one_line():
-        counts = _counts(frame, interval(size), interval(late))
+        counts = _counts(frame, interval(size, "size"), interval(late, "late"))
     with in_one_line(), ExitStack() as held:
         if to is None:
             writer = counts.writeStream.outputMode("update").foreachBatch(
@@ -86,7 +91,7 @@ def metrics(
         else:
             checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
             folder, kept = Folder(spark, to), Folder(spark, checkpoint)
-            content = f"Parquet ({interval(size)} windows)"
+            content = f"Parquet ({interval(size, 'size')} windows)"
             held.enter_context(alone(folder, kept, _NOTE, content))
             writer = counts.writeStream.outputMode("append").format("parquet").option("path", to)
         if checkpoint is not None:

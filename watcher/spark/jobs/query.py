@@ -1,7 +1,5 @@
 """SQL over the changes of the last 24 hours."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import json
@@ -9,13 +7,13 @@ import sys
 from collections.abc import Iterator
 from typing import IO, Annotated, Any
 
+from cyclopts import Parameter
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import struct, to_json
 from pyspark.sql.types import StructType, VariantType
 
 from watcher.errors import UsageError
-from watcher.flag import Flag
 from watcher.printing.escaping import printable
 from watcher.service.connection import Connection
 from watcher.spark.jobs import settings
@@ -32,21 +30,29 @@ def query(
     *,
     output: Annotated[
         str,
-        Flag(
-            "FORMAT",
-            "table (default), json (a line per row) or csv",
-            values=("table", "json", "csv"),
+        Parameter(
+            choices=("table", "json", "csv"),
+            metavar="FORMAT",
+            help="table (default), json (a line per row) or csv",
         ),
     ] = "table",
     start: Annotated[
-        str, Flag("START", f"where to begin: {settings.PLACES}; default trim-horizon", "--from")
+        str,
+        Parameter(
+            name="--from",
+            metavar="START",
+            help=f"where to begin: {settings.PLACES}; default trim-horizon",
+        ),
     ] = "trim-horizon",
     until: Annotated[
-        str | None, Flag("END", "leave out what came later: an age (2h) or a time")
+        str | None,
+        Parameter(metavar="END", help="leave out what came later: an age (2h) or a time"),
     ] = None,
     image_schema: Annotated[
         str | None,
-        Flag("DDL", "typed images: --image-schema 'pk string, qty decimal(38,0)'"),
+        Parameter(
+            metavar="DDL", help="typed images: --image-schema 'pk string, qty decimal(38,0)'"
+        ),
     ] = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
@@ -57,7 +63,7 @@ def query(
     Raises UsageError for SQL that Spark refuses, and whatever the source raises.
     """
     if output not in ("table", "json", "csv"):
-        raise UsageError(f"--output {output}: give table, json or csv")
+        raise UsageError("give table, json or csv", "output", output)
     if image_schema is not None:
         _refuse_bad_schema(image_schema)
     frame = all_changes(
@@ -81,10 +87,11 @@ def _refuse_bad_schema(text: str) -> None:
     try:
         schema = StructType.fromDDL(text)
     except PySparkException as error:
-        raise UsageError(f"--image-schema {text!r}: {said(error)}") from error
+        raise UsageError(said(error), "image_schema", repr(text)) from error
     names = [name.lower() for name in schema.names] if isinstance(schema, StructType) else []
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"--image-schema {text!r}: {twice[0]} is there twice (Pk and pk are one)")
+        reason = f"{twice[0]} is there twice (Pk and pk are one)"
+        raise UsageError(reason, "image_schema", repr(text))
 
 
 def _print(result: DataFrame, output: str, file: IO[str]) -> int:

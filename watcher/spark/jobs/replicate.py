@@ -1,7 +1,5 @@
 """Keeps another DynamoDB table equal to the stream's: first what is there, then every change."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import threading
@@ -9,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
 from pyspark.sql import SparkSession
 
 from watcher.errors import StreamError, UsageError
-from watcher.flag import Flag
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART, Listing
@@ -83,23 +81,29 @@ class CopyWork(msgspec.Struct, frozen=True):
 def replicate(
     stream: str,
     *,
-    to: Annotated[str, Flag("TABLE", "the table to keep equal")],
+    to: Annotated[str, Parameter(metavar="TABLE", help="the table to keep equal")],
     checkpoint: Annotated[
-        str, Flag("PATH", "where the copy, then the changes, go on after an end or a crash")
+        str,
+        Parameter(
+            metavar="PATH", help="where the copy, then the changes, go on after an end or a crash"
+        ),
     ],
-    to_region: Annotated[str | None, Flag("REGION", "its region; default the stream's")] = None,
-    to_endpoint_url: Annotated[
-        str | None, Flag("URL", "its endpoint; default the stream's, without --to-region")
+    to_region: Annotated[
+        str | None, Parameter(metavar="REGION", help="its region; default the stream's")
     ] = None,
-    create: Annotated[bool, Flag(None, "create the table, with the same keys")] = False,
-    changes_only: Annotated[bool, Flag(None, "leave out the copy of what is there")] = False,
+    to_endpoint_url: Annotated[
+        str | None,
+        Parameter(metavar="URL", help="its endpoint; default the stream's, without --to-region"),
+    ] = None,
+    create: Annotated[bool, Parameter(help="create the table, with the same keys")] = False,
+    changes_only: Annotated[bool, Parameter(help="leave out the copy of what is there")] = False,
     start: Annotated[
         str | None,
-        Flag(
-            "START",
-            "with --changes-only: where to begin without a checkpoint: "
+        Parameter(
+            name="--from",
+            metavar="START",
+            help="with --changes-only: where to begin without a checkpoint: "
             f"{settings.PLACES}; default trim-horizon",
-            "--from",
         ),
     ] = None,
     once: settings.Once = False,
@@ -196,7 +200,7 @@ def _prepare(
     target = there.describe(to)
     # By what it is: an endpoint has several names.
     if target is not None and target.identity == source.identity:
-        raise UsageError(f"{to} is the stream's own table: choose another")
+        raise UsageError(f"{to} is the stream's own table: choose another", "to")
     if known.identity is not None and (target is None or target.identity != known.identity):
         raise UsageError(
             f"{to} is not the table any more that the checkpoint is of (it was deleted): what was "
@@ -204,7 +208,7 @@ def _prepare(
         )
     if target is None:
         if not create:
-            raise UsageError(f"no table {to}: create it, or give --create")
+            raise UsageError(f"no table {to}: create it, or give --create", "to")
         target = there.create(to, source)
         logger.info(f"Created table {to}")
     elif target.key_types != source.key_types:

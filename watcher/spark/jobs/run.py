@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import FrameType
 from typing import Any
 
@@ -22,7 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher import errors
-from watcher.errors import UsageError, WatcherError
+from watcher.errors import UsageError, WatcherError, blame
+from watcher.reading.position import parse_start
 from watcher.service.connection import Connection
 from watcher.spark import jvm
 from watcher.spark.jvm import said
@@ -79,6 +81,10 @@ def _loaded(reader: Any, stream: str, connection: Connection, options: dict[str,
         **options,
     }
     given = {name: value for name, value in named.items() if value is not None}
+    # Said now: what Spark says of it later does not know the option.
+    for name, option in (("startingPosition", "start"), ("endingPosition", "until")):
+        with blame(option):
+            parse_start(given.get(name, "latest"), datetime.now(UTC))
     with in_one_line():
         frame: DataFrame = reader.format("dynamodb_streams").options(**given).load()
     return frame
@@ -93,14 +99,14 @@ def triggered(
     if once:
         return writer.trigger(availableNow=True)
     every = every or default
-    return writer.trigger(processingTime=interval(every)) if every else writer
+    return writer.trigger(processingTime=interval(every, "every")) if every else writer
 
 
-def interval(text: str) -> str:
-    """`10s` in Spark's words. Raises UsageError."""
+def interval(text: str, option: str) -> str:
+    """`10s` in Spark's words. Raises UsageError, which blames the option."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"can't read {text!r} as a time: use 500ms, 10s, 1m, 1h")
+        raise UsageError(f"can't read {text!r} as a time: use 500ms, 10s, 1m, 1h", option)
     return f"{found[1]} {_UNITS[found[2]]}"
 
 

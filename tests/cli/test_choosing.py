@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from watcher.cli import choosing, options
+from watcher.cli.choosing import Choice
+from watcher.cli.commands import Invocation
 from watcher.delivery import handlers
 from watcher.errors import UsageError
 
@@ -22,10 +23,8 @@ def handle(record):
 
 def chosen(*arguments: str) -> list[Any]:
     """What each of the chosen handlers was configured with."""
-    found = handlers.find()
-    parser = options.parser("", "")
-    choosing.add_flags(parser, found.values())
-    loaded = choosing.load(parser.parse_args(arguments), found)
+    line = Invocation("watch", ["orders", *arguments])
+    loaded = Choice(handlers.find(), line.given, line.values).load()
     return [observer.handle(None) for observer in loaded]  # type: ignore[arg-type]
 
 

@@ -1,0 +1,142 @@
+"""How the words of a command line are read, and what is said of those that can't be."""
+
+from pathlib import Path
+
+import pytest
+
+from watcher import cli
+from watcher.cli import main
+from watcher.cli.commands import COMMANDS, Invocation, app, arguments
+from watcher.cli.completion import candidates
+from watcher.errors import UsageError
+
+KNOWN_ELSEWHERE = [
+    # kubectl, stern
+    "--since=1h",
+    "-f",
+    "-o json",
+    "--no-follow",
+    # kcat, Kafka's tools
+    "--max-messages 5",
+    # the aws CLI
+    "--query x",
+    "--output json",
+    "--max-items 5",
+    "--start-time 1h",
+    "--debug",
+    "--profile p",
+    "--region r",
+    "--endpoint-url u",
+    # jq, gh
+    "--jq .key",
+    "--limit 5",
+    "--json",
+    # all of them
+    "-v",
+    "--no-color",
+]
+
+
+@pytest.mark.parametrize("words", KNOWN_ELSEWHERE)
+def test_an_option_that_other_tools_have_under_another_name_works(words: str) -> None:
+    assert Invocation("watch", ["orders", *words.split()])
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("-n5", "max_records", 5),
+        ("-n 5", "max_records", 5),
+        ("--max-records=5", "max_records", 5),
+        ("--max-records 5 --max-records 6", "max_records", 6),
+        ("--retries -1 --lambda a.f", "retries", -1),
+        ("--retries=-1 --lambda a.f", "retries", -1),
+        ("--no-follow", "follow", False),
+        ("--no-follow --follow", "follow", True),
+        ("--utc --no-utc", "utc", False),
+        ("--no-status", "status", False),
+        ("--status", "status", True),
+        ("--key a=-5 --key=b=1", "key", ["a=-5", "b=1"]),
+        ("--key=-5", "key", ["-5"]),
+        ("--key - --checkpoint -", "key", ["-"]),
+        ("--key - --checkpoint -", "checkpoint", "-"),
+        ("--only insert,modify --only remove", "only", ["insert,modify", "remove"]),
+        ('--filter {"a":[1]} --filter [1,2]', "filters", ['{"a":[1]}', "[1,2]"]),
+        ("--from=none", "start", "none"),
+        ("--poll 1e3", "poll", 1000.0),
+        ("", "only", None),
+        ("", "on_error", "log"),
+    ],
+)
+def test_options_are_read_as_people_write_them(words: str, name: str, value: object) -> None:
+    assert Invocation("watch", ["orders", *words.split()]).values[name] == value
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("orders --zzz", "unknown --zzz; --help lists what there is"),
+        ("orders --frm=1h", "unknown --frm; did you mean --from?"),
+        ("orders --no-max-records", "unknown --no-max-records; did you mean --max-records?"),
+        ("orders --empty-only", "unknown --empty-only; --help lists what there is"),
+        ("orders -psv", "unknown -psv; did you mean -ps?"),
+        ("orders -v5", "unknown -5; --help lists what there is"),
+        ("orders more", "no command orders, and STREAM is one word; commands: watch, streams"),
+        ("strems more", "no command strems, and STREAM is one word; did you mean streams?"),
+        ("orders --from", "--from: give a value (START)"),
+        ("orders --from -2h", "--from: give a value (START)"),
+        ("orders --max-records 1.7", "--max-records 1.7 is not a whole number"),
+        ("orders -n x", "-n x is not a whole number"),
+        ("orders --max-records -", "--max-records - is not a whole number"),
+        ("orders --poll soon", "--poll soon is not a number"),
+        ("orders --utc=maybe", "--utc maybe is not yes or no"),
+        ("orders --engine flink", "--engine flink: use processes or spark"),
+        ("", "the following arguments are required: STREAM"),
+        ("--print-summary", "the following arguments are required: STREAM"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Invocation("watch", words.split())
+    assert str(caught.value).startswith(text)
+
+
+def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path) -> None:
+    assert Invocation("report", ["-", "-o", "-"]).values["output"] == "-"
+    assert Invocation("replay", ["--", "-ps"])
+    assert Invocation("replay", ["-- the file of yesterday"])
+    assert Invocation("replay", ["-ps", "-"])
+    for words in (["--bogus"], ["--bogus", "x"], ["x", "--bogus"]):
+        with pytest.raises(UsageError, match="unknown --bogus"):
+            Invocation("replay", words)
+
+
+def test_advice_names_only_what_the_command_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shards", "orders", "--since", "1h"]) == 2
+    assert capsys.readouterr().err == "error: unknown --since; --help lists what there is\n"
+
+
+def test_one_word_too_many_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shards", "orders", "more"]) == 2
+    assert capsys.readouterr().err == "error: one word too many: more\n"
+
+
+def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
+    offered = 0
+    for option in ("--from", "--only", "--on-error", "--color", "--engine", "--log-format"):
+        for value, _ in candidates(["orders", option, ""]):
+            word = value + {"retry:": "3", "dead-letter:": "x"}.get(value, "")
+            assert Invocation("watch", ["orders", option, word])
+            offered += 1
+    assert offered == 20
+
+
+def test_every_command_has_a_file_of_its_own() -> None:
+    package = Path(cli.__file__).parent
+    assert all((package / f"{name.replace('-', '_')}.py").is_file() for name in COMMANDS)
+
+
+def test_no_two_options_of_a_command_have_a_name_together() -> None:
+    for name in ("watch", "streams", "shards", "report", "replay", "demo"):
+        names = [each for argument in arguments(app(name, ())) for each in argument.names]
+        assert len(names) == len(set(names)), name

@@ -1,0 +1,171 @@
+"""The four engines over one played stream: what each of them delivers, and what it says is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pyspark.sql.types import (
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tests.hand_clock import HandClock
+from tests.play import PlayedProcess
+from tests.spark.played import ARN, PlayedQuery, PlayedStream
+from tests.wire import FIRST
+from watcher.delivery.observer import Observer
+from watcher.engine.manager import Manager, Settings
+from watcher.engine.shared_queue import Queue, Writer
+from watcher.engine.worker import Work, reader_of, steps
+from watcher.engine.workers import Workers
+from watcher.reading.messages import Message
+from watcher.record.record import Record
+from watcher.service.connection import Connection
+from watcher.service.model import Service, TrimHorizon
+from watcher.service.tally import Tally
+from watcher.spark.options import SourceOptions, parse
+from watcher.spark.ranges import RangeReader
+from watcher.spark.schema import columns
+from watcher.spark.source import BatchReader
+from watcher.stream import Stream
+
+
+@dataclass
+class Outcome:
+    """What came out of an engine: the records' numbers, in order, and how many losses were said."""
+
+    numbers: list[int] = field(default_factory=list)
+    losses: int = 0
+
+
+class Timeline(HandClock):
+    """A clock on whose way things happen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._plan: list[tuple[float, Callable[[], object]]] = []
+
+    def at(self, seconds: float, happens: Callable[[], object]) -> None:
+        self._plan.append((seconds, happens))
+        self._plan.sort(key=lambda each: each[0])
+
+    def sleep(self, seconds: float) -> None:
+        until = self.passed + seconds
+        while self._plan and self._plan[0][0] <= until:
+            moment, happens = self._plan.pop(0)
+            self.passed = max(self.passed, moment)
+            happens()
+        self.passed = until
+
+
+def watch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """The processes, their readers stepped whenever the manager waits."""
+    outcome = Outcome()
+    queue = _ReadingQueue(stream, clock)
+    manager = Manager(
+        ARN,
+        [Observer("seen", lambda record: outcome.numbers.append(_number(record)))],
+        Settings(start=TrimHorizon()),
+        first=stream,
+        service=stream,
+        workers=Workers(queue, queue.start, clock),
+        clock=clock,
+    )
+    clock.at(seconds, manager.stop)
+    outcome.losses = manager.run().losses
+    return outcome
+
+
+class _ReadingQueue(Queue):
+    def __init__(self, stream: PlayedStream, clock: Timeline) -> None:
+        super().__init__()
+        self._stream = stream
+        self._clock = clock
+        self._due: dict[str, float] = {}
+        self._steps: dict[str, Iterator[Message | float]] = {}
+
+    def start(self, work: Work, writer: Writer, tally: Tally) -> PlayedProcess:
+        self._steps[work.shard_id] = steps(reader_of(work, self._stream), tally, self._clock)
+        self._due[work.shard_id] = self._clock.monotonic()
+        return PlayedProcess(0)
+
+    def receive(self, timeout: float) -> tuple[str, Message | None] | None:
+        until = self._clock.monotonic() + timeout
+        while True:
+            for name, due in list(self._due.items()):
+                while due <= self._clock.monotonic():
+                    step = next(self._steps[name], None)
+                    if step is None:
+                        del self._due[name]
+                        return name, None
+                    if not isinstance(step, int | float):
+                        return name, step
+                    due = self._due[name] = self._clock.monotonic() + max(step, 0.01)
+            if self._clock.monotonic() >= until:
+                return None
+            self._clock.sleep(0.05)
+
+
+def pull(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """`Stream`."""
+    pulled = Stream.over(stream, ARN, "trim_horizon", clock=clock)
+    outcome = Outcome()
+    while clock.passed < seconds:
+        record = next(pulled)
+        if record is None:
+            clock.sleep(0.05)
+        else:
+            outcome.numbers.append(_number(record))
+    outcome.losses = len(pulled.losses)
+    return outcome
+
+
+def spark_stream(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """Spark's planner, and its executors' reads."""
+    query = PlayedQuery(stream, clock, failOnDataLoss="false")
+    query.run(seconds)
+    return Outcome(query.delivered, query.planner.report()["data_losses"])
+
+
+def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """A batch read once everything has happened."""
+    clock.sleep(seconds)
+
+    def reader(options: SourceOptions, arn: str) -> RangeReader:
+        return RangeReader(options, arn, stream, clock)
+
+    def connect(name: str, connection: Connection) -> tuple[Service, str]:
+        return stream, ARN
+
+    options = parse({"stream": ARN}, streaming=False)
+    schema = StructType(
+        [StructField(name, _types()[kind]) for name, kind in columns(options).items()]
+    )
+    batch = BatchReader(options, schema, connect=connect, reader=reader, clock=clock)
+    rows = [part for each in batch.partitions() for part in batch.read(each)]
+    found = [int(text) - FIRST for part in rows for text in part["sequence_number"].to_pylist()]
+    return Outcome(found)
+
+
+def _types() -> dict[str, DataType]:
+    """Spark's types by their DDL, which only a JVM can parse."""
+    identity = StructType([StructField(name, StringType()) for name in ("type", "principal_id")])
+    return {
+        "string": StringType(),
+        "timestamp": TimestampType(),
+        "bigint": LongType(),
+        "long": LongType(),
+        "struct<type: string, principal_id: string>": identity,
+    }
+
+
+def _number(record: Record) -> int:
+    return int(record.sequence_number) - FIRST
+
+
+ENGINES = (watch, pull, spark_stream, spark_batch)

@@ -1,0 +1,173 @@
+"""What can happen to a stream, once through each engine: all of them deliver and say the same.
+
+Each history is written down once. A shard's records are numbers; 0 to 9 are there at the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.engines import ENGINES, Outcome, Timeline, spark_batch
+from tests.spark.played import EXPIRED, PlayedStream
+from watcher.errors import (
+    CredentialsError,
+    ExpiredIteratorError,
+    ShardNotFoundError,
+    TransientError,
+)
+from watcher.service.model import Position
+
+Engine = Callable[[PlayedStream, Timeline, float], Outcome]
+
+
+@dataclass(frozen=True)
+class History:
+    """What happens, what has to come of it, and by when."""
+
+    name: str
+    happens: Callable[[PlayedStream, Timeline], None]
+    records: int
+    """All numbers below it are delivered, each once, in order."""
+    gone: tuple[int, ...] = ()
+    """But for these, which are lost, and said to be."""
+    seconds: float = 30.0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def a_split(stream: PlayedStream, clock: Timeline) -> None:
+    clock.at(2, lambda: stream.write("b", range(10, 20), parent="a"))
+    clock.at(2, lambda: stream.write("c", range(20, 30), parent="a"))
+
+
+def three_rotations(stream: PlayedStream, clock: Timeline) -> None:
+    clock.at(2, lambda: stream.write("b", range(10, 20), parent="a"))
+    clock.at(2.1, lambda: stream.write("c", range(20, 30), parent="b"))
+    clock.at(9, lambda: stream.write("d", range(30, 40), parent="c"))
+
+
+def a_listing_that_lags(stream: PlayedStream, clock: Timeline) -> None:
+    """Both children are shown late, the second one long after the first."""
+    a_split(stream, clock)
+    clock.at(2, lambda: stream.hidden.update("bc"))
+    clock.at(4, lambda: stream.hidden.discard("b"))
+    clock.at(6.5, lambda: stream.hidden.discard("c"))
+
+
+def an_expired_token(stream: PlayedStream, clock: Timeline) -> None:
+    """Listings fail in mid-stream (at the beginning they are an error), reads also in a batch."""
+    clock.at(2, lambda: stream.listing_errors.extend([CredentialsError(EXPIRED)] * 2))
+    clock.at(2, lambda: stream.read_errors.extend([CredentialsError(EXPIRED)] * 3))
+    clock.at(3, lambda: stream.write("a", range(10, 20)))
+    clock.at(20, stream.listing_errors.clear)
+
+
+def troubles(stream: PlayedStream, clock: Timeline) -> None:
+    throttled = TransientError("slow down", throttled=True)
+    clock.at(1, lambda: stream.read_errors.extend([throttled, TransientError("500")] * 3))
+    clock.at(1, lambda: stream.listing_errors.extend([TransientError("reset")] * 3))
+    a_split(stream, clock)
+
+
+def a_hidden_parent(stream: PlayedStream, clock: Timeline) -> None:
+    """Its child is listed first, and has to wait for it."""
+    stream.write("b", range(10, 20), parent="a")
+    stream.hidden.add("a")
+    clock.at(3, stream.hidden.clear)
+
+
+def a_parent_that_answers_500(stream: PlayedStream, clock: Timeline) -> None:
+    """No listing shows it, and the service fails where it is asked for: at last it is gone."""
+    stream.parents["a"] = "gone"
+    iterator = stream.iterator
+
+    def sick(arn: str, shard_id: str, position: Position) -> object:
+        if shard_id != "gone":
+            return iterator(arn, shard_id, position)
+        if clock.passed < 5:
+            raise TransientError("500")
+        raise ShardNotFoundError("no such shard")
+
+    stream.iterator = sick  # type: ignore[assignment, method-assign]
+
+
+def a_gone_parent(stream: PlayedStream, clock: Timeline) -> None:
+    stream.parents["a"] = "gone"
+
+
+def a_trim(stream: PlayedStream, clock: Timeline) -> None:
+    """Reading fails for so long that what is written meanwhile leaves retention."""
+
+    def fail() -> None:
+        stream.read_errors.extend([TransientError("500"), ExpiredIteratorError("too old")])
+        stream.write("a", range(10, 30))
+        stream.trimmed = 19
+
+    clock.at(70, fail)
+
+
+def a_trim_before_the_beginning(stream: PlayedStream, clock: Timeline) -> None:
+    """What was gone already is no loss."""
+    stream.records_of["a"] = list(range(-5, 10))
+    stream.trimmed = -1
+
+
+def a_stream_that_is_disabled(stream: PlayedStream, clock: Timeline) -> None:
+    """All shards are closed, and have no children; what is there is still to be read."""
+    clock.at(2, lambda: stream.write("a", range(10, 20)))
+    clock.at(2, lambda: stream.closed.add("a"))
+
+
+def a_shard_that_is_refused_for_a_while(stream: PlayedStream, clock: Timeline) -> None:
+    """The service lists it as open, and answers that there is no such shard."""
+    clock.at(2, lambda: stream.refused.add("a"))
+    clock.at(6, stream.refused.clear)
+    clock.at(7, lambda: stream.write("a", range(10, 20)))
+
+
+HISTORIES = [
+    History("nothing happens", lambda stream, clock: None, 10),
+    History("a split", a_split, 30),
+    History("three rotations", three_rotations, 40),
+    History("a listing that lags", a_listing_that_lags, 30),
+    History("an expired token", an_expired_token, 20),
+    History("troubles", troubles, 30),
+    History("a hidden parent", a_hidden_parent, 20),
+    History("a parent that answers 500", a_parent_that_answers_500, 10),
+    History("a gone parent", a_gone_parent, 10),
+    History("a trim", a_trim, 30, gone=tuple(range(10, 20)), seconds=120),
+    History("a trim before the beginning", a_trim_before_the_beginning, 10),
+    History("a stream that is disabled", a_stream_that_is_disabled, 20),
+    History("a shard refused for a while", a_shard_that_is_refused_for_a_while, 20),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+@pytest.mark.parametrize("history", HISTORIES, ids=str)
+def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engine) -> None:
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    history.happens(stream, clock)
+
+    outcome = engine(stream, clock, history.seconds)
+
+    expected = [number for number in range(history.records) if number not in history.gone]
+    losses = len(history.gone) > 0
+    if engine is spark_batch:  # it begins when what it can't have is gone already
+        expected, losses = [each for each in expected if each > stream.trimmed], False
+    assert sorted(outcome.numbers) == expected, "lost, or delivered twice"
+    assert outcome.losses == losses
+    for shard_id, numbers in stream.records_of.items():
+        own = [number for number in outcome.numbers if number in numbers]
+        assert own == sorted(own), "out of order"
+        if engine is not spark_batch and (parent := stream.parents.get(shard_id)):
+            before = stream.records_of.get(parent, [])
+            positions = [outcome.numbers.index(each) for each in before if each in expected]
+            assert not own or max(positions, default=-1) < outcome.numbers.index(own[0])

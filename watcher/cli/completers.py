@@ -1,0 +1,164 @@
+"""What a TAB offers for the value of an option: found without a call to AWS, and without boto3."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
+
+Completer = Callable[["CompletionContext"], Iterable[str]]
+
+
+def of(name: str, metavar: str | None) -> Completer | None:
+    """What completes a parameter of this name, or else a value that is called this."""
+    complete = _BY_NAME.get(name) or _BY_METAVAR.get(metavar or "")
+    return None if complete is None else lambda context: complete(context.incomplete)
+
+
+def words(*candidates: str) -> Completer:
+    """Completes to one of some words; others may be given, too."""
+    return lambda context: candidates
+
+
+def _paths(begun: str, folders_only: bool = False) -> Iterator[str]:
+    """Files that begin like this; folders end in a slash, so that one can go on."""
+    head, tail = os.path.split(begun)
+    with contextlib.suppress(OSError), os.scandir(os.path.expanduser(head) or ".") as entries:
+        for entry in sorted(entries, key=lambda each: each.name):
+            hidden = entry.name.startswith(".") and not tail.startswith(".")
+            if hidden or not entry.name.startswith(tail):
+                continue
+            if entry.is_dir():
+                yield os.path.join(head, entry.name) + "/"
+            elif not folders_only:
+                yield os.path.join(head, entry.name)
+
+
+def files(context: CompletionContext) -> Iterable[str]:
+    """Completes to a file."""
+    return _paths(context.incomplete)
+
+
+def _folders(begun: str) -> Iterator[str]:
+    return _paths(begun, folders_only=True)
+
+
+def _start(begun: str) -> Iterable[str]:
+    return "latest", "trim-horizon", "15m", "1h", "2h", "24h"
+
+
+def _kinds(begun: str) -> Iterable[str]:
+    before, comma, _ = begun.rpartition(",")
+    return [before + comma + kind for kind in ("insert", "modify", "remove")]
+
+
+def _policies(begun: str) -> Iterable[str]:
+    policy, colon, file = begun.partition(":")
+    if policy == "dead-letter" and colon:
+        return [f"{policy}:{path}" for path in _paths(file)]
+    return "log", "stop", "retry:", "dead-letter:"
+
+
+def _pattern(begun: str) -> Iterable[str]:
+    """`--filter @FILE`."""
+    return [f"@{path}" for path in _paths(begun[1:])] if begun[:1] == "@" else ["@"]
+
+
+def _functions(separator: str) -> Callable[[str], Iterable[str]]:
+    """`app.changes:handle`: modules of the folder one works in, read without being run."""
+
+    def complete(begun: str) -> Iterable[str]:
+        if ":" in begun:
+            module = begun.partition(":")[0]
+            return [f"{module}:{name}" for name in _defined(module)]
+        package = begun.rpartition(".")[0]
+        found = [package + "." + name if package else name for name in _modules(package)]
+        if separator == "." and package:
+            found += [f"{package}.{name}" for name in _defined(package)]
+        ends = [f"{name}{separator}" for name in found if _file(name)]
+        return ends if separator == ":" else [*ends, *(name for name in found if not _file(name))]
+
+    return complete
+
+
+def _file(module: str) -> Path | None:
+    path = Path(*module.split("."))
+    places = (path.with_suffix(".py"), path / "__init__.py")
+    return next((place for place in places if place.is_file()), None)
+
+
+def _modules(package: str) -> Iterator[str]:
+    folder = Path(*package.split(".")) if package else Path()
+    if folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            if path.stem.isidentifier() and (
+                path.suffix == ".py" or (path / "__init__.py").exists()
+            ):
+                yield path.stem
+
+
+def _defined(module: str) -> list[str]:
+    """The public functions of a module."""
+    file = _file(module)
+    try:
+        tree = ast.parse(file.read_bytes()) if file else ast.Module([], [])
+    except (OSError, SyntaxError, ValueError):
+        return []
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return [name for name in names if not name.startswith("_")]
+
+
+def _profiles(begun: str) -> Iterable[str]:
+    """From the files of the aws CLI."""
+    import configparser  # not at every TAB
+
+    names: list[str] = []
+    for variable, place in (
+        ("AWS_CONFIG_FILE", "~/.aws/config"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    ):
+        parser = configparser.RawConfigParser(strict=False)
+        with contextlib.suppress(configparser.Error, OSError, UnicodeDecodeError):
+            parser.read(os.path.expanduser(os.environ.get(variable) or place))
+        plain = [name for name in parser.sections() if " " not in name]
+        names += [*plain, *(n.removeprefix("profile ") for n in parser.sections() if " " in n)]
+    return [name for name in dict.fromkeys(names) if " " not in name]
+
+
+def _regions(begun: str) -> Iterable[str]:
+    """From botocore's list, which is read without importing it."""
+    spec = importlib.util.find_spec("botocore")
+    if spec is None or spec.origin is None:
+        return ()
+    try:
+        text = Path(spec.origin).with_name("data").joinpath("partitions.json").read_text("utf-8")
+    except OSError:
+        return ()
+    parts = json.loads(text)["partitions"]
+    return [name for part in parts for name in part["regions"] if "global" not in name]
+
+
+_BY_NAME: dict[str, Callable[[str], Iterable[str]]] = {
+    "start": _start,
+    "only": _kinds,
+    "on_error": _policies,
+    "filters": _pattern,
+    "call": _functions(":"),
+    "lambda_": _functions("."),
+    "profile": _profiles,
+    "region": _regions,
+    "to_region": _regions,
+}
+_BY_METAVAR: dict[str, Callable[[str], Iterable[str]]] = {
+    "FILE": _paths,
+    "PATH": _paths,
+    "DIR": _folders,
+}

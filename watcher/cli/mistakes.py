@@ -1,0 +1,81 @@
+"""What is wrong with a command line, in a line of ours."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from cyclopts import (
+    Argument,
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+
+from watcher.errors import UsageError, WatcherError
+
+_KINDS = {int: "a whole number", float: "a number", bool: "yes or no"}
+
+
+def told(
+    error: CycloptsError,
+    words: Sequence[str],
+    arguments: Iterable[Argument],
+    commands: Iterable[str],
+) -> UsageError:
+    """The error of ours that says the same."""
+    match error:
+        case UnknownOptionError() | UnusedCliTokensError():
+            word = (error.unused_tokens or [""])[-1]
+            if isinstance(error, UnknownOptionError):
+                word = error.token.keyword or error.token.value
+            if word.startswith("-") and word not in _operands(words):  # -v5
+                return _unknown(word, arguments)
+            if tuple(error.command_chain or ()) == ("watch",):
+                return _no_command(words, commands)
+            return UsageError(f"one word too many: {word}".replace("\0", ""))
+        case MissingArgumentError(argument=Argument() as argument):
+            if error.keyword is None:
+                return UsageError(f"the following arguments are required: {argument.name}")
+            return UsageError(f"give a value ({argument.parameter.metavar})", error.keyword)
+        case CoercionError(argument=Argument() as argument, token=token) if token is not None:
+            given = f"{token.keyword or argument.name} {token.value}".replace("\0", "")
+            if token.source != "cli":
+                given = f"{token.source}: {token.value!r}"
+            if choices := argument.get_choices(force=True):
+                return UsageError(f"{given}: use {_either(choices)}")
+            return UsageError(f"{given} is not {_KINDS.get(argument.hint, 'what it can be')}")
+    return UsageError(str(error))
+
+
+def _operands(words: Sequence[str]) -> Sequence[str]:
+    """Those that are certainly no options."""
+    return words[words.index("--") + 1 :] if "--" in words else ()
+
+
+def _unknown(word: str, arguments: Iterable[Argument]) -> UsageError:
+    word = word.partition("=")[0]
+    names = {name.strip("-"): name for argument in arguments for name in argument.names}
+    near = difflib.get_close_matches(word.strip("-"), names, 1)
+    advice = f"did you mean {names[near[0]]}?" if near else "--help lists what there is"
+    return UsageError(f"unknown {word}; {advice}")
+
+
+def _no_command(words: Sequence[str], commands: Iterable[str]) -> UsageError:
+    word = next(word for word in words if not word.startswith("-"))
+    near = difflib.get_close_matches(word, list(commands), 1)
+    advice = f"did you mean {near[0]}?" if near else f"commands: {', '.join(commands)}"
+    return UsageError(f"no command {word}, and STREAM is one word; {advice}")
+
+
+def _either(words: Sequence[str]) -> str:
+    *before, last = words
+    return f"{', '.join(before)} or {last}" if before else last
+
+
+def blamed(error: WatcherError, flag: str, origin: str | None) -> str:
+    """An error's text, with the option that is to blame and where its value is from."""
+    text = error.blaming(flag)
+    return f"{text} ({flag} is from {origin})" if origin else text
