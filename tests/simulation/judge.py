@@ -86,6 +86,7 @@ class Judge:
         self._tell = tell
         self._start = 0.0
         self._has_begun = False
+        self._first_stream = 0
         self._old: dict[str, int] = {}
         self._places: dict[str, dict[int, int]] = {}
         self._done: dict[str, set[int]] = {}
@@ -103,6 +104,8 @@ class Judge:
         """The watch begins: where it is from a time on, that is `start` (epoch seconds)."""
         self._start = start
         self._has_begun = False
+        # A watch of a table begins with its newest stream.
+        self._first_stream = len(self._table.streams) - 1 if self._scenario.of_table else 0
         self._age()
         self._first.clear()
         self._accounted.clear()
@@ -121,8 +124,9 @@ class Judge:
             self._first.setdefault(shard_id, len(shard.numbers))
 
     def shards(self) -> list[Shard]:
-        """All there ever were."""
-        return [shard for stream in self._table.streams for shard in stream.shards.values()]
+        """All that are the watch's to read, or were."""
+        streams = self._table.streams[self._first_stream :]
+        return [shard for stream in streams for shard in stream.shards.values()]
 
     def shard(self, shard_id: str) -> Shard | None:
         """The shard of that name."""
@@ -422,7 +426,7 @@ class Judge:
         """The shards of which something readable is not delivered, and the first such record."""
         missing = []
         self._age()
-        for stream in self._table.streams:
+        for stream in self._table.streams[self._first_stream :]:
             if self._scenario.engine != "processes" and stream is not self._table.streams[0]:
                 continue  # it does not follow the table
             for shard in stream.shards.values():
