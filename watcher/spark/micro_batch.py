@@ -30,7 +30,7 @@ def end(start: Offset, limit: int | None, shards: Shards, lineage: Lineage) -> O
         finished = shard.has_ended and len(pages) == len(shard.pages)
         if pages or (finished and not (before and before.finished)):
             moved[shard_id] = ShardOffset(position, tracked.parent, finished, not tracked.expected)
-    return Offset(start.stream, _pruned(start.shards, moved, lineage)) if moved else None
+    return Offset(start.stream, _pruned(start.shards, moved, shards, lineage)) if moved else None
 
 
 def _chosen(shards: Shards, limit: int | None) -> dict[str, list[HeldPage]]:
@@ -72,7 +72,10 @@ def _may_go(shard: HeldShard, shards: Shards) -> bool:
 
 
 def _pruned(
-    before: Mapping[str, ShardOffset], moved: Mapping[str, ShardOffset], lineage: Lineage
+    before: Mapping[str, ShardOffset],
+    moved: Mapping[str, ShardOffset],
+    shards: Shards,
+    lineage: Lineage,
 ) -> dict[str, ShardOffset]:
     """The whole of the offset, without the finished shards whose children speak for them."""
     whole = {**before, **moved}
@@ -81,6 +84,7 @@ def _pruned(
         shard_id: reached
         for shard_id, reached in whole.items()
         if shard_id in moved
+        or shard_id in shards
         or shard_id not in with_child
         or not (reached.finished or _was_never_there(shard_id, reached, lineage))
     }
