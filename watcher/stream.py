@@ -126,7 +126,7 @@ class Stream:
             saved_at = None
         self._heap: list[tuple[float, int, str, Record]] = []
         self._roster.begin(self._service)
-        self._roster.losses.say_if_old(saved_at, self._roster.listing.time)
+        self._roster.losses.say_if_old("checkpoint", saved_at, self._roster.listing.time)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
         self._read_due()
 

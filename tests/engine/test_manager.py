@@ -151,6 +151,22 @@ def test_stop_leaves_the_position_before_the_failed_record(service: PlayedServic
     assert play.store.position("a") == AfterSequence(str(FIRST + 1))
 
 
+def test_what_was_delivered_is_saved_before_an_observer_is_tried_again(
+    service: PlayedService,
+) -> None:
+    store, stored = Memory(), []
+
+    def observe(record: Record) -> None:
+        if record.sequence_number == str(FIRST + 2):
+            token = store.load()
+            assert token is not None
+            stored.append(token.shards[0].sequence_number)
+            assert len(stored) > 1
+
+    played(service, observe, store=store, on_error="retry:1").run(1.0, ("a", page(1, 2)), 0.1)
+    assert stored == [None, str(FIRST + 1)]
+
+
 def test_max_records_with_a_checkpoint_goes_on_after_the_last_one(
     service: PlayedService, seen: Seen
 ) -> None:

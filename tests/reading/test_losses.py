@@ -85,10 +85,10 @@ def test_a_shard_that_waited_for_longer_than_retention_is_said_once(clock: HandC
 
 def test_a_checkpoint_older_than_retention_has_lost_something(clock: HandClock) -> None:
     losses = begun(clock)
-    losses.say_if_old(None, NOON)
-    losses.say_if_old(NOON - timedelta(hours=23), NOON)
+    losses.say_if_old("checkpoint", None, NOON)
+    losses.say_if_old("checkpoint", NOON - timedelta(hours=23), NOON)
     assert losses.lines == []
-    losses.say_if_old(NOON - timedelta(hours=25), NOON)
+    losses.say_if_old("checkpoint", NOON - timedelta(hours=25), NOON)
     assert losses.lines == [
         "the checkpoint is of 2026-11-20T11:00:00+00:00: older than the retention of 24 hours"
     ]

@@ -15,7 +15,7 @@ from watcher.errors import (
     StreamGoneError,
     TransientError,
 )
-from watcher.reading.lineage import Tracked
+from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss
 from watcher.reading.roster import End, Question, Roster
@@ -96,6 +96,16 @@ def test_troubles_of_a_listing_pass_and_wait_longer_each_time(
     pass_time(made, service, 60)
     assert not service.errors
     assert caplog.messages == ["Can't list shards, trying again: throttled"] * 3  # 2, 4, 8
+
+
+def test_a_machine_that_has_slept_for_longer_than_retention_has_missed_something(
+    service: PlayedService,
+) -> None:
+    made = roster(service)
+    service._clock.sleep(25 * 3600)
+    made.attend(service)
+    (line,) = made.losses.lines
+    assert line.startswith("the last listing is of 2026-")
 
 
 def test_an_expired_token_passes_once_there_is_a_new_one(service: PlayedService) -> None:
@@ -206,6 +216,18 @@ def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedServic
     made.is_settled()
     pass_time(made, service, 1)
     assert made.is_settled()
+
+
+def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
+    service: PlayedService,
+) -> None:
+    service.add("b", "a", hidden=True)
+    made = roster(service, resumed=[Tracked("a", None, TrimHorizon(), Status.FINISHED)])
+    made.attend(service)
+    assert not made.is_settled()
+    service.hidden.clear()
+    pass_time(made, service, 1)
+    assert begun(made) == ["b"]
 
 
 def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(

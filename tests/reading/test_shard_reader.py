@@ -182,6 +182,19 @@ def test_an_expired_iterator_of_an_idle_latest_shard_loses_nothing(simulator: Si
     assert numbers(read(made, 2)) == later
 
 
+def test_each_iterator_at_a_time_is_told_because_records_may_have_left_the_shard_since(
+    simulator: Simulator,
+) -> None:
+    made = reader(simulator, Latest())
+    read(made)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException")
+    assert [message for message in read(made, 2) if isinstance(message, Started)]
+    simulator.write("a", 1)
+    read(made)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException")
+    assert not [message for message in read(made, 2) if isinstance(message, Started)]
+
+
 def test_a_service_that_grants_a_time_and_then_fails_is_read_from_its_horizon(
     simulator: Simulator,
 ) -> None:

@@ -78,13 +78,27 @@ class Service:
         """Plan an error code or a trouble (or `empty`: an empty page) for the next calls."""
         self._planned.append(_Planned(operation, error, times, shard_id))
 
+    def forget_failures(self) -> None:
+        """Plan no failures any more."""
+        self._planned.clear()
+
     def answer(self, target: str, body: bytes, access_key: str | None) -> Reply:
-        operation = target.partition(".")[2]
-        self.calls[operation] += 1
-        parameters: Parameters = {}
-        trouble = ""
+        """What comes of a request as it is on the wire."""
         try:
             parameters = self._parse(body)
+        except ServiceError as error:
+            operation = target.partition(".")[2]
+            self.calls[operation] += 1
+            self.log.append(Call(operation, {}, error.code))
+            return Reply(error.status, error.body())
+        return self.ask(target, parameters, access_key)
+
+    def ask(self, target: str, parameters: Parameters, access_key: str | None) -> Reply:
+        """What comes of a call of the operation `target` with these parameters."""
+        operation = target.partition(".")[2]
+        self.calls[operation] += 1
+        trouble = ""
+        try:
             if operation == "GetRecords":
                 self.reads[self._shard_asked(parameters) or ""] += 1
             trouble = self._trouble(operation, parameters)

@@ -142,6 +142,7 @@ class Manager:
         self._workers.stop()
         deadline = self._clock.monotonic() + _END_SECONDS
         while self._workers and self._clock.monotonic() < deadline:
+            self._keep_house()
             if self._receive():
                 deadline = self._clock.monotonic() + _END_SECONDS
 
@@ -162,7 +163,7 @@ class Manager:
         roster = self._roster
         self._dispatcher.begin(roster.arn)
         if token is not None:
-            roster.losses.say_if_old(token.saved_at, roster.listing.time)
+            roster.losses.say_if_old("checkpoint", token.saved_at, roster.listing.time)
         if not self._settings.follow:
             self._figures.until = roster.listing.time + CLOCKS_APART
         if not roster.listing.shards:
@@ -196,7 +197,7 @@ class Manager:
             return True
         if self._workers or not roster.is_settled():
             return False
-        if not roster.has_ended:
+        if not roster.has_ended or roster.stopped_short:
             return not self._settings.follow
         ended = "gone" if roster.is_gone else "disabled"
         new = self._next_stream.after(self._service, roster.arn, ended)
@@ -328,6 +329,7 @@ class Manager:
     def _before_retry(self) -> None:
         """What was delivered must not grow old unsaved while an observer is tried again."""
         self._handover.move()
+        self._keeper.moved()
         self._keeper.save_before_waiting()
 
     def _display(self, *, at_once: bool = False) -> None:

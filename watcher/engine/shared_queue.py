@@ -33,6 +33,16 @@ _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
+def frame(message: Message) -> list[bytes]:
+    """A message as it goes into a pipe; a page's body is not copied for it."""
+    body: bytes = b""
+    if isinstance(message, Page):
+        body = message.body
+        message = msgspec.structs.replace(message, body=b"")
+    head = _encoder.encode(message)
+    return [_HEADER.pack(len(head), len(body)) + head, body]
+
+
 class Writer:
     """A worker's end. It pickles, so it can be handed to a process by any start method."""
 
@@ -44,19 +54,17 @@ class Writer:
 
         Raises BrokenPipeError once the manager is gone.
         """
-        body: bytes = b""
-        if isinstance(message, Page):
-            body = message.body
-            message = msgspec.structs.replace(message, body=b"")
-        head = _encoder.encode(message)
-        parts = [_HEADER.pack(len(head), len(body)) + head, body]
-        views = [memoryview(part) for part in parts if part]
+        views = [memoryview(part) for part in frame(message) if part]
         while views:
-            sent = os.writev(self._connection.fileno(), views)
+            sent = os.writev(self.fileno(), views)
             while views and sent >= len(views[0]):
                 sent -= len(views.pop(0))
             if views:
                 views[0] = views[0][sent:]
+
+    def fileno(self) -> int:
+        """The pipe that it writes to."""
+        return self._connection.fileno()
 
     def close(self) -> None:
         """Close this end; the manager sees the end of the pipe."""

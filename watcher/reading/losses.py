@@ -78,8 +78,8 @@ class Losses:
             what = f"shard {shard.id}, unread since {since}"
             self.say(what, "longer than the retention", shard)
 
-    def say_if_old(self, saved_at: datetime | None, now: datetime) -> None:
-        """A checkpoint older than retention has lost what it stood for. Raises DataLossError."""
-        if saved_at and now - saved_at > RETENTION:
-            saved = saved_at.isoformat(timespec="seconds")
-            self.say(f"the checkpoint is of {saved}", "older than the retention of 24 hours")
+    def say_if_old(self, what: str, time: datetime | None, now: datetime) -> None:
+        """What is older than retention has lost what it stood for. Raises DataLossError."""
+        if time and now - time > RETENTION:
+            of = time.isoformat(timespec="seconds")
+            self.say(f"the {what} is of {of}", "older than the retention of 24 hours")

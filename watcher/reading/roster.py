@@ -121,6 +121,7 @@ class Roster:
     def begin(self, service: Service) -> None:
         """Make the first listing, whose troubles end the beginning. Raises StreamError."""
         self._take(patiently(lambda: service.listing(self.arn), self._clock))
+        self._ask_for_late_children()
 
     def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
         """Ask what is due, until nothing is; `before` is called before each call.
@@ -168,6 +169,8 @@ class Roster:
         now = self._clock.monotonic()
         if self._listed_at == -math.inf:
             self.began_at = listing.time - CLOCKS_APART
+        else:  # a machine that has slept: shards may have come and gone unseen
+            self.losses.say_if_old("last listing", self.listing.time, listing.time)
         self.listing = listing
         self._listed_at = now
         self._failures = 0
@@ -177,6 +180,16 @@ class Roster:
         self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
         if self._is_waiting_for_children():
             self._list_soon()
+
+    def _ask_for_late_children(self) -> None:
+        """A resumed shard may have finished just before: no listing may show its children yet."""
+        for shard in self.lineage.shards.values():
+            if shard.status is Status.FINISHED and self._may_have_more_children(shard.id):
+                self._finished.append(shard.id)
+
+    def _may_have_more_children(self, shard_id: str) -> bool:
+        children = self.lineage.children(shard_id)
+        return not children or any(self._is_young(child) for child in children)
 
     def _trouble(self, error: WatcherError) -> None:
         self._failures += 1
@@ -202,7 +215,7 @@ class Roster:
             self._childless[shard_id] = until
             self._child_pause = _CHILD_SECONDS
             self._list_soon()
-        if not children or any(self._is_young(child) for child in children):
+        if self._may_have_more_children(shard_id):
             self._settled_at = until
 
     def _list_soon(self) -> None:
@@ -295,6 +308,11 @@ class Roster:
     def has_ended(self) -> bool:
         """Whether the stream gets no more records."""
         return self.is_gone or self.listing.status == "DISABLED"
+
+    @property
+    def stopped_short(self) -> bool:
+        """Whether a shard was read up to the end that was asked for, and may have more."""
+        return any(each.status is Status.CAUGHT_UP for each in self.lineage.shards.values())
 
     def is_settled(self) -> bool:
         """Whether no shard waits for its turn, and no child can show up any more."""

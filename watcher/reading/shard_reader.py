@@ -159,7 +159,8 @@ class ShardReader:
         if isinstance(self.position, Latest):
             # An iterator that expires before the first record must not move up to a later LATEST.
             self.position = AtTime(time)
-        if not self._started:
+        # At a position that is no record's: records may have left the shard since the last one.
+        if not self._started or not isinstance(self.position, AtSequence | AfterSequence):
             self._started = True
             messages.append(Started(time))
         return iterator

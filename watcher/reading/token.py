@@ -117,7 +117,7 @@ def _stored(shard: Tracked, latest: datetime) -> TokenShard:
     )
     match shard.position:
         case Latest():
-            stored.iterator_type, stored.time = "latest", latest
+            stored.iterator_type, stored.time, stored.since = "latest", latest, shard.since
         case TrimHorizon():
             stored.iterator_type, stored.since = "trim_horizon", shard.since
         case AtTime(time):

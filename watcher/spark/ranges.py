@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import lru_cache
 
+from watcher.backoff import worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import TransientError
 from watcher.reading.losses import Losses
@@ -15,6 +17,8 @@ from watcher.service.connection import Connection
 from watcher.service.model import Service
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY, SourceOptions
+
+logger = logging.getLogger("watcher")
 
 # A watch never gives up; a task that failed is tried anew by Spark, and the user sees why.
 _GIVE_UP_SECONDS = 300.0
@@ -78,6 +82,9 @@ class RangeReader:
         troubles = [message for message in messages if isinstance(message, Trouble)]
         if not troubles:
             return None
+        if worth_saying(troubles[-1].failures):
+            failures, text = troubles[-1].failures, troubles[-1].text
+            logger.warning(f"{between}: {failures} failures in a row: {text}")
         now = self._clock.monotonic()
         if since is not None and now > since + _GIVE_UP_SECONDS:
             raise TransientError(f"{between} can't be read: {troubles[-1].text}")

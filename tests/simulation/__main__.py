@@ -1,0 +1,138 @@
+"""Deterministic simulation: as many days in the life of a watch as there are seeds.
+
+A failure names its seed; `--seed N --trace` shows what happened there, step by step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from tests.simulation.day import play_day
+from tests.simulation.mutants import show_all
+from tests.simulation.run import Outcome, play
+from tests.simulation.scenario import ENGINES, draw
+from tests.simulation.scheduler import Trace, shortened
+
+_CHUNK = 20
+
+
+def main() -> int:
+    """What `scripts/simulate` runs; 1 where a promise was broken."""
+    parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2000, metavar="N", help="how many; 2000")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them; 0")
+    parser.add_argument("--seed", type=int, metavar="N", help="only this one")
+    parser.add_argument("--trace", action="store_true", help="show what happened there")
+    parser.add_argument("--engine", choices=ENGINES, help="whatever the seed says")
+    parser.add_argument("--day", action="store_true", help="200 shards that rotate for 24 hours")
+    parser.add_argument("--mutants", action="store_true", help="show that it can fail")
+    parser.add_argument("--quick", action="store_true", help="fewer seeds for each mutant")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--until-caught", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.mutants:
+        return show_all(options.jobs, quick=options.quick)
+    if options.day:
+        return _day()
+    if options.seed is not None:
+        return _one(options.seed, options.engine, trace=options.trace)
+    seeds = range(options.first, options.first + options.seeds)
+    if options.until_caught:
+        return _until_caught(seeds, options.engine)
+    return _many(seeds, options.engine, options.jobs)
+
+
+def _day() -> int:
+    began = time.monotonic()
+    day = play_day()
+    judge = day.judge
+    for name, count in sorted(judge.checked.items()):
+        print(f"  {name:44}{count:10,}")
+    for check, text in judge.complaints[:10]:
+        print(f"{check}: {text}")
+    print(f"{len(judge.shards()):,} shards in {time.monotonic() - began:.1f} s")
+    return bool(judge.complaints)
+
+
+def _one(seed: int, engine: str | None, *, trace: bool) -> int:
+    told = Trace(keep=True)
+    outcome = play(seed, engine, told)
+    if trace:
+        print("\n".join(shortened(told.lines)))
+    print(draw(seed, engine))
+    print(f"{outcome.virtual:.0f} virtual seconds in {outcome.cpu:.2f} s; trace {told.digest}")
+    _print_complaints([outcome])
+    return bool(outcome.complaints)
+
+
+def _until_caught(seeds: Iterable[int], engine: str | None) -> int:
+    """For mutants: end with the first seed that sees something."""
+    for seed in seeds:
+        outcome = play(seed, engine)
+        if outcome.complaints:
+            print(f"{seed}\t{outcome.complaints[0].check}\t{outcome.complaints[0].text}")
+            return 1
+    return 0
+
+
+def _play(job: tuple[int, str | None]) -> Outcome:
+    outcome = play(*job)
+    if job[0] % 50 == 0:
+        gc.collect()
+    return outcome
+
+
+def _many(seeds: range, engine: str | None, jobs: int) -> int:
+    began = time.monotonic()
+    gc.disable()  # a run is small, and most of it is gone with its references
+    work = [(seed, engine) for seed in seeds]
+    outcomes: list[Outcome] = []
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        for outcome in pool.imap_unordered(_play, work, _CHUNK):
+            outcomes.append(outcome)
+            if sys.stderr.isatty():
+                print(f"\r{len(outcomes)} of {len(seeds)} seeds", end="", file=sys.stderr)
+    failed = [outcome for outcome in outcomes if outcome.complaints]
+    _print_tables(outcomes)
+    _print_complaints(sorted(failed))
+    virtual = sum(outcome.virtual for outcome in outcomes)
+    print(
+        f"{len(seeds)} seeds, {virtual / 3600:.0f} virtual hours in "
+        f"{time.monotonic() - began:.0f} s: {len(failed)} failed"
+    )
+    return bool(failed)
+
+
+def _print_tables(outcomes: list[Outcome]) -> None:
+    engines = Counter(outcome.engine for outcome in outcomes)
+    injected = sum((outcome.injected for outcome in outcomes), Counter[str]())
+    checked = sum((outcome.checked for outcome in outcomes), Counter[str]())
+    broken = Counter(outcome.complaints[0].check for outcome in outcomes if outcome.complaints)
+    for title, table in (
+        ("engines", engines),
+        ("injected", injected),
+        ("checked", checked),
+        ("broken", broken),
+    ):
+        print(f"{title}:")
+        for name, count in sorted(table.items()):
+            print(f"  {name:44}{count:10,}")
+
+
+def _print_complaints(outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        for check, text in outcome.complaints[:3]:
+            print(f"seed {outcome.seed} ({outcome.engine}): {check}: {text}")
+        if outcome.complaints:
+            print(f"  again: scripts/simulate --seed {outcome.seed} --trace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""StreamsClient's methods over the simulator's model, without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
+
+from tests.simulator.service import Reply, Service
+from watcher.errors import (
+    ShardNotFoundError,
+    StreamError,
+    StreamGoneError,
+    TimestampRefusedError,
+    TransientError,
+)
+from watcher.service.errors_of import code_of, translated
+from watcher.service.model import (
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Listing,
+    Position,
+    Shard,
+    StreamName,
+    TrimHorizon,
+)
+from watcher.service.tally import Tally
+
+_STREAMS = "DynamoDBStreams_20120810."
+_TABLES = "DynamoDB_20120810."
+_PAUSES_IN_LISTING = (0.05, 0.1, 0.2)
+_URL = "https://streams.dynamodb.us-east-1.amazonaws.com"
+
+
+class Credentials:
+    """What lies in ~/.aws/credentials: the key that new clients take."""
+
+    def __init__(self) -> None:
+        self.key = "key-0"
+
+
+class SimulatedClient:
+    """A client of one process; `wait` lets the process's own time pass."""
+
+    def __init__(
+        self,
+        service: Service,
+        credentials: Credentials,
+        wait: Callable[[float], None],
+        read_seconds: float,
+        granted: Callable[[str, Position], None],
+        listed: Callable[[], None],
+    ) -> None:
+        self.tally = Tally()
+        self.region = "us-east-1"
+        self._service = service
+        self._credentials = credentials
+        self._key = credentials.key
+        self._wait = wait
+        self._read_seconds = read_seconds
+        self._granted = granted
+        self._listed = listed
+
+    def renew(self) -> None:
+        """Take the credentials that lie there now."""
+        self._key = self._credentials.key
+
+    def take_shortcut(self, arn: str) -> None:
+        """There is none here."""
+
+    def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
+        query = {"TableName": table} if table else {}
+        for row in self._call(_STREAMS, "ListStreams", query)["Streams"]:
+            yield StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+
+    def latest_stream(self, table: str) -> str:
+        try:
+            answer = self._call(_TABLES, "DescribeTable", {"TableName": table})["Table"]
+        except ShardNotFoundError:
+            raise StreamError(f"no table {table!r}") from None
+        if "LatestStreamArn" not in answer:
+            raise StreamError(f"table {table!r} has no stream")
+        return str(answer["LatestStreamArn"])
+
+    def listing(self, arn: str) -> Listing:
+        shards: list[Shard] = []
+        query = {"StreamArn": arn}
+        pages = 0
+        while True:
+            try:
+                stream = self._describe(query)
+            except ShardNotFoundError:
+                raise StreamGoneError(f"no stream {arn}") from None
+            pages += 1
+            shards += map(_shard, stream["Shards"])
+            if not (last := stream.get("LastEvaluatedShardId")):
+                self._listed()
+                return Listing(
+                    arn=stream["StreamArn"],
+                    table=stream["TableName"],
+                    status=stream["StreamStatus"],
+                    view_type=stream["StreamViewType"],
+                    shards=shards,
+                    pages=pages,
+                    time=self._time(),
+                )
+            query["ExclusiveStartShardId"] = last
+
+    def _describe(self, query: dict[str, Any]) -> Any:
+        for pause in _PAUSES_IN_LISTING:
+            try:
+                return self._call(_STREAMS, "DescribeStream", query)["StreamDescription"]
+            except TransientError as error:
+                if error.unreachable:
+                    raise
+                self._wait(pause)
+        return self._call(_STREAMS, "DescribeStream", query)["StreamDescription"]
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        query = {
+            "StreamArn": arn,
+            "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id},
+        }
+        rows = self._call(_STREAMS, "DescribeStream", query)["StreamDescription"]["Shards"]
+        return [_shard(row) for row in rows if row.get("ParentShardId") == shard_id]
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        query: dict[str, Any] = {"StreamArn": arn, "ShardId": shard_id}
+        match position:
+            case Latest():
+                query["ShardIteratorType"] = "LATEST"
+            case TrimHorizon():
+                query["ShardIteratorType"] = "TRIM_HORIZON"
+            case AtSequence(number):
+                query |= {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "SequenceNumber": number}
+            case AfterSequence(number):
+                query |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": number}
+            case AtTime(time):
+                query |= {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": time.timestamp()}
+        try:
+            answer = self._call(_STREAMS, "GetShardIterator", query)
+        except StreamError as error:
+            if isinstance(position, AtTime) and code_of(error.__cause__) == "ValidationException":
+                raise TimestampRefusedError(str(error)) from error
+            raise
+        self._granted(shard_id, position)
+        return answer["ShardIterator"], self._time()
+
+    def records(self, iterator: str) -> bytes:
+        return self._body(_STREAMS, "GetRecords", {"ShardIterator": iterator})
+
+    def _time(self) -> datetime:
+        """The Date header, in whole seconds."""
+        return datetime.fromtimestamp(int(self._service.world.now()), UTC)
+
+    def _call(self, target: str, operation: str, query: dict[str, Any]) -> Any:
+        return msgspec.json.decode(self._body(target, operation, query))
+
+    def _body(self, target: str, operation: str, query: dict[str, Any]) -> bytes:
+        self.tally.call(operation)
+        self._wait(0.0)  # as long as a program lives
+        reply = self._service.ask(target + operation, query, self._key)
+        hangs = reply.trouble == "hang"
+        self._wait(self._read_seconds if hangs else reply.delay)
+        if reply.trouble == "invalid-json" and operation == "GetRecords":
+            return reply.body[: reply.cut]
+        if reply.status == 200 and not reply.trouble:
+            return reply.body
+        cause = _as_botocore(reply, operation)
+        meaning = translated(cause)
+        if isinstance(meaning, TransientError) and meaning.throttled:
+            self.tally.throttle()
+        raise meaning from cause
+
+
+def _as_botocore(reply: Reply, operation: str) -> Exception:
+    """What botocore makes of such an answer."""
+    match reply.trouble:
+        case "hang":
+            return boto.ReadTimeoutError(endpoint_url=_URL)
+        case "reset" | "reset-midway":
+            return boto.ConnectionClosedError(endpoint_url=_URL)
+        case "truncate":
+            return boto.IncompleteReadError(actual_bytes=reply.cut, expected_bytes=len(reply.body))
+        case "invalid-json":
+            return ResponseParserError("Unable to parse response")
+    if reply.body.startswith(b"<"):
+        error = {"Code": str(reply.status), "Message": "Service Unavailable"}
+    else:
+        wire: Mapping[str, str] = msgspec.json.decode(reply.body)
+        error = {"Code": wire["__type"].rpartition("#")[2], "Message": wire["message"]}
+    response: Any = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": reply.status}}
+    return boto.ClientError(response, operation)
+
+
+def _shard(row: Mapping[str, Any]) -> Shard:
+    numbers = row["SequenceNumberRange"]
+    return Shard(
+        id=row["ShardId"],
+        parent=row.get("ParentShardId"),
+        start=numbers.get("StartingSequenceNumber"),
+        end=numbers.get("EndingSequenceNumber"),
+    )

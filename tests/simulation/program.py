@@ -1,0 +1,257 @@
+"""What all engines have in common: run after run of one program, and what is done to it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from tests.simulation.client import SimulatedClient
+from tests.simulation.scheduler import Killed, Life, Stalled
+from tests.simulation.universe import Universe
+from watcher.errors import WatcherError
+from watcher.record.record import Record
+from watcher.service.model import AtTime, Latest, Position, TrimHorizon
+
+LIMITED_RUNS = 3
+"""Only the first runs end early, by `max_records` or a loss."""
+_MOST_RUNS = 60
+_LOOK_SECONDS = 1.0
+_WITHIN_SECONDS = 100.0
+_SAID_WITHIN_SECONDS = 20.0
+_END_SECONDS = 40.0
+_GAP_SECONDS_MAX = 12.0
+# With more of them there are ten in a row, now and then, which say that there is nothing.
+_EMPTY_RATE_MAX = 0.1
+
+
+class Ear(logging.Handler):
+    """Hears what the program says."""
+
+    def __init__(self, universe: Universe) -> None:
+        super().__init__()
+        self._universe = universe
+        self.life: Life | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.life is None or self.life.killed:
+            return
+        text = record.getMessage()
+        if self._universe.scheduler.trace is not None:
+            self._universe.scheduler.tell("the program", f"says: {text}")
+        self._universe.judge.says(text, warning=record.levelno >= logging.WARNING)
+
+
+class Program(ABC):
+    """Starts the program, does to it what the seed says, and starts it again."""
+
+    def __init__(self, universe: Universe) -> None:
+        self._universe = universe
+        self._scheduler = universe.scheduler
+        self._scenario = universe.scenario
+        self.judge = self._judge = universe.judge
+        self._rng = universe.rng
+        self._life: Life | None = None
+        self._stopping = False
+        self._stopped_at = 0.0
+        self._over = False
+        self._failed_runs = 0
+        self._ear = Ear(universe)
+
+    def play(self) -> None:
+        """All runs, to the last record; what is wrong is for the judge to know."""
+        self._judge.complained = self._give_up
+        random.seed(self._scenario.seed)  # the reader's jitter
+        with self._heard():
+            self._universe.begin(self._happen)
+            self._scheduler.after(_LOOK_SECONDS, self._look)
+            for _ in range(_MOST_RUNS):
+                self._play_run()
+                if self._over or self._judge.complaints:
+                    break
+                self._pass_gap()
+            else:
+                self._judge.complain("late", f"{_MOST_RUNS} runs, and not done")
+            if not self._judge.complaints:
+                self._judge.check_all_delivered()
+                self._judge.check_losses()
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        logger = logging.getLogger("watcher")
+        level, propagate = logger.level, logger.propagate
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        logger.addHandler(self._ear)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self._ear)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+    @abstractmethod
+    def _live(self, life: Life) -> None:
+        """One run of the program, until it ends by itself or is ended."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Let it end in order; SIGTERM, most often."""
+
+    @abstractmethod
+    def _clean_up(self) -> None:
+        """The run is over, and what the machine does for a dead process is to be done."""
+
+    def _play_run(self) -> None:
+        life = self._life = self._ear.life = Life(self._scheduler)
+        run = self._judge.run_begins()
+        was_calm = self._universe.is_calm
+        self._stopping = False
+        self._scheduler.tell("the program", f"begins run {run.number}")
+        how = "killed"
+        try:
+            self._live(life)
+            how = "stopped" if self._stopping else "done"
+        except Killed:
+            pass
+        except Stalled as error:
+            self._judge.complain("stalled", str(error))
+        except WatcherError as error:
+            if not life.killed:
+                how = f"{type(error).__name__}: {error}"
+                self._judge.says(str(error), warning=True)
+        except BaseException:
+            if not life.killed:
+                how = "crash"
+                self._judge.complain("crash", traceback.format_exc())
+        life.killed = True
+        self._life = None
+        self._clean_up()
+        self._judge.run_ends(how)
+        self._scheduler.tell("the program", f"has ended: {how}")
+        self._failed_runs = self._failed_runs + 1 if ": " in how else 0
+        if how != "killed" and not self._over:
+            self._check_end(how, was_calm)
+
+    def _check_end(self, how: str, was_calm: bool) -> None:
+        """Whether a run that has ended by itself was right to do so."""
+        number = self._judge.runs[-1].number
+        faults = self._scenario.faults.get("empty_page_rate", 0.0)
+        up_to_now = not self._scenario.follow and not self._scenario.max_records
+        if how == "done" and up_to_now and faults <= _EMPTY_RATE_MAX:
+            self._judge.check_up_to_now()
+        if how == "done" and was_calm and number >= LIMITED_RUNS:
+            self._over = True  # up to the moment when it began, nothing may be missing
+        elif how == "done" and self._scenario.follow and not self._scenario.max_records:
+            if self._universe.table.stream.disabled is not None:
+                self._over = True
+            else:
+                self._judge.complain("ended", "it has ended, though the stream goes on")
+        elif how.startswith("StreamGoneError") and not self._is_there():
+            self._over = True
+        elif was_calm and how not in ("done", "stopped") and number > LIMITED_RUNS:
+            self._judge.complain("ended", f"it has ended in calm weather: {how}")
+
+    def _is_there(self) -> bool:
+        """Whether the stream that it reads can still be read."""
+        retention = self._universe.service.faults.retention
+        return self._universe.table.streams[0].is_kept(self._universe.world.now() - retention)
+
+    def _pass_gap(self) -> None:
+        seconds = self._rng.uniform(0.05, 3.0) * 2.0**self._failed_runs
+        self._scheduler.run_until(self._scheduler.now + min(seconds, _GAP_SECONDS_MAX))
+
+    # What it is given
+
+    def _client(self, life: Life) -> SimulatedClient:
+        run = self._judge.runs[-1]
+
+        def wait(seconds: float) -> None:
+            began = self._scheduler.now
+            life.sleep(seconds)
+            run.blocked += self._scheduler.now - began
+
+        return self._universe.client(wait)
+
+    def _start(self) -> Position:
+        match self._scenario.start:
+            case "latest":
+                return Latest()
+            case "at_time":
+                return AtTime(datetime.fromtimestamp(self._universe.start_time, UTC))
+        return TrimHorizon()
+
+    def _wanted(self, record: Record) -> bool:
+        return not self._judge.unwanted(str(record.key["pk"]))
+
+    # What happens to it
+
+    def _give_up(self) -> None:
+        """A promise is broken: what follows is of no interest."""
+        if self._life is not None:
+            self._life.killed = True
+
+    def _look(self) -> None:
+        """Every second: is it done? Has it been too long?"""
+        universe, judge, now = self._universe, self._judge, self._scheduler.now
+        self._scheduler.after(_LOOK_SECONDS, self._look)
+        if self._life is None or judge.complaints:
+            return
+        if self._stopping and self._scheduler.awake > self._stopped_at + _END_SECONDS:
+            judge.complain("late", "it was told to end, and does not")
+            self._life.killed = True
+        judge.check_silence()
+        if self._over or not universe.is_calm:
+            return
+        if now > universe.calm_since + _WITHIN_SECONDS:
+            judge.check_all_delivered("late")
+            if not judge.complaints:
+                judge.complain("late", "all is delivered, but it does not end")
+            self._over = True
+            self._life.killed = True
+        elif (
+            self._ends_when_told
+            and not judge.missing()
+            and (now > universe.calm_since + _SAID_WITHIN_SECONDS or not judge.unsaid())
+        ):
+            self._over = True
+            self._stop()
+
+    @property
+    def _ends_when_told(self) -> bool:
+        return self._scenario.follow
+
+    def _happen(self, name: str) -> bool:
+        """Do to the program what the name says, where it can be."""
+        action = getattr(self, "_" + name.replace(" ", "_"), None)
+        if action is None or self._life is None or self._universe.is_calm:
+            return False
+        return bool(action())
+
+    def _kill(self) -> None:
+        if self._life is not None:
+            self._scheduler.tell("the program", "is killed")
+            self._life.killed = True
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._stopped_at = self._scheduler.awake
+        self._end()
+
+    def _kill_the_program(self) -> bool:
+        self._kill()
+        return True
+
+    def _stay_away(self) -> bool:
+        """It is killed, and nobody starts it again for long."""
+        self._kill()
+        self._universe.pass_hours("is off for")
+        return True
+
+    def _end_the_program(self) -> bool:
+        self._stop()
+        return True

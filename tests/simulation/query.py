@@ -1,0 +1,206 @@
+"""Spark's source in the simulation: Spark is played, its offset log and its sink are in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from tests.simulation.client import SimulatedClient
+from tests.simulation.program import LIMITED_RUNS, Program
+from tests.simulation.scheduler import Killed, Life, Scheduler
+from tests.simulation.universe import Universe
+from watcher.record.wire import WireRecord
+from watcher.spark.options import SourceOptions
+from watcher.spark.planner import Planner
+from watcher.spark.ranges import RangeReader
+from watcher.spark.read_ahead import HeldShard, News, ReadAhead
+from watcher.spark.source import StreamReader
+
+_READ_SECONDS = 10.0
+_EXECUTORS = 2
+_wire_record = msgspec.json.Decoder(WireRecord)
+_SCHEMA = StructType().add("shard_id", "string").add("record", "string")
+Batch = dict[str, list[str]]
+"""What a micro-batch has brought: shard → sequence numbers."""
+
+
+class Step:
+    """Steps a read-ahead as the threads in Spark's driver do: many shards side by side."""
+
+    def __init__(
+        self, ahead: ReadAhead, life: Life, scheduler: Scheduler, connect: Callable[..., Any]
+    ) -> None:
+        self.ahead = ahead
+        self.lock = contextlib.nullcontext()
+        self._life = life
+        self._scheduler = scheduler
+        self._delay = 0.0
+        self._client: SimulatedClient = connect(self._add_delay, _READ_SECONDS)
+        self._has_news = False
+        self._planned = float("inf")
+
+    def _add_delay(self, seconds: float) -> None:
+        self._delay += seconds
+
+    def wake(self) -> None:
+        """The next read comes when the next shard's turn has."""
+        due = self._scheduler.now + max(0.0, self.ahead.wait())
+        if due < self._planned:
+            self._planned = due
+            self._scheduler.after(due - self._scheduler.now, self._read)
+
+    def _read(self) -> None:
+        self._planned = float("inf")
+        if self._life.killed:
+            return
+        if (shard := self.ahead.next()) is not None:
+            self._delay = 0.0
+            try:
+                read = shard.read(self._client)
+            except BaseException as error:
+                self.ahead.failure = self.ahead.failure or error
+                self._has_news = True
+                return
+            self._scheduler.after(self._delay, lambda: self._take(shard, read))
+        if self.ahead.wait() != float("inf"):
+            self.wake()
+
+    def _take(self, shard: HeldShard, read: list[News]) -> None:
+        if not self._life.killed:
+            self.ahead.take(shard, read)
+            self._has_news = True
+            self.wake()
+
+    def wait(self, seconds: float) -> None:
+        """Until something was read, or so long."""
+        end = self._scheduler.now + seconds
+        self._has_news = False
+        while not self._has_news and self._scheduler.step(end):
+            self._life.check()
+        self._life.check()
+
+    def stop(self) -> None:
+        """Nothing is to be ended."""
+
+
+class Log(NamedTuple):
+    """What Spark's checkpoint holds, and the sink."""
+
+    offsets: list[str]
+    """The end of each micro-batch, as Spark stores it: written before anything is read."""
+    committed: list[int]
+    sink: dict[int, Batch]
+
+
+class Query(Program):
+    """A streaming query; with `follow` it is triggered for ever, else by `availableNow`."""
+
+    def __init__(self, universe: Universe) -> None:
+        super().__init__(universe)
+        self._log = Log([], [], {})
+
+    def _live(self, life: Life) -> None:
+        limited = self._judge.runs[-1].number < LIMITED_RUNS
+        scenario = self._scenario
+        options = SourceOptions(
+            stream=self._universe.table.streams[0].arn,
+            start=self._start(),
+            max_records=scenario.limit,
+            fail_on_data_loss=scenario.fail_on_data_loss and limited,
+            wire_records=True,
+        )
+        reader = StreamReader(
+            options,
+            _SCHEMA,
+            _EXECUTORS,
+            planner=lambda options: self._planner(options, life),
+            reader=lambda options, arn: self._range_reader(options, arn, life),
+        )
+        log = self._log
+        if len(log.offsets) > len(log.committed):
+            self._do(reader, len(log.offsets) - 1, life)
+        if not scenario.follow:
+            reader.prepareForTriggerAvailableNow()
+        limit: ReadLimit = reader.getDefaultReadLimit()
+        assert isinstance(limit, ReadMaxRows if scenario.limit else ReadAllAvailable)
+        while not self._stopping:
+            start = log.offsets[-1] if log.offsets else json.dumps(reader.initialOffset())
+            end = json.dumps(reader.latestOffset(json.loads(start), limit))
+            life.sleep(0.005)
+            if end != start:
+                self._write_offset(end)
+                self._do(reader, len(log.offsets) - 1, life)
+            elif not scenario.follow:
+                return
+
+    def _write_offset(self, end: str) -> None:
+        self._log.offsets.append(end)
+        self._scheduler.tell("Spark", f"plans batch {len(self._log.offsets) - 1}")
+        self._judge.keeps_start()
+        self._judge.knows(json.loads(end)["shards"])
+
+    def _do(self, reader: StreamReader, batch: int, life: Life) -> None:
+        """Read a micro-batch, put it into the sink, commit it: a crash may come between any two."""
+        log = self._log
+        start = json.loads(log.offsets[batch - 1]) if batch else reader.initialOffset()
+        partitions = reader.partitions(start, json.loads(log.offsets[batch]))
+        self._pause(life)
+        rows: Batch = {}
+        keys: dict[str, str] = {}
+        for partition in partitions:
+            for table in reader.read(pickle.loads(pickle.dumps(partition))):
+                for row in table.to_pylist():
+                    record = _wire_record.decode(row["record"])
+                    number = record.dynamodb.SequenceNumber
+                    rows.setdefault(row["shard_id"], []).append(number)
+                    keys[number] = msgspec.json.decode(record.dynamodb.Keys)["pk"]["S"]
+            self._pause(life)
+        self._put(batch, rows, keys)
+        self._pause(life)
+        if batch >= len(log.committed):
+            log.committed.append(batch)
+            self._scheduler.tell("Spark", f"commits batch {batch}")
+
+    def _put(self, batch: int, rows: Batch, keys: dict[str, str]) -> None:
+        count = sum(map(len, rows.values()))
+        self._scheduler.tell("the sink", f"takes batch {batch}: {count} records")
+        if batch in self._log.sink:
+            self._judge.replayed(batch, self._log.sink[batch], rows)
+            return
+        self._log.sink[batch] = rows
+        if self._scenario.limit and count > self._scenario.limit:
+            self._judge.complain("limit", f"batch {batch} has {count} records")
+        self._judge.together(rows)
+        for shard_id, numbers in rows.items():
+            for number in numbers:
+                if self._scheduler.trace is not None:
+                    self._scheduler.tell("the sink", f"takes {number} of {shard_id}")
+                self._judge.delivered(shard_id, number, keys[number])
+
+    def _pause(self, life: Life) -> None:
+        slow = self._scenario.slow if self._rng.random() < self._scenario.slow_share else 0.0
+        life.sleep(self._rng.choice((0.0, 0.002, 0.05, 0.3)) + slow)
+
+    def _planner(self, options: SourceOptions, life: Life) -> Planner:
+        client = self._client(life)
+        ahead = ReadAhead(options.stream, client, life)
+        step = Step(ahead, life, self._scheduler, self._universe.client)
+        return Planner(options, options.stream, client, step, life)
+
+    def _range_reader(self, options: SourceOptions, arn: str, life: Life) -> RangeReader:
+        if self._life is None:
+            raise Killed
+        return RangeReader(options, arn, self._client(life), life)
+
+    def _end(self) -> None:
+        self._kill()  # Spark interrupts the query's thread wherever it is
+
+    def _clean_up(self) -> None:
+        """It has neither processes nor files."""

@@ -1,0 +1,69 @@
+"""One seed, from its scenario to its verdict."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from tests.simulation.judge import Complaint
+from tests.simulation.program import Program
+from tests.simulation.pull import Pull
+from tests.simulation.scenario import Scenario, draw
+from tests.simulation.scheduler import Trace
+from tests.simulation.universe import Universe
+from tests.simulation.watch import Watch
+
+
+def _program(engine: str) -> type[Program]:
+    if engine != "spark":
+        return {"processes": Watch, "stream": Pull}[engine]
+    from tests.simulation.query import Query  # PySpark takes longer than many a seed
+
+    return Query
+
+
+class Outcome(NamedTuple):
+    """What became of a seed."""
+
+    seed: int
+    engine: str
+    complaints: list[Complaint]
+    injected: Counter[str]
+    checked: Counter[str]
+    virtual: float
+    """Seconds that it took there, and …"""
+    cpu: float
+    """… here."""
+
+
+def play(seed: int, engine: str | None = None, trace: Trace | None = None) -> Outcome:
+    """Run a seed."""
+    return play_scenario(draw(seed, engine), trace)
+
+
+def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:
+    """Run what a seed stands for."""
+    began = time.process_time()
+    universe = Universe(scenario, trace)
+    _program(scenario.engine)(universe).play()
+    judge, service = universe.judge, universe.service
+    checked = judge.checked + Counter(
+        {
+            "runs": len(judge.runs),
+            "records written": sum(len(shard.numbers) for shard in judge.shards()),
+            "calls": service.calls.total(),
+        }
+    )
+    injected = universe.injected + Counter(
+        {f"answer: {name}": count for name, count in service.injected.items()}
+    )
+    return Outcome(
+        scenario.seed,
+        scenario.engine,
+        judge.complaints,
+        injected,
+        checked,
+        universe.scheduler.now,
+        time.process_time() - began,
+    )

@@ -1,0 +1,169 @@
+"""What a seed stands for: a world, a watch, and what goes wrong and when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+ENGINES = ("processes", "stream", "spark")
+STARTS = ("latest", "trim_horizon", "at_time")
+POLICIES = ("log", "stop", "retry:2", "retry:7", "dead-letter:/dev/null")
+
+
+@dataclass
+class Scenario:
+    """Drawn once, from the seed alone; a fault's time is in seconds from the beginning."""
+
+    seed: int
+    engine: str
+    shards: int = 1
+    keys: int = 8
+    before: int = 0
+    """How many records there are before the watch begins."""
+    older: int = 0
+    """How many shards have been replaced before."""
+    start: str = "trim_horizon"
+    follow: bool = True
+    of_table: bool = False
+    max_records: int | None = None
+    fail_on_data_loss: bool = False
+    filtered: bool = False
+    on_error: str = "log"
+    failing: float = 0.0
+    """How often the observer fails."""
+    batch: int = 0
+    """The size of its batches; 0: it takes records one by one."""
+    window: float = 0.0
+    slow: float = 0.0
+    """How many seconds the observer takes for a record."""
+    slow_share: float = 0.0
+    """… and for which share of them."""
+    idle_pause: float = 1.0
+    pipe_bytes: int = 65536
+    limit: int | None = None
+    """Spark's maxRecordsPerTrigger."""
+    writes: float = 15.0
+    """Until when there are writes."""
+    trouble: float = 20.0
+    """Until when anything goes wrong."""
+    burst: int = 12
+    faults: dict[str, Any] = field(default_factory=dict)
+    """Settings of the service for the time of trouble."""
+    habits: dict[str, Any] = field(default_factory=dict)
+    """Settings of the service that stay."""
+    events: list[tuple[float, str]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """All that is not as usual."""
+        usual = Scenario(self.seed, self.engine)
+        said = [
+            f"{each.name}={getattr(self, each.name)!r}"
+            for each in fields(self)
+            if each.name != "events" and getattr(self, each.name) != getattr(usual, each.name)
+        ]
+        return f"seed {self.seed}: {self.engine} {' '.join(said)}"
+
+
+def draw(seed: int, engine: str | None = None) -> Scenario:
+    """The scenario of a seed."""
+    rng = random.Random(f"scenario {seed}")
+    chosen = rng.choices(ENGINES, (6, 2, 3))[0]
+    scenario = Scenario(seed, engine or chosen)
+    scenario.shards = rng.choice((1, 1, 2, 3, 4, 6))
+    scenario.keys = rng.choice((1, 3, 8, 20))
+    scenario.before = rng.choice((0, 0, 5, 60))
+    scenario.older = rng.choice((0, 0, 1, 4))
+    scenario.start = rng.choices(STARTS, (2, 4, 1))[0]
+    scenario.of_table = rng.random() < 0.3 and scenario.engine == "processes"
+    scenario.idle_pause = rng.choice((0.3, 1.0, 1.0))
+    scenario.pipe_bytes = rng.choice((4096, 4096, 65536))
+    scenario.writes = rng.uniform(3, 16)
+    scenario.trouble = rng.uniform(4, 24)
+    scenario.burst = rng.choice((2, 6, 12, 25))
+    scenario.fail_on_data_loss = rng.random() < 0.1
+    scenario.limit = rng.choice((None, None, 1, 3, 10, 40))
+    _draw_watch(scenario, rng)
+    _draw_service(scenario, rng)
+    _draw_events(scenario, rng)
+    return scenario
+
+
+def _draw_watch(scenario: Scenario, rng: random.Random) -> None:
+    scenario.follow = rng.random() < 0.75
+    if rng.random() < 0.1:
+        scenario.max_records = rng.choice((1, 7, 40))
+    scenario.filtered = rng.random() < 0.15
+    scenario.on_error = rng.choice(POLICIES)
+    if rng.random() < 0.25:
+        scenario.failing = rng.choice((0.01, 0.1))
+    if rng.random() < 0.15:
+        scenario.batch = rng.choice((1, 4, 20))
+        scenario.window = rng.choice((0.0, 0.0, 2.0))
+    if rng.random() < 0.3:
+        scenario.slow, scenario.slow_share = rng.choice(((0.01, 1.0), (0.3, 0.1), (3.0, 0.01)))
+
+
+def _draw_service(scenario: Scenario, rng: random.Random) -> None:
+    habits = scenario.habits
+    habits["latency"] = rng.choice((0.002, 0.01, 0.08))
+    habits["latency_jitter"] = rng.choice((0.0, 0.05))
+    habits["max_records"] = rng.choice((1, 5, 40, 1000))
+    habits["last_page_empty"] = rng.random() < 0.3
+    habits["at_timestamp"] = rng.random() < 0.8
+    habits["ending_past_last"] = rng.random() < 0.5
+    habits["child_filter"] = rng.random() < 0.7
+    habits["describe_page"] = rng.choice((2, 100, 100))
+    habits["listing_lag"] = rng.choice((0.0, 0.5, 4.0, 4.0))
+    habits["closing_lag"] = rng.choice((0.0, 0.0, 3.0, float("inf")))
+    habits["lag_jitter"] = rng.random() < 0.5
+    habits["children_first"] = rng.random() < 0.4
+    faults = scenario.faults
+    if rng.random() < 0.75:
+        for name in ("throttle_rate", "error_rate", "reset_rate", "truncate_rate"):
+            faults[name] = rng.choice((0.0, 0.02, 0.1))
+        faults["invalid_json_rate"] = rng.choice((0.0, 0.02))
+        faults["empty_page_rate"] = rng.choice((0.0, 0.1, 0.5))
+        faults["short_page_rate"] = rng.choice((0.0, 0.2))
+        faults["hang_rate"] = rng.choice((0.0, 0.0, 0.01))
+    if rng.random() < 0.1:
+        habits["shard_reads_per_second"] = 5.0
+
+
+# What may happen, and how often in comparison.
+_EVENTS = {
+    "split": 6,
+    "rotate": 6,
+    "rotate all": 2,
+    "kill a process": 6,
+    "tear a message": 4,
+    "stop a process": 3,
+    "kill the program": 5,
+    "kill at a save": 3,
+    "stay away": 1,
+    "end the program": 3,
+    "disk full": 1,
+    "no more processes": 1,
+    "trim": 1,
+    "drop a shard": 1,
+    "suspend": 1,
+    "stand still": 1,
+    "clock jumps": 2,
+    "expire iterators": 1,
+    "token expires": 1,
+    "no permission": 0.3,
+    "a shard fails": 2,
+    "listings fail": 1,
+    "disable": 0.4,
+}
+
+
+def _draw_events(scenario: Scenario, rng: random.Random) -> None:
+    names, weights = list(_EVENTS), list(_EVENTS.values())
+    count = rng.choice((0, 2, 5, 9, 14))
+    chosen = rng.choices(names, weights, k=count)
+    if rng.random() < 0.06:  # a siege: long enough for somebody to wonder
+        chosen.append(
+            rng.choice(("a shard fails long", "token expires long", "listings fail long"))
+        )
+    scenario.events = sorted((rng.uniform(0.2, scenario.trouble), name) for name in chosen)

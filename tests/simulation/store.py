@@ -1,0 +1,61 @@
+"""A checkpoint in memory: encoded as in a file, with a disk that may be full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.simulation.judge import Judge
+from tests.simulation.scheduler import Killed, Life, Scheduler
+from watcher.errors import UsageError
+from watcher.reading.token import Token, encode, from_json
+
+
+class Disk:
+    """What is left of a run when the next one begins."""
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+        self.is_full = False
+        self.kill_at_save: str = ""
+        """Where the next save ends the program: before or after the writing."""
+
+
+class MemoryStore:
+    """A run's way to the disk."""
+
+    name = "checkpoint.json"
+
+    def __init__(
+        self, disk: Disk, life: Life, scheduler: Scheduler, judge: Judge, kill: Callable[[], None]
+    ) -> None:
+        self._disk = disk
+        self._life = life
+        self._scheduler = scheduler
+        self._judge = judge
+        self._kill = kill
+
+    def load(self) -> Token | None:
+        """The stored token."""
+        self._life.check()
+        return None if self._disk.data is None else from_json(self._disk.data)
+
+    def save(self, token: Token) -> None:
+        """Store a token; takes a moment, and may be the last thing that the program does."""
+        self._life.check()
+        self._life.sleep(0.002)
+        disk = self._disk
+        at, disk.kill_at_save = disk.kill_at_save, ""
+        if at == "before":
+            self._kill()
+            raise Killed
+        self._judge.saved(token, went_well=not disk.is_full)
+        self._scheduler.tell("the program", "saves" + ", but the disk is full" * disk.is_full)
+        if disk.is_full:
+            raise UsageError("can't use checkpoint: No space left on device")
+        disk.data = encode(token)
+        if at == "after":
+            self._kill()
+            raise Killed
+
+    def close(self) -> None:
+        """There is no lock to give back."""

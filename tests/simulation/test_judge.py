@@ -1,0 +1,221 @@
+"""Each check can fail: the judge is fed a history in which a promise is broken."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.simulation.judge import SAVE_SECONDS, SILENT_SECONDS, Judge
+from tests.simulation.scenario import Scenario
+from tests.simulator.model import Shard, World
+from watcher.reading.token import Token, TokenShard
+
+NOW = 1_750_000_000.0
+
+
+class Told:
+    """A table with one shard, and a watch of it from the trim horizon."""
+
+    def __init__(self, engine: str = "processes") -> None:
+        self.now = 0.0
+        self.world = World(lambda: NOW + self.now, 0)
+        self.table = self.world.add_table("orders")
+        self.table.enable(1, "KEYS_ONLY")
+        self.judge = Judge(
+            Scenario(0, engine), self.world, lambda: self.now, lambda actor, text: None
+        )
+        self.judge.begin(0.0)
+        self.judge.run_begins()
+
+    @property
+    def shard(self) -> Shard:
+        return next(iter(self.table.stream.shards.values()))
+
+    def write(self, count: int = 1) -> list[str]:
+        return self.table.write("a", count)
+
+    def deliver(self, *numbers: str, shard: Shard | None = None) -> None:
+        for number in numbers:
+            self.judge.delivered((shard or self.shard).id, number, "a")
+
+    def save(self, *shards: TokenShard, went_well: bool = True) -> None:
+        token = Token("arn", [], list(shards), datetime.fromtimestamp(NOW, UTC))
+        self.judge.saved(token, went_well=went_well)
+
+    def again(self, how: str) -> None:
+        self.judge.run_ends(how)
+        self.judge.run_begins()
+
+    @property
+    def checks(self) -> set[str]:
+        return {complaint.check for complaint in self.judge.complaints}
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_a_good_history_has_no_complaint(told: Told) -> None:
+    numbers = told.write(3)
+    told.deliver(*numbers)
+    told.save(TokenShard(told.shard.id, "after_sequence", numbers[-1]))
+    told.judge.check_all_delivered()
+    told.judge.check_losses()
+    assert told.checks == set()
+
+
+def test_a_record_that_does_not_come(told: Told) -> None:
+    told.deliver(told.write(3)[0])
+    told.judge.check_all_delivered()
+    assert told.checks == {"lost"}
+
+
+def test_a_record_that_comes_twice(told: Told) -> None:
+    [number] = told.write()
+    told.deliver(number, number)
+    assert told.checks == {"repeated"}
+
+
+def test_a_record_that_was_never_written(told: Told) -> None:
+    told.deliver("1" * 21)
+    assert told.checks == {"unknown"}
+
+
+def test_changes_of_an_item_in_the_wrong_order(told: Told) -> None:
+    first, second = told.write(2)
+    told.deliver(second, first)
+    assert told.checks == {"order"}
+
+
+def test_a_childs_record_before_the_last_of_its_parent(told: Told) -> None:
+    [number], parent = told.write(), told.shard
+    [child] = told.table.stream.split(parent.id, 1)
+    told.table.write("b")
+    told.judge.delivered(child.id, str(child.numbers[0]), "b")
+    told.deliver(number, shard=parent)
+    assert told.checks == {"lineage"}
+
+
+def test_a_childs_record_in_one_batch_with_its_parents(told: Told) -> None:
+    [number], parent = told.write(), told.shard
+    [child] = told.table.stream.split(parent.id, 1)
+    told.judge.together({parent.id: [number], child.id: told.write()})
+    assert told.checks == {"lineage"}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        lambda shard, number: TokenShard(shard.id, "after_sequence", number),
+        lambda shard, number: TokenShard(shard.id, "latest"),
+        lambda shard, number: TokenShard(
+            shard.id, "trim_horizon", time=datetime.fromtimestamp(NOW + 5, UTC)
+        ),
+        lambda shard, number: TokenShard(shard.id, "trim_horizon", finished=True),
+        lambda shard, number: TokenShard("child", "trim_horizon", parent=shard.id),
+    ],
+    ids=["a number", "latest", "a time", "finished", "left out"],
+)
+def test_a_checkpoint_ahead_of_the_delivery(told: Told, entry: object) -> None:
+    [number] = told.write()
+    assert callable(entry)
+    told.save(entry(told.shard, number))
+    assert "ahead" in told.checks
+
+
+def test_repeats_after_an_end_in_order(told: Told) -> None:
+    [number] = told.write()
+    told.deliver(number)
+    told.save(TokenShard(told.shard.id, "trim_horizon"))
+    told.again("stopped")
+    told.deliver(number)
+    assert told.checks == {"repeats"}
+
+
+@pytest.mark.parametrize(("age", "checks"), [(0.5, set()), (SAVE_SECONDS + 1, {"repeats"})])
+def test_repeats_after_a_kill_that_are_older_than_a_save(
+    told: Told, age: float, checks: set[str]
+) -> None:
+    [number] = told.write()
+    told.save(TokenShard(told.shard.id, "trim_horizon"))
+    told.deliver(number)
+    told.now = age
+    told.again("killed")
+    told.deliver(number)
+    assert told.checks == checks
+
+
+def test_a_record_in_two_micro_batches() -> None:
+    told = Told("spark")
+    [number] = told.write()
+    told.judge.keeps_start()
+    told.deliver(number)
+    told.again("killed")
+    told.deliver(number)
+    assert told.checks == {"repeats"}
+
+
+def test_a_micro_batch_done_again_with_other_records(told: Told) -> None:
+    told.judge.replayed(3, {told.shard.id: ["1", "2"]}, {told.shard.id: ["1"]})
+    assert told.checks == {"replay"}
+
+
+def test_a_loss_that_is_not_said(told: Told) -> None:
+    numbers = told.write(3)
+    told.deliver(numbers[0])
+    told.now = 100.0
+    told.table.stream.trim(2, told.shard.id)
+    told.deliver(numbers[2])
+    told.judge.check_losses()
+    assert told.checks == {"unsaid"}
+
+
+def test_a_loss_that_is_said(told: Told) -> None:
+    numbers = told.write(3)
+    told.deliver(numbers[0])
+    told.table.stream.trim(2, told.shard.id)
+    told.judge.says(f"DATA LOSS: shard {told.shard.id} from 1: records may be gone", warning=True)
+    told.judge.check_losses()
+    assert told.checks == set()
+
+
+def test_a_loss_where_there_is_none(told: Told) -> None:
+    told.write(3)
+    told.judge.says(f"DATA LOSS: shard {told.shard.id} from 1: records may be gone", warning=True)
+    assert told.checks == {"false alarm"}
+
+
+def test_a_loss_in_a_shard_that_was_finished_and_saved(told: Told) -> None:
+    told.deliver(*told.write())
+    shard = told.shard
+    told.table.stream.split(shard.id, 1)
+    told.judge.says(f"Finished shard: {shard.id}", warning=False)
+    told.save()
+    shard.gone = True
+    told.judge.says(f"DATA LOSS: shard {shard.id} from 1: records may be gone", warning=True)
+    assert told.checks == {"false alarm"}
+
+
+def test_a_long_wait_without_a_word(told: Told) -> None:
+    told.write()
+    told.now = SILENT_SECONDS + 1
+    told.judge.check_silence()
+    assert told.checks == {"silent"}
+
+
+def test_a_long_wait_with_a_word(told: Told) -> None:
+    told.write()
+    told.now = 10.0
+    told.judge.says("Shard x: 4 failures in a row", warning=True)
+    told.now = SILENT_SECONDS + 1
+    told.judge.check_silence()
+    assert told.checks == set()
+
+
+def test_an_end_up_to_now_that_leaves_something(told: Told) -> None:
+    told.write()
+    told.again("done")
+    told.judge.check_up_to_now()
+    assert told.checks == {"lost"}

@@ -1,0 +1,90 @@
+"""Seeds of each engine, and that a seed is the same run wherever it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.simulation.run import Outcome, play
+from tests.simulation.scenario import draw
+from tests.simulation.scheduler import Trace, shortened
+
+_SEEDS = 60
+_HASHED = """
+from tests.simulation.run import play
+from tests.simulation.scheduler import Trace
+for seed in range(30):
+    trace = Trace(keep=False)
+    play(seed, {engine!r}, trace)
+    print(trace.digest)
+"""
+
+
+def needs(engine: str) -> None:
+    if engine == "spark":
+        pytest.importorskip("pyspark")
+
+
+@pytest.mark.parametrize("engine", ["processes", "stream", "spark"])
+def test_no_seed_breaks_a_promise(engine: str) -> None:
+    needs(engine)
+    outcomes = [play(seed, engine) for seed in range(_SEEDS)]
+    assert [outcome for outcome in outcomes if outcome.complaints] == []
+    assert_something_was_tried(outcomes)
+
+
+def assert_something_was_tried(outcomes: list[Outcome]) -> None:
+    checked = sum((outcome.checked for outcome in outcomes), Counter[str]())
+    assert checked["records delivered"] > 10 * _SEEDS
+    assert checked["runs"] > 2 * _SEEDS
+    injected = sum((outcome.injected for outcome in outcomes), Counter[str]())
+    assert {"kill the program", "split", "rotate", "answer: reset"} <= injected.keys()
+
+
+@pytest.mark.parametrize("engine", ["processes", "stream", "spark"])
+def test_a_seed_is_the_same_run_in_any_process(engine: str) -> None:
+    needs(engine)
+    first, second = hashes(engine, "1"), hashes(engine, "2")
+    assert len(set(first)) == 30
+    assert first == second
+
+
+def hashes(engine: str, hash_seed: str) -> list[str]:
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-c", _HASHED.format(engine=engine)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_a_trace_names_shards_and_records_as_a_person_would() -> None:
+    trace = Trace(keep=True)
+    play(3, "processes", trace)
+    lines = list(shortened(trace.lines))
+    assert "begins run 0" in lines[0] + lines[1] + lines[2] + lines[3]
+    assert any("the observer   takes #" in line and " of S" in line for line in lines)
+    assert not any("shardId-" in line for line in lines)
+    assert len(lines) < len(trace.lines)
+
+
+def test_looking_at_a_run_does_not_change_it() -> None:
+    seen, unseen = Trace(keep=True), Trace(keep=False)
+    play(5, None, seen)
+    play(5, None, unseen)
+    assert seen.digest == unseen.digest
+
+
+def test_a_scenario_is_drawn_from_its_seed_alone() -> None:
+    assert draw(7) == draw(7) != draw(8)
+    assert draw(7, "stream").engine == "stream"
+
+
+def test_no_run_leaves_a_pipe_open() -> None:
+    play(1, "processes")
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    for seed in range(20):
+        play(seed, "processes")
+    assert not before or len(os.listdir("/proc/self/fd")) <= before

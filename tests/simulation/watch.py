@@ -1,0 +1,208 @@
+"""The processes' engine in the simulation: run after run of the manager on one checkpoint."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from tests.simulation.processes import PipeSelector, ShardProcess
+from tests.simulation.program import LIMITED_RUNS, Program
+from tests.simulation.scheduler import Killed, Life, VirtualClock
+from tests.simulation.store import Disk, MemoryStore
+from tests.simulation.universe import TABLE, Universe
+from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
+from watcher.engine.manager import Manager, Settings
+from watcher.engine.shared_queue import Queue, Writer
+from watcher.engine.worker import Work, reader_of, steps
+from watcher.engine.workers import Workers
+from watcher.record.record import Record
+from watcher.service.patience import patiently
+from watcher.service.tally import Tally
+
+_READ_SECONDS = 10.0
+
+
+class ObserverFailed(Exception):
+    """What the failing observer raises."""
+
+
+class Watch(Program):
+    """`watch()` with a checkpoint and one observer."""
+
+    def __init__(self, universe: Universe) -> None:
+        super().__init__(universe)
+        self._disk = Disk()
+        self._manager: Manager | None = None
+        self._processes: list[ShardProcess] = []
+        self._refuses_processes = False
+        self._failures_to_come: dict[str, int] = {}
+
+    def _live(self, life: Life) -> None:
+        self._manager = self._new_manager(life)
+        self._manager.run()
+
+    def _end(self) -> None:
+        if self._manager is None:  # nobody handles the signal yet
+            self._kill()
+            return
+        self._scheduler.tell("the program", "gets SIGTERM")
+        self._manager.stop()
+        self._scheduler.pipes_changed = True
+
+    def _clean_up(self) -> None:
+        if self._manager is not None:
+            self._manager._workers.queue.close()
+        self._manager = None
+        for process in self._processes:
+            process.kill()
+        self._processes.clear()
+
+    def _new_manager(self, life: Life) -> Manager:
+        scenario = self._scenario
+        client = self._client(life)
+        arn = self._universe.table.streams[0].arn
+        if scenario.of_table:
+            arn = patiently(lambda: client.latest_stream(TABLE), life)
+        limited = self._judge.runs[-1].number < LIMITED_RUNS
+        settings = Settings(
+            start=self._start(),
+            follow=scenario.follow,
+            of_table=scenario.of_table,
+            max_records=scenario.max_records if limited else None,
+            fail_on_data_loss=scenario.fail_on_data_loss and limited,
+            idle_pause=scenario.idle_pause,
+            wanted=self._wanted if scenario.filtered else None,
+            on_error=OnError.parse(scenario.on_error),
+        )
+        queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
+        return Manager(
+            arn,
+            [self._observer(life)],
+            settings,
+            first=client,
+            service=client,
+            workers=Workers(queue, self._start_process, life),
+            store=MemoryStore(self._disk, life, self._scheduler, self._judge, self._kill),
+            clock=life,
+        )
+
+    def _start_process(self, work: Work, writer: Writer, tally: Tally) -> ShardProcess:
+        if self._life is None:
+            raise Killed
+        self._life.check()
+        if self._refuses_processes:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        name = f"of {work.shard_id}"
+        process = ShardProcess(self._scheduler, name, writer.fileno(), self._scenario.pipe_bytes)
+        client = self._universe.client(process.wait, _READ_SECONDS)
+        client.tally = tally
+        process.begin(steps(reader_of(work, client), tally, VirtualClock(self._scheduler)))
+        self._processes = [each for each in self._processes if each.is_alive]
+        self._processes.append(process)
+        return process
+
+    # Its observer
+
+    def _observer(self, life: Life) -> Observer:
+        if not self._scenario.batch:
+            return Observer("recorder", self._handle)
+        how = BatchSettings(size=self._scenario.batch, window=self._scenario.window, retries=-1)
+        return Batches("recorder", self._handle_batch, how, clock=life)
+
+    def _handle(self, record: Record) -> None:
+        self._take([record])
+
+    def _handle_batch(self, records: Sequence[Record]) -> int:
+        self._take(records)
+        return len(records)
+
+    def _take(self, records: Sequence[Record]) -> None:
+        life, scenario = self._life, self._scenario
+        if life is None:
+            raise Killed
+        life.check()
+        if scenario.slow and self._rng.random() < scenario.slow_share:
+            life.sleep(scenario.slow)
+        self._fail_perhaps(records)
+        for record in records:
+            number, key = record.sequence_number, str(record.key["pk"])
+            if self._scheduler.trace is not None:
+                self._scheduler.tell("the observer", f"takes {number} of {record.shard_id}")
+            self._judge.delivered(record.shard_id, number, key)
+
+    def _fail_perhaps(self, records: Sequence[Record]) -> None:
+        """Now and then, several times for the same record."""
+        number = records[0].sequence_number
+        if self._universe.is_calm:
+            return
+        if number not in self._failures_to_come:
+            fails = self._rng.random() < self._scenario.failing
+            self._failures_to_come[number] = self._rng.randint(1, 9) if fails else 0
+        if self._failures_to_come[number] <= 0:
+            return
+        self._failures_to_come[number] -= 1
+        self._fail(records[0].shard_id, number)
+
+    def _fail(self, shard_id: str, number: str) -> None:
+        policy, _, retries = self._scenario.on_error.partition(":")
+        failures = self._judge.runs[-1].failures
+        failures[int(number)] += 1
+        self._scheduler.tell("the observer", f"fails on {number}")
+        enough = failures[int(number)] > (int(retries) if policy == "retry" else 0)
+        if enough and policy != "stop" and not self._scenario.batch:
+            self._judge.failed(shard_id, number)
+        raise ObserverFailed("no")
+
+    # What happens to its processes, and to its disk
+
+    def _alive(self) -> ShardProcess | None:
+        alive = [each for each in self._processes if each.is_alive]
+        return self._rng.choice(alive) if alive else None
+
+    def _kill_a_process(self) -> bool:
+        if process := self._alive():
+            self._scheduler.tell(process.name, "is killed")
+            process.kill()
+        return process is not None
+
+    def _tear_a_message(self) -> bool:
+        if process := self._alive():
+            process.tear(self._rng.choice((1, 7, 9, 300, 5000)))
+        return process is not None
+
+    def _stop_a_process(self) -> bool:
+        if process := self._alive():
+            seconds = self._rng.uniform(0.2, 15)
+            self._scheduler.tell(process.name, "is stopped")
+            process.stop()
+            self._universe.trouble_lasts(seconds)
+            self._scheduler.after(seconds, process.go_on)
+        return process is not None
+
+    def _kill_at_a_save(self) -> bool:
+        self._disk.kill_at_save = self._rng.choice(("before", "after"))
+        return True
+
+    def _disk_full(self) -> bool:
+        seconds = self._rng.uniform(0.5, 8)
+        self._disk.is_full = True
+        self._universe.trouble_lasts(seconds)
+
+        def free() -> None:
+            self._disk.is_full = False
+
+        self._scheduler.after(seconds, free)
+        return True
+
+    def _no_more_processes(self) -> bool:
+        seconds = self._rng.uniform(0.5, 8)
+        self._refuses_processes = True
+        self._universe.trouble_lasts(seconds)
+
+        def allow() -> None:
+            self._refuses_processes = False
+
+        self._scheduler.after(seconds, allow)
+        return True
