@@ -196,7 +196,8 @@ class Stream:
         for message in shard.reader.read():
             match message:
                 case Page(first, last, _, body):
-                    shard.tracked.loss_said = shard.refused = False
+                    shard.tracked.comes()
+                    shard.refused = False
                     shard.records = pages.records(body, shard.tracked.id, first, last)
                 case Started(moment):
                     self._roster.started(shard.tracked, moment)

@@ -230,10 +230,14 @@ def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
     assert begun(made) == ["b"]
 
 
-def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(service: PlayedService) -> None:
+def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
     made = roster(service)
     begun(made)
-    assert end(made, "a", gone=True) is End.READ_AGAIN
+    for _ in range(4):
+        assert end(made, "a", gone=True) is End.READ_AGAIN
+    assert caplog.messages == ["Shard a: 4 failures in a row: no such shard"]
     due = made.due()
     assert due is not None and due.question is Question.LISTING
     service.add("b", "a")

@@ -254,7 +254,7 @@ class Manager:
         match message:
             case Page():
                 self._workers.delivers(shard.id)
-                shard.loss_said = False
+                shard.comes()
                 self._deliver(shard, message)
             case Started(moment):
                 self._started(shard, moment)

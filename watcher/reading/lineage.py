@@ -52,6 +52,12 @@ class Tracked(msgspec.Struct):
     """From when on the shard was ours to read, by the service's clock."""
     loss_said: bool = False
     """Whether the user knows that records of it are gone, and none has come since."""
+    refusals: int = 0
+    """How often the service would not let it be read, though it lists it, since records came."""
+
+    def comes(self) -> None:
+        """Records of it have come: what has been wrong is over."""
+        self.loss_said, self.refusals = False, 0
 
     def has_outwaited(self, now: datetime) -> bool:
         """Whether records may have left retention while the shard waited for its first read.

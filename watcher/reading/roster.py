@@ -285,6 +285,8 @@ class Roster:
             if self._is_listed_open(shard.id):
                 # Nothing else would read what comes; unless it is the stream that is gone.
                 self._listing_due = -math.inf
+                shard.refusals += 1
+                self.in_trouble(shard, Trouble(message.gone.reason, shard.refusals))
                 return End.READ_AGAIN
             self.losses.heard(shard, message.gone)
         return End.CLOSED

@@ -240,7 +240,7 @@ class Planner:
         tracked = shard.tracked
         match news:
             case HeldPage():
-                tracked.loss_said = False
+                tracked.comes()
             case Started(moment):
                 roster.started(tracked, moment)
             case Loss():
