@@ -148,6 +148,7 @@ MUTANTS = [
         "if not self._started or not isinstance(self.position, AtSequence | AfterSequence):",
         "if not self._started:",
         "stream",
+        is_rare=True,
     ),
     Mutant(
         "trimmed records are not said",
@@ -222,6 +223,7 @@ MUTANTS = [
         "reading/token.py",
         "    latest = latest or now\n",
         "    latest = now\n",
+        is_rare=True,
     ),
     Mutant(
         "a token leaves out what waits for its parent",
@@ -289,6 +291,7 @@ MUTANTS = [
         "if not roster.has_ended or roster.stopped_short:",
         "if not roster.has_ended:",
         "processes",
+        is_rare=True,
     ),
     Mutant(
         "a draining watch does not save",
@@ -296,6 +299,7 @@ MUTANTS = [
         "            self._keep_house()\n            if self._receive():\n",
         "            if self._receive():\n",
         "processes",
+        is_rare=True,
     ),
     Mutant(
         "what was missed in a long sleep is not said",
@@ -308,6 +312,7 @@ MUTANTS = [
         "reading/token.py",
         'stored.iterator_type, stored.time, stored.since = "latest", latest, shard.since',
         'stored.iterator_type, stored.time = "latest", latest',
+        is_rare=True,
     ),
     Mutant(
         "an observer that failed is passed over under stop",
@@ -329,6 +334,7 @@ MUTANTS = [
         "        self._handover.move()\n        self._keeper.moved()\n",
         "        self._handover.move()\n",
         "processes",
+        is_rare=True,
     ),
     Mutant(
         "what was delivered before a failure is not saved",

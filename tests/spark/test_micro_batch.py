@@ -8,6 +8,12 @@ pytest.importorskip("pyspark")
 
 from tests.hand_clock import HandClock
 from tests.spark.played import PlayedQuery, PlayedStream
+from tests.times import NOON
+from watcher.reading.lineage import Lineage, Status, Tracked
+from watcher.service.model import AtTime, TrimHorizon
+from watcher.spark import micro_batch
+from watcher.spark.offsets import Offset, ShardOffset
+from watcher.spark.read_ahead import HeldShard
 
 
 @pytest.fixture
@@ -54,3 +60,25 @@ def test_a_hidden_parent_is_read_before_its_child(stream: PlayedStream, clock: H
     query.run(10)
 
     assert query.delivered == [*range(20)]
+
+
+def test_a_parent_that_was_listed_late_keeps_its_place_until_it_is_delivered() -> None:
+    """Executors read it, so it counts as finished before its turn has come."""
+    start = AtTime(NOON)
+    line = [
+        Tracked("a", None, start, Status.FINISHED),
+        Tracked("b", "a", start, Status.FINISHED),
+        Tracked("c", "b", start),
+    ]
+    before = Offset(
+        "arn",
+        {
+            "a": ShardOffset(start),
+            "b": ShardOffset(start, unlisted=True),
+            "c": ShardOffset(start, "b"),
+        },
+    )
+    held = {shard.id: HeldShard(shard, None) for shard in line[:2]}
+    end = micro_batch.end(before, None, held, Lineage(TrimHorizon(), line))
+    assert end is not None
+    assert end.shards["a"].finished and "b" in end.shards
