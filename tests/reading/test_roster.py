@@ -334,6 +334,23 @@ def test_a_parent_that_answers_errors_blocks_only_its_children(
     assert begun(made) == ["b"]
 
 
+def test_a_time_without_listings_does_not_count_for_a_hidden_parent(service: PlayedService) -> None:
+    """The first listing after it shows the parent, and the one above it, too."""
+    service.add("b", "a", hidden=True)
+    service.add("c", "b")
+    made = roster(service)
+    assert begun(made) == ["a"]
+    end(made, "a")
+    pass_time(made, service, 3)
+    service.errors = [CredentialsError("the token has expired")] * 30
+    pass_time(made, service, 120)
+    assert begun(made) == [] and service.errors
+    service.errors.clear()
+    service.hidden.clear()
+    pass_time(made, service, 6)
+    assert begun(made) == ["b"]
+
+
 # For those who ask only once
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import msgspec
 
@@ -24,8 +25,10 @@ class _Hidden(msgspec.Struct):
 
     shard: Tracked
     due: float
-    since: float | None = None
+    asked: float | None = None
     """When it was asked about first."""
+    there: float | None = None
+    """Since when it is known to be there."""
     said: bool = False
 
 
@@ -37,6 +40,8 @@ class HiddenParents:
     """
 
     def __init__(self, clock: Clock) -> None:
+        self.listed_at = -math.inf
+        """When the last listing came that shows none of them."""
         self._clock = clock
         self._waiting: dict[str, _Hidden] = {}
 
@@ -54,8 +59,8 @@ class HiddenParents:
         return free
 
     def _is_overdue(self, hidden: _Hidden) -> bool:
-        waited = 0.0 if hidden.since is None else self._clock.monotonic() - hidden.since
-        return waited >= _HIDDEN_SECONDS
+        # Not by the clock: while no listing comes, none can show it.
+        return hidden.there is not None and self.listed_at - hidden.there >= _HIDDEN_SECONDS
 
     def has_overdue(self) -> bool:
         """Whether one has waited for so long that it is read without being listed."""
@@ -71,9 +76,10 @@ class HiddenParents:
         hidden = self._waiting[shard_id]
         now = self._clock.monotonic()
         hidden.due = now + _PAUSE_SECONDS
-        hidden.since = now if hidden.since is None else hidden.since
+        hidden.asked = now if hidden.asked is None else hidden.asked
         try:
             service.iterator(arn, shard_id, TrimHorizon())
+            hidden.there = now if hidden.there is None else hidden.there
             reason = "no listing shows it"
         except (ShardNotFoundError, TrimmedDataError):
             hidden.shard.status = Status.FINISHED
@@ -81,7 +87,7 @@ class HiddenParents:
             return True
         except (ServiceError, CredentialsError) as error:
             reason = str(error)
-        if now - hidden.since >= _UNSAID_SECONDS and not hidden.said:
+        if now - hidden.asked >= _UNSAID_SECONDS and not hidden.said:
             hidden.said = True
             text = f"Shard {shard_id} can't be read yet, and its children wait for it: {reason}"
             logger.warning(text, extra={"stream": arn, "shard": shard_id})

@@ -153,7 +153,7 @@ class Roster:
                 case Question.HIDDEN:
                     if self._hidden.ask(ask.shard_id, self.arn, service):
                         self._news = True
-                    else:
+                    elif not self._failures:
                         self._list_in(_CHILD_SECONDS_MAX)
         except StreamGoneError:
             # Those who read the shards find out for themselves, and say what is lost.
@@ -172,7 +172,7 @@ class Roster:
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
         self.listing = listing
-        self._listed_at = now
+        self._listed_at = self._hidden.listed_at = now
         self._failures = 0
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
