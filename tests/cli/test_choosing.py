@@ -78,3 +78,34 @@ def test_an_option_of_watchers_own_is_refused_by_the_files_name(folder: Path) ->
     (folder / "tally.py").write_text("OPTIONS = {'verbose': (None, 'x')}")
     with pytest.raises(UsageError, match=r"tally\.py: --verbose is an option of watcher"):
         chosen()
+
+
+def names(*words: str) -> list[str]:
+    line = Invocation("watch", ["orders", *words])
+    return Choice(handlers.find(), line.given, line.values).chosen
+
+
+def test_a_short_name_is_that_of_the_help(folder: Path) -> None:
+    (folder / "process_stats.py").write_text("def handle(record): ...")
+    assert names("-ps") == ["--print-summary"]
+    assert names("-ps", "--process-stats") == ["--print-summary", "--process-stats"]
+
+
+def test_a_setting_of_lambda_that_changes_nothing_needs_no_function(folder: Path) -> None:
+    assert names("-ps", "--no-bisect") == ["--print-summary"]
+    with pytest.raises(UsageError, match="--bisect is a setting of --lambda: give the function"):
+        names("-ps", "--bisect")
+
+
+def test_an_underscore_is_a_dash(folder: Path) -> None:
+    (folder / "plain_one.py").write_text("def handle(record): ...")
+    assert names("--plain_one", "--print_summary") == ["--plain-one", "--print-summary"]
+
+
+@pytest.mark.parametrize(
+    "words", ["-ps --region us-east-1", "--only=insert -ps", "--no-follow -ps"]
+)
+def test_a_module_that_is_called_like_an_option_is_passed_over(folder: Path, words: str) -> None:
+    for name in ("region", "only", "no_follow"):
+        (folder / f"{name}.py").write_text("def handle(record): ...")
+    assert names(*words.split()) == ["--print-summary"]

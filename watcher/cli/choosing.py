@@ -119,7 +119,8 @@ class Choice:
     def __init__(
         self, handlers: Mapping[str, Handler], given: Given, values: Mapping[str, Any]
     ) -> None:
-        self._handlers = handlers
+        # Those that are no options have an option of watcher's for their name.
+        self._handlers = {name: each for name, each in handlers.items() if _CHOSEN + name in values}
         self._values = values
         self._own = {
             name.removeprefix(_OWN): value
@@ -134,8 +135,10 @@ class Choice:
             if not is_typed or _OWN + name in given.typed:
                 self._choose_owner(name)
         if not self.has_lambda:
-            for each in given.typed.intersection(each.name for each in options.of(lambda_function)):
-                raise UsageError(f"{_flag(each)} is a setting of --lambda: give the function too")
+            for each in options.of(lambda_function):
+                if each.name in given.typed and values[each.name] != each.default:
+                    flag = _flag(each.name)
+                    raise UsageError(f"{flag} is a setting of --lambda: give the function too")
 
     @property
     def has_lambda(self) -> bool:
@@ -153,7 +156,7 @@ class Choice:
 
     def _in_order(self, given: Given, is_typed: bool) -> Iterator[tuple[str, str]]:
         """As they stand in the line, or else in files and the environment."""
-        names = _typed(given.words, self._handlers.values()) if is_typed else [*given.origins]
+        names = given.typed if is_typed else [*given.origins]
         left = {each.name: list(self._values.get(each.name) or ()) for each in (_CALL, _LAMBDA)}
         for name in names:
             if name in left:
@@ -191,19 +194,6 @@ class Choice:
                 own = {key: each for key, each in self._own.items() if key in handler.options}
                 made.append(load_handler(handler, own))
         return made or [load_handler(self._handlers[each]) for each in (default,) if each]
-
-
-def _typed(words: Sequence[str], handlers: Iterable[Handler]) -> Iterator[str]:
-    """The parameters that choose something, as often as they stand in a line."""
-    names = {"--call": _CALL.name, "--lambda": _LAMBDA.name}
-    for handler in handlers:
-        flags = filter(None, (handler.flag, handler.initials))
-        names |= dict.fromkeys(flags, _CHOSEN + handler.name)
-    for word in words:
-        if word == "--":
-            return
-        if word.partition("=")[0] in names:
-            yield names[word.partition("=")[0]]
 
 
 def set_region(stream: str, region: str | None) -> None:

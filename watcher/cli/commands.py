@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 from cyclopts import App, Argument, ArgumentCollection, CycloptsError, Parameter
@@ -152,7 +154,8 @@ class Invocation:
     def __init__(self, name: str, words: Sequence[str]) -> None:
         defaults = Defaults(COMMANDS, _options_of_all)
         made = app(name, words, None if name in _WITHOUT_DEFAULTS else defaults)
-        self._arguments = {each.field_info.name: each for each in arguments(made)}
+        collection = arguments(made)
+        self._arguments = {each.field_info.name: each for each in collection}
         known = [each for argument in self._arguments.values() for each in argument.names]
         words = list(map(_covered, translated(words, known)))
         try:
@@ -161,8 +164,10 @@ class Invocation:
             )
         except CycloptsError as error:
             raise mistakes.told(error, words, self._arguments.values(), COMMANDS) from None
-        typed = frozenset(bound.kwargs) - defaults.origins.keys()
-        self.given = Given(words, typed, defaults.origins)
+        typed = [name for name in _named_in(words, collection) if name in bound.kwargs]
+        # A short option may have its value with it: -n5.
+        silent = [name for name in bound.kwargs if name not in (*typed, *defaults.origins)]
+        self.given = Given([*typed, *silent], defaults.origins)
         self._operands = list(map(_written, bound.args))
         bound.apply_defaults()
         given = {name: value for name, value in bound.kwargs.items() if name not in asked}
@@ -184,6 +189,14 @@ class Invocation:
             return str(error)
         origin = self.given.origins.get(error.option)
         return mistakes.blamed(error, shown(argument)[0], origin)
+
+
+def _named_in(words: Sequence[str], known: ArgumentCollection) -> Iterator[str]:
+    """The parameters whose options stand in a line; Cyclopts keeps no order among them."""
+    for word in itertools.takewhile(lambda word: word != "--", words):
+        if word.startswith("-"):
+            with contextlib.suppress(ValueError):
+                yield known.match(word.partition("=")[0])[0].field_info.name
 
 
 def _covered(word: str) -> str:

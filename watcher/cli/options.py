@@ -22,10 +22,8 @@ AWS = ("region", "profile", "endpoint_url")
 class Given(NamedTuple):
     """How a command came by the values of its parameters; asked for by one called `given`."""
 
-    words: Sequence[str]
-    """The command line."""
-    typed: frozenset[str]
-    """The parameters that it gives."""
+    typed: Sequence[str]
+    """The parameters that the command line gives, in its order and as often as it does."""
     origins: Mapping[str, str]
     """Those that a file or a variable gives, and where that is."""
 
