@@ -1,6 +1,6 @@
 """Every exception that watcher raises, its exit status, and the option to blame where one is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,12 +14,21 @@ class WatcherError(Exception):
 
     exit_status = 1
 
-    def __init__(self, text: str, option: str | None = None, value: Any = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        option: str | None = None,
+        value: Any = None,
+        *,
+        about: Iterable[str] = (),
+    ) -> None:
         super().__init__(text)
         self.option = option
         """The parameter to blame, by its name in the call."""
         self.value = value
         """What was given for it, where the text does not say it."""
+        self.about = tuple(about)
+        """Other parameters that the text is about, in its own words."""
 
     def __str__(self) -> str:
         return self.blaming(self.option)

@@ -259,14 +259,60 @@ def test_a_watch_goes_by_them(sim: RemoteSimulator, folder: Path) -> None:
         ("WATCHER_FROM", "someday", "(--from is from WATCHER_FROM)"),
         ("WATCHER_MAX_RECORDS", "0", "(--max-records is from WATCHER_MAX_RECORDS)"),
         ("WATCHER_PROFILE", "nobody", "(--profile is from WATCHER_PROFILE)"),
+        ("WATCHER_REGION", "eu-central-1", "(--region is from WATCHER_REGION)"),
+        (
+            "WATCHER_ENDPOINT_URL",
+            "http://127.0.0.1:1",
+            "(--endpoint-url is from WATCHER_ENDPOINT_URL)",
+        ),
+        (
+            "WATCHER_ENDPOINT_URL",
+            "x",
+            ": Invalid endpoint: x (--endpoint-url is from WATCHER_ENDPOINT_URL)",
+        ),
+        ("WATCHER_JMESPATH", "[", "(--jmespath is from WATCHER_JMESPATH)"),
+        ("WATCHER_JSONL_FILE", "/no/such", "(--jsonl-file is from WATCHER_JSONL_FILE)"),
     ],
 )
 def test_an_error_about_a_value_says_where_it_comes_from(
     sim: RemoteSimulator, folder: Path, name: str, value: str, words: str
 ) -> None:
-    program = run("orders", env={**sim.environment, name: value}, cwd=folder)
+    table = "orderz" if name == "WATCHER_REGION" else "orders"
+    program = run(table, env={**sim.environment, name: value}, cwd=folder)
     assert program.process.returncode in (2, 3)
     assert words in program.err[-1]
+
+
+def test_the_streams_of_an_endpoint_that_does_not_answer(folder: Path) -> None:
+    program = run("streams", env={"WATCHER_ENDPOINT_URL": "http://127.0.0.1:1"}, cwd=folder)
+    assert program.process.returncode == 3
+    assert program.err[-1].endswith("(--endpoint-url is from WATCHER_ENDPOINT_URL)")
+
+
+def test_a_watch_that_a_default_stops_says_which(sim: RemoteSimulator, folder: Path) -> None:
+    (folder / "app.py").write_text("def bad(record): 1 / 0")
+    (folder / "watcher.toml").write_text('from = "trim-horizon"\ncall = "app:bad"')
+    environment = {**sim.environment, "WATCHER_ON_ERROR": "stop"}
+    program = run("orders", "--no-follow", env=environment, cwd=folder)
+    assert program.process.returncode == 1
+    assert program.err[-1].endswith("stopped before it (--on-error is from WATCHER_ON_ERROR)")
+
+
+@pytest.mark.parametrize("words", ["no good: {level}", "--level {level}: no"])
+def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
+    project: Callable[[str], None], folder: Path, words: str
+) -> None:
+    (folder / "handlers").mkdir()
+    (folder / "handlers" / "cfg.py").write_text(
+        'OPTIONS = {"level": ("N", "how much")}\n'
+        f"def configure(level): raise ValueError(f'{words}')\ndef handle(record): ..."
+    )
+    project("level = 5")
+    line = Invocation("watch", ["orders"])
+    with pytest.raises(UsageError) as caught:
+        Choice(find(), line.given, line.values).load()
+    text = words.format(level=5)
+    assert line.told(caught.value) == f"handler cfg: {text} (--level is from watcher.toml)"
 
 
 def test_an_error_about_a_value_of_the_command_line_says_no_more(

@@ -68,7 +68,7 @@ def found(name: str, words: Sequence[str]) -> dict[str, Handler]:
     try:
         return find(map(Path, folders or ()))
     except UsageError as error:
-        raise UsageError(mistakes.blamed(error, "--handlers", origin)) from None
+        raise UsageError(mistakes.blamed(error, "--handlers", {"--handlers": origin})) from None
 
 
 def flags(handlers: Iterable[Handler], taken: Iterable[Option]) -> Iterator[Option]:
@@ -192,7 +192,11 @@ class Choice:
             else:
                 handler = self._handlers[value]
                 own = {key: each for key, each in self._own.items() if key in handler.options}
-                made.append(load_handler(handler, own))
+                try:
+                    made.append(load_handler(handler, own))
+                except UsageError as error:
+                    error.about = tuple(_OWN + key for key in error.about)
+                    raise
         return made or [load_handler(self._handlers[each]) for each in (default,) if each]
 
 

@@ -184,11 +184,13 @@ class Invocation:
 
     def told(self, error: WatcherError) -> str:
         """An error in the words of the command line, with where a value comes from."""
-        argument = self._arguments.get(error.option or "")
-        if argument is None or error.option is None:
-            return str(error)
-        origin = self.given.origins.get(error.option)
-        return mistakes.blamed(error, shown(argument)[0], origin)
+        flags = {
+            name: shown(self._arguments[name])[0]
+            for name in (error.option or "", *error.about)
+            if name in self._arguments
+        }
+        origins = {flag: self.given.origins.get(name) for name, flag in flags.items()}
+        return mistakes.blamed(error, flags.get(error.option or "", error.option), origins)
 
 
 def _named_in(words: Sequence[str], known: ArgumentCollection) -> Iterator[str]:

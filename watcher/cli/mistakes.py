@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cyclopts import (
     Argument,
@@ -75,7 +75,7 @@ def _either(words: Sequence[str]) -> str:
     return f"{', '.join(before)} or {last}" if before else last
 
 
-def blamed(error: WatcherError, flag: str, origin: str | None) -> str:
-    """An error's text, with the option that is to blame and where its value is from."""
-    text = error.blaming(flag)
-    return f"{text} ({flag} is from {origin})" if origin else text
+def blamed(error: WatcherError, flag: str | None, origins: Mapping[str, str | None]) -> str:
+    """An error's text, with the option that is to blame, and where options' values are from."""
+    parts = [f"{flag} is from {origin}" for flag, origin in origins.items() if origin]
+    return f"{error.blaming(flag)} ({', '.join(parts)})" if parts else error.blaming(flag)

@@ -32,7 +32,7 @@ def _streams(*, table: _Table = None, **values: Any) -> int:
             sys.stdout.write(f"{stream.table}\t{stream.label}\t{stream.arn}\n")
             found += 1
     except ServiceError as error:
-        raise StreamError(str(error)) from error
+        raise StreamError(str(error), about=("endpoint_url", "region")) from error
     if not found:
         where = f"on table {table}" if table else "in this region"
         logger.info(f"No streams {where}")

@@ -189,9 +189,12 @@ def _configure(handler: Handler, module: ModuleType, options: Mapping[str, Any])
         configure(**options)
     except OSError as error:
         text = f"can't open {error.filename}: {error.strerror}"
-        raise UsageError(f"handler {handler.name}: {text}") from error
+        about = [name for name, value in options.items() if value == error.filename]
+        raise UsageError(f"handler {handler.name}: {text}", about=about) from error
     except ValueError as error:  # a value that it can't use
-        raise UsageError(f"handler {handler.name}: {error}") from error
+        flags = {name: "--" + name.replace("_", "-") for name in options}
+        about = [name for name in options if len(options) == 1 or flags[name] in str(error)]
+        raise UsageError(f"handler {handler.name}: {error}", about=about) from error
     except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {error}"
         raise UsageError(f"handler {handler.path} can't be configured: {text}") from error

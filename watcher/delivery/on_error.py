@@ -70,7 +70,8 @@ class GivenUp:
         # Where a disk is full or a file closed, all that follows would fail as well.
         lasting = isinstance(error, OSError) and error.errno in _UNWRITABLE
         if self._on_error.policy == "stop" or (lasting and self._file is None):
-            raise ObserverError(f"{text}; stopped before it") from error
+            about = [] if lasting else ["on_error"]
+            raise ObserverError(f"{text}; stopped before it", about=about) from error
         if self._file is not None:
             try:
                 for record in records:

@@ -126,7 +126,8 @@ class StreamsClient:
         except ShardNotFoundError:
             raise StreamError(
                 f"no table {table!r} in {client.meta.region_name}: "
-                "check the name, --region and --profile"
+                "check the name, --region and --profile",
+                about=Connection.__struct_fields__,
             ) from None
         arn: str | None = answer["Table"].get("LatestStreamArn")
         if arn is None:

@@ -20,6 +20,7 @@ def patiently(call: Callable[[], _Answer], clock: Clock = CLOCK) -> _Answer:
             return call()
         except TransientError as error:
             if error.unreachable or pause is None:
-                raise StreamError(f"can't reach the stream: {error}") from error
+                text = f"can't reach the stream: {error}"
+                raise StreamError(text, about=("endpoint_url", "region")) from error
             clock.sleep(pause)
     raise AssertionError
