@@ -85,14 +85,21 @@ def test_each_commands_help_fits_a_screen(command: str) -> None:
         (["--help", "shards"], ["shards", "--help"]),
         (["help", "watch"], ["--help"]),
         (["shards", "-h"], ["shards", "--help"]),
+        (["--help=filters"], ["--help", "filters"]),
+        (["orders", "-hfilters"], ["--help", "filters"]),
+        (["orders", "-vh", "filters"], ["--help", "filters"]),
+        (["shards", "--help=aws"], ["shards", "--help", "aws"]),
+        (["shards", "x", "--help="], ["shards", "--help"]),
+        (["orders", "--version=1"], ["--version"]),
     ],
 )
 def test_there_are_several_ways_to_ask(one: list[str], other: list[str]) -> None:
     assert printed(*one) == printed(*other)
 
 
-def test_an_unknown_topic_is_told_the_nearest() -> None:
-    program = run("--help", "filtres", env={})
+@pytest.mark.parametrize("words", ["--help filtres", "--help=filtres", "orders -hfiltres"])
+def test_an_unknown_topic_is_told_the_nearest(words: str) -> None:
+    program = run(*words.split(), env={})
     assert program.process.returncode == 2
     assert program.err == ["error: no help on filtres: did you mean filters?"]
 

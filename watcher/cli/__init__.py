@@ -44,12 +44,16 @@ def _run(name: str, words: Sequence[str]) -> int:
     set_verbose(False)
     logs.set_up(commands.first(name, words, commands.LOG_FORMAT)[0])
     try:
-        if (asked := _asked(name, words)) is not None:
-            print(asked, end="")
-            status = 0
-        else:
+        asked = _asked(name, words)
+        if asked is None:
             invocation = Invocation(name, words)
             set_verbose(invocation.values["verbose"])
+            if topic := invocation.values["help"]:  # -hs may have been a handler's
+                asked = _help(name, words, topic)
+        status = 0
+        if asked is not None:
+            print(asked, end="")
+        elif invocation is not None:
             status = invocation.run()
         return status if terminal.flush_stdout() else 1
     except WatcherError as error:
@@ -66,14 +70,22 @@ def _asked(name: str, words: Sequence[str]) -> str | None:
     for place, word in enumerate(words):
         if word == "--":
             return None
-        if word == "--version":
+        option, equals, topic = word.partition("=")
+        if option == "--version":
             return f"watcher {watcher.__version__}\n"
-        if word in ("--help", "-h"):
-            from watcher.cli import help  # noqa: A004
-
-            topic = "".join(words[place + 1 : place + 2])
-            return help.page(name, words, topic if topic[:1] != "-" else "")
+        if option in ("--help", "-h"):
+            if not equals:
+                topic = "".join(words[place + 1 : place + 2])
+            return _help(name, words, topic if topic[:1] != "-" else "")
+        if word.startswith("-h") and word[2:] in (*commands.TOPICS, *commands.COMMANDS):
+            return _help(name, words, word[2:])
     return None
+
+
+def _help(name: str, words: Sequence[str], topic: str) -> str:
+    from watcher.cli import help  # noqa: A004
+
+    return help.page(name, words, topic)
 
 
 def set_verbose(verbose: bool) -> None:
