@@ -109,3 +109,11 @@ def test_a_module_that_is_called_like_an_option_is_passed_over(folder: Path, wor
     for name in ("region", "only", "no_follow"):
         (folder / f"{name}.py").write_text("def handle(record): ...")
     assert names(*words.split()) == ["--print-summary"]
+
+
+@pytest.mark.parametrize("option", ["--call", "--lambda"])
+def test_an_empty_name_of_a_function_is_shown(folder: Path, option: str) -> None:
+    line = Invocation("watch", ["orders", option, ""])
+    with pytest.raises(UsageError) as caught:
+        Choice(handlers.find(), line.given, line.values).load()
+    assert line.told(caught.value).startswith(f"{option}: '': give MODULE")

@@ -80,7 +80,10 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
         ("orders --no-max-records", "unknown --no-max-records; did you mean --max-records?"),
         ("orders --empty-only", "unknown --empty-only; --help lists what there is"),
         ("orders -psv", "unknown -psv; did you mean -ps?"),
-        ("orders -v5", "unknown -5; --help lists what there is"),
+        ("orders -v5", "unknown -v5; did you mean -v?"),
+        ("orders -vps", "unknown -vps; did you mean -ps?"),
+        ("orders --no-follow -- -ps", "one word too many: -ps"),
+        ("orders --no-follow -", "one word too many: -"),
         ("orders more", "no command orders, and STREAM is one word; commands: watch, streams"),
         ("strems more", "no command strems, and STREAM is one word; did you mean streams?"),
         ("orders --from", "--from: give a value (START)"),
@@ -114,6 +117,23 @@ def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path
 def test_advice_names_only_what_the_command_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shards", "orders", "--since", "1h"]) == 2
     assert capsys.readouterr().err == "error: unknown --since; --help lists what there is\n"
+
+
+def test_a_text_with_a_space_is_one_word_too_many() -> None:
+    with pytest.raises(UsageError, match=r"^one word too many: --foo bar$"):
+        Invocation("watch", ["orders", "--foo bar"])
+
+
+def test_the_first_of_several_words_too_many_is_named() -> None:
+    with pytest.raises(UsageError, match=r"^one word too many: x$"):
+        Invocation("streams", ["x", "y"])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("words", "missing"), [([], "STREAM, SQL"), (["orders"], "SQL")])
+def test_each_missing_operand_is_named(words: list[str], missing: str) -> None:
+    with pytest.raises(UsageError, match=f"^the following arguments are required: {missing}$"):
+        Invocation("query", words)
 
 
 def test_one_word_too_many_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,7 +57,12 @@ def test_each_option_stands_in_one_group_and_in_all() -> None:
         rows = [line for line in everything if line.startswith((f"  {names} ", f"  {names}\n"))]
         assert argument.index is not None or len(rows) == 1, names
     titles = [line.removesuffix(":") for line in everything if line and line[0] != " "]
-    assert titles[1:] == ["arguments", "options", *GROUPS]
+    assert titles[1:] == [
+        "See every change of a DynamoDB table, live and in order.",
+        "arguments",
+        "options",
+        *GROUPS,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -106,3 +111,9 @@ def test_an_unknown_topic_is_told_the_nearest(words: str) -> None:
 
 def test_the_version() -> None:
     assert printed("--version") == [f"watcher {__version__}"]
+
+
+def test_choices_are_in_the_help() -> None:
+    text = " ".join(" ".join(printed("--help", "all")).split())
+    assert "where handlers run: processes here (default), or executors of spark" in text
+    assert "text (default), or as json: one object a line" in text

@@ -57,7 +57,7 @@ LOG_FORMAT = option(
         choices=("text", "json"),
         metavar="FORMAT",
         group="output",
-        help="status and errors as text (default), or as one JSON object a line",
+        help="status and errors as text (default), or as json: one object a line",
     ),
 )
 VERBOSE = option("verbose", bool, False, Parameter(alias="-v", help="more status, and tracebacks"))

@@ -77,14 +77,16 @@ def page(name: str, words: Sequence[str], topic: str = "") -> str:
     operands = [each.name for each in taken] + ["[--HANDLER ...]"] * ("handlers" in groups)
     is_watch = name == "watch"
     usage = " ".join(["usage:", PROGRAM, *([] if is_watch else [name]), *operands, "[options]\n"])
+    top = f"{usage}\n{textwrap.fill(commands.sentence(name), _WIDTH)}\n"
     if topic:
         told = {"arguments": taken, **groups}
         if topic != "all" and topic not in groups:
             near = difflib.get_close_matches(topic, [*groups, *TOPICS, *COMMANDS], 1)
             advice = f"did you mean {near[0]}?" if near else "see --help"
             raise UsageError(f"no help on {topic}: {advice}")
-        return usage + _sections(told if topic == "all" else {topic: groups[topic]})
-    top = f"{usage}\n{textwrap.fill(commands.sentence(name), _WIDTH)}\n"
+        if topic == "all":
+            return top + _sections(told)
+        return usage + _sections({topic: groups[topic]})
     if is_watch:
         return top + "\n" + "\n".join(_front(groups, _EXAMPLES, COMMANDS)) + "\n"
     own = {"arguments": taken} if taken else {}

@@ -28,17 +28,18 @@ def told(
     """The error of ours that says the same."""
     match error:
         case UnknownOptionError() | UnusedCliTokensError():
-            word = (error.unused_tokens or [""])[-1]
+            word = (error.unused_tokens or [""])[0]
             if isinstance(error, UnknownOptionError):
                 word = error.token.keyword or error.token.value
-            if word.startswith("-") and word not in _operands(words):  # -v5
-                return _unknown(word, arguments)
-            if tuple(error.command_chain or ()) == ("watch",):
+            if word.startswith("-") and word not in _operands(words):
+                return _unknown(_whole(word, words), arguments)
+            if tuple(error.command_chain or ()) == ("watch",) and word.isidentifier():
                 return _no_command(words, commands)
             return UsageError(f"one word too many: {word}".replace("\0", ""))
         case MissingArgumentError(argument=Argument() as argument):
             if error.keyword is None:
-                return UsageError(f"the following arguments are required: {argument.name}")
+                missing = [each.name for each in arguments if _is_missing(each, argument.index)]
+                return UsageError(f"the following arguments are required: {', '.join(missing)}")
             return UsageError(f"give a value ({argument.parameter.metavar})", error.keyword)
         case CoercionError(argument=Argument() as argument, token=token) if token is not None:
             given = f"{token.keyword or argument.name} {token.value}".replace("\0", "")
@@ -53,6 +54,17 @@ def told(
 def _operands(words: Sequence[str]) -> Sequence[str]:
     """Those that are certainly no options."""
     return words[words.index("--") + 1 :] if "--" in words else ()
+
+
+def _whole(word: str, words: Sequence[str]) -> str:
+    """The word of the line that a short option is of, as -5 is of -v5."""
+    holders = (each for each in words if each[:2] != "--" and each[:1] == "-" and word[1:] in each)
+    return word if word in words or len(word) > 2 else next(holders, word)
+
+
+def _is_missing(operand: Argument, first: int | None) -> bool:
+    """Whether it is to be given, and stands at the first that is missing or behind it."""
+    return operand.index is not None and operand.required and operand.index >= (first or 0)
 
 
 def _unknown(word: str, arguments: Iterable[Argument]) -> UsageError:

@@ -27,7 +27,7 @@ _ENGINE = options.option(
         choices=("processes", "spark"),
         metavar="ENGINE",
         group="spark",
-        help="where handlers run: here (default), or on Spark's executors",
+        help="where handlers run: processes here (default), or executors of spark",
     ),
 )
 

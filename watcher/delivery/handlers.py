@@ -157,7 +157,7 @@ def function(name: str, *arguments: str) -> Callable[..., Any]:
     if not module_name or not path or "/" in module_name:
         before, _, after = name.removesuffix(".py").strip(":./").rpartition(".")
         example = f"{before}:{after}" if before and "/" not in name else "app.changes:handle"
-        raise UsageError(f"{name}: give MODULE:FUNCTION, such as {example}")
+        raise UsageError(f"{name or repr(name)}: give MODULE:FUNCTION, such as {example}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

@@ -99,7 +99,7 @@ def lambda_function(
 def _imported(name: str) -> Callable[..., Any]:
     module, dot, attribute = name.rpartition(".")
     if not dot and ":" not in name:
-        raise UsageError(f"{name}: give MODULE.FUNCTION, such as app.handler")
+        raise UsageError(f"{name or repr(name)}: give MODULE.FUNCTION, such as app.handler")
     return function(name if ":" in name else f"{module}:{attribute}", *_ARGUMENTS)
 
 
