@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -184,3 +185,19 @@ def test_a_failing_close_ends_in_an_error_under_the_policy_that_stops(sim: Remot
     assert see(sim, module).failures == 1
     with pytest.raises(ObserverError, match="mine failed to close: ZeroDivisionError"):
         see(sim, module, on_error="stop")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"start": None}, "start None: give a text such as 2h, or a datetime"),
+        ({"max_records": "3"}, "max_records '3': give 1 or more"),
+        ({"poll": "x"}, "poll 'x': give more than 0 seconds"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_the_parameters_name(
+    given: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        watch("orders", [print], **given)
+    assert str(caught.value) == text

@@ -174,10 +174,11 @@ def watch(
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
     )
-    if max_records is not None and max_records < 1:
-        raise UsageError("give 1 or more", "max_records", max_records)
-    if not 0 < poll < math.inf:
-        raise UsageError("give more than 0 seconds", "poll", f"{poll:g}")
+    if max_records is not None and not (isinstance(max_records, int) and max_records >= 1):
+        raise UsageError("give 1 or more", "max_records", repr(max_records))
+    if not (isinstance(poll, int | float) and 0 < poll < math.inf):
+        text = f"{poll:g}" if isinstance(poll, int | float) else repr(poll)
+        raise UsageError("give more than 0 seconds", "poll", text)
     with ExitStack() as stack:
         displays = [] if display is None else [display]
         if metrics_port is not None:
@@ -206,6 +207,8 @@ def position(start: str | datetime) -> "Position":
     from watcher.reading.position import at_time, parse_start
 
     now = datetime.now(UTC)
+    if not isinstance(start, str | datetime):
+        raise UsageError("give a text such as 2h, or a datetime", "start", repr(start))
     with blame("start"):
         return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
 
