@@ -13,7 +13,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.engines import ENGINES, Outcome, Timeline, spark_batch
-from tests.spark.played import EXPIRED, PlayedStream
+from tests.spark.played import ARN, EXPIRED, PlayedStream
+from tests.wire import FIRST
+from watcher import Stream
 from watcher.errors import (
     CredentialsError,
     ExpiredIteratorError,
@@ -112,6 +114,23 @@ def a_trim(stream: PlayedStream, clock: Timeline) -> None:
     clock.at(70, fail)
 
 
+def a_refusal_while_it_is_read(stream: PlayedStream, clock: Timeline) -> None:
+    """As above, and also as a batch begins."""
+    clock.at(30, lambda: stream.refused.add("a"))
+    clock.at(33, stream.refused.clear)
+    clock.at(34, lambda: stream.write("a", range(10, 20)))
+    clock.at(59.5, lambda: stream.refused.add("a"))
+    clock.at(63, stream.refused.clear)
+
+
+def a_listed_parent_that_is_gone(stream: PlayedStream, clock: Timeline) -> None:
+    """DynamoDB Local lists shards that are out of retention for ever."""
+    stream.records_of = {"old": [], **stream.records_of}
+    stream.parents["a"] = "old"
+    stream.closed.add("old")
+    stream.refused.add("old")
+
+
 def a_trim_before_the_beginning(stream: PlayedStream, clock: Timeline) -> None:
     """What was gone already is no loss."""
     stream.records_of["a"] = list(range(-5, 10))
@@ -143,6 +162,8 @@ HISTORIES = [
     History("a gone parent", a_gone_parent, 10),
     History("a trim", a_trim, 30, gone=tuple(range(10, 20)), seconds=120),
     History("a trim before the beginning", a_trim_before_the_beginning, 10),
+    History("a refusal while it is read", a_refusal_while_it_is_read, 20, seconds=60),
+    History("a listed parent that is gone", a_listed_parent_that_is_gone, 10),
     History("a stream that is disabled", a_stream_that_is_disabled, 20),
     History("a shard refused for a while", a_shard_that_is_refused_for_a_while, 20),
 ]
@@ -171,3 +192,18 @@ def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engi
             before = stream.records_of.get(parent, [])
             positions = [outcome.numbers.index(each) for each in before if each in expected]
             assert not own or max(positions, default=-1) < outcome.numbers.index(own[0])
+
+
+def test_next_comes_back_while_every_iterator_is_refused() -> None:
+    clock = Timeline()
+    played = PlayedStream(clock)
+    played.write("a", range(3))
+    played.read_errors = [ExpiredIteratorError("too old")] * 50
+    stream = Stream.over(played, ARN, "trim_horizon", clock=clock)
+    assert next(stream) is None
+    clock.sleep(600)
+    played.read_errors.clear()
+    clock.sleep(600)
+    assert [record.sequence_number for record in iter(stream.__next__, None)] == [
+        str(FIRST + number) for number in range(3)
+    ]

@@ -325,3 +325,14 @@ def test_bodies_are_handed_on_as_they_came(simulator: Simulator, written: list[s
     assert re.findall(rb'"SequenceNumber":"(\d+)"', message.body) == [n.encode() for n in written]
     assert (message.first, message.last) == (0, len(written))
     assert message.last_sequence_number == written[-1]
+
+
+def test_an_iterator_that_is_refused_when_it_is_new_is_trouble(simulator: Simulator) -> None:
+    """One of old age is not: another takes its place at once."""
+    simulator.write("a", 3)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException", times=3)
+    made = reader(simulator)
+    messages = read(made, 4)
+    troubles = [message for message in messages if isinstance(message, Trouble)]
+    assert [trouble.failures for trouble in troubles] == [1, 2, 3]
+    assert numbers(messages) and not made.finished

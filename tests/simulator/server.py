@@ -62,7 +62,9 @@ class Server:
         # Forked children may hold this socket too: only shutdown ends it for all of them.
         self._socket.shutdown(socket.SHUT_RDWR)
         server.close()
-        # A connection accepted a moment ago takes some rounds until it is one of ours.
+        # A connection accepted a moment ago takes a task until it is one of ours.
+        while accepting := asyncio.all_tasks(self._loop):
+            self._loop.run_until_complete(asyncio.wait(accepting))
         for _ in range(10):
             for connection in list(self.connections):
                 connection.reset()

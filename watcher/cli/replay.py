@@ -28,6 +28,7 @@ from watcher.errors import UsageError
 from watcher.printing import style
 from watcher.record.record import Record
 from watcher.record.selection import wanted
+from watcher.record.wire import read
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -45,6 +46,9 @@ class Letter(msgspec.Struct):
     shard_id: str = ""
     stream: str = ""
     observer: str = ""
+
+
+_letter = msgspec.json.Decoder(Letter)
 
 
 _File = Annotated[
@@ -189,7 +193,7 @@ class RecordLines:
             if not line.strip():
                 continue
             try:
-                letter = msgspec.json.decode(line, type=Letter)
+                letter = read(_letter, line)
                 raw = bytes(letter.record) or line.strip()
                 record = Record.from_json(raw, letter.shard_id)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

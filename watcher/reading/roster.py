@@ -294,7 +294,7 @@ class Roster:
     def _is_listed_open(self, shard_id: str) -> bool:
         if self.is_gone or self.lineage.children(shard_id):
             return False
-        return any(row.id == shard_id and row.end is None for row in self.listing.shards)
+        return self.listing.is_open(shard_id)
 
     def finish(self, shard: Tracked) -> None:
         """All of it has been delivered: its children's turn comes."""

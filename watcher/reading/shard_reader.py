@@ -15,6 +15,7 @@ from watcher.errors import (
     TimestampRefusedError,
     TransientError,
     TrimmedDataError,
+    WatcherError,
 )
 from watcher.reading.messages import Finished, Loss, Message, Page, Started, Trouble
 from watcher.record import page
@@ -112,13 +113,13 @@ class ShardReader:
             self._take(page.decode(body), body, messages)
             self._failures = self._trimmed_in_a_row = 0
         except TransientError as error:
-            self._failures += 1
+            messages.append(self._in_trouble(error))
             self._doubt_timestamp(error)
-            self.pause = self._trouble_pause(self._failures)
-            messages.append(Trouble(str(error), self._failures))
-        except ExpiredIteratorError:
+        except ExpiredIteratorError as error:
             self._iterator = None
-            self.pause = self._trouble_pause(1) if is_new else 0.0
+            self.pause = 0.0
+            if is_new:  # not of old age
+                messages.append(self._in_trouble(error))
         except TrimmedDataError as error:
             messages.extend(self._trimmed(str(error)))
         except ShardNotFoundError as error:
@@ -134,6 +135,11 @@ class ShardReader:
                 self._iterator, self._started = None, False
             raise
         return messages
+
+    def _in_trouble(self, error: WatcherError) -> Trouble:
+        self._failures += 1
+        self.pause = self._trouble_pause(self._failures)
+        return Trouble(str(error), self._failures)
 
     def _trimmed(self, reason: str) -> list[Message]:
         """Go on at the trim horizon; where that is trimmed again and again, nothing is left.

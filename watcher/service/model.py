@@ -73,6 +73,10 @@ class Listing(msgspec.Struct, frozen=True):
         parents = {shard.parent for shard in self.shards}
         return {shard.id for shard in self.shards if shard.end is not None or shard.id in parents}
 
+    def is_open(self, shard_id: str) -> bool:
+        """Whether it shows this shard, and shows it as one that gets more records."""
+        return any(shard.id == shard_id for shard in self.shards) and shard_id not in self.closed()
+
 
 class StreamName(msgspec.Struct, frozen=True):
     """One row of ListStreams."""

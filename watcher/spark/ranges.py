@@ -8,13 +8,15 @@ from functools import lru_cache
 
 from watcher.backoff import worth_saying
 from watcher.clock import CLOCK, Clock
-from watcher.errors import TransientError
+from watcher.errors import StreamGoneError, TransientError
+from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Loss, Message, Page, Trouble
+from watcher.reading.messages import Finished, Loss, Message, Page, Trouble
+from watcher.reading.roster import AGAIN_SECONDS
 from watcher.reading.shard_reader import ShardReader
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
-from watcher.service.model import Service
+from watcher.service.model import AfterSequence, Service
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY, SourceOptions
 
@@ -38,7 +40,6 @@ class RangeReader:
         self._service = service
         self._clock = clock
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
-        self._losses.begin(arn, None)
 
     @classmethod
     def connected(cls, options: SourceOptions, arn: str) -> RangeReader:
@@ -60,20 +61,46 @@ class RangeReader:
             self._losses.say(str(between), end)
 
     def _pages(self, between: Range) -> Iterator[Page]:
-        reader = ShardReader(
-            self._service, self._arn, between.shard_id, between.start, until=between.until
-        )
+        # What a batch can't have since before it began is no loss to it.
+        self._losses.begin(self._arn, between.start if between.until else None)
+        shard = Tracked(between.shard_id, None, between.start)
+        reader = self._reader(shard, between)
         trouble_since: float | None = None
         while not reader.finished:
             messages = reader.read()
             for message in messages:
-                if isinstance(message, Page):
-                    yield message
-                elif isinstance(loss := getattr(message, "gone", message), Loss):
-                    what = f"{between} from {loss.since} to what is left"
-                    self._losses.say(what, loss.reason)
+                match message:
+                    case Page():
+                        shard.comes()
+                        shard.position = AfterSequence(message.last_sequence_number)
+                        yield message
+                    case Loss():
+                        self._lost(shard, message, between)
+                    case Finished(gone=Loss() as loss) if self._is_listed_open(shard):
+                        shard.refusals += 1
+                        messages = [Trouble(loss.reason, shard.refusals)]
+                        reader = self._reader(shard, between)
+                        reader.pause = AGAIN_SECONDS
+                    case Finished(gone=Loss() as loss):
+                        self._lost(shard, loss, between)
             trouble_since = self._in_trouble(messages, trouble_since, between)
             self._clock.sleep(reader.pause)
+
+    def _reader(self, shard: Tracked, between: Range) -> ShardReader:
+        return ShardReader(self._service, self._arn, shard.id, shard.position, until=between.until)
+
+    def _lost(self, shard: Tracked, loss: Loss, between: Range) -> None:
+        if self._losses.counts(shard):
+            self._losses.say(f"{between} from {loss.since} to what is left", loss.reason)
+
+    def _is_listed_open(self, shard: Tracked) -> bool:
+        """Whether the service lists a shard that it does not let be read: nothing is gone yet."""
+        try:
+            return self._service.listing(self._arn).is_open(shard.id)
+        except StreamGoneError:
+            return False
+        except TransientError:
+            return True
 
     def _in_trouble(
         self, messages: list[Message], since: float | None, between: Range
