@@ -1,0 +1,63 @@
+"""Errors about values that the command line does not give say where those are from."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import run
+from tests.simulator import RemoteSimulator, Simulator
+from watcher.cli import defaults
+from watcher.cli.choosing import Choice
+from watcher.cli.commands import Invocation
+from watcher.delivery.handlers import find
+from watcher.errors import UsageError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, and a home without files of defaults."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WATCHER_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    defaults._table.cache_clear()
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders") as simulator:
+        simulator.bulk(5)
+        yield simulator
+
+
+def test_the_streams_of_an_endpoint_that_does_not_answer(folder: Path) -> None:
+    program = run("streams", env={"WATCHER_ENDPOINT_URL": "http://127.0.0.1:1"}, cwd=folder)
+    assert program.process.returncode == 3
+    assert program.err[-1].endswith("(--endpoint-url is from WATCHER_ENDPOINT_URL)")
+
+
+def test_a_watch_that_a_default_stops_says_which(sim: RemoteSimulator, folder: Path) -> None:
+    (folder / "app.py").write_text("def bad(record): 1 / 0")
+    (folder / "watcher.toml").write_text('from = "trim-horizon"\ncall = "app:bad"')
+    environment = {**sim.environment, "WATCHER_ON_ERROR": "stop"}
+    program = run("orders", "--no-follow", env=environment, cwd=folder)
+    assert program.process.returncode == 1
+    assert program.err[-1].endswith("stopped before it (--on-error is from WATCHER_ON_ERROR)")
+
+
+@pytest.mark.parametrize("words", ["no good: {level}", "--level {level}: no"])
+def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
+    folder: Path, words: str
+) -> None:
+    (folder / "handlers").mkdir()
+    (folder / "handlers" / "cfg.py").write_text(
+        'OPTIONS = {"level": ("N", "how much")}\n'
+        f"def configure(level): raise ValueError(f'{words}')\ndef handle(record): ..."
+    )
+    (folder / "watcher.toml").write_text("level = 5")
+    line = Invocation("watch", ["orders"])
+    with pytest.raises(UsageError) as caught:
+        Choice(find(), line.given, line.values).load()
+    text = words.format(level=5)
+    assert line.told(caught.value) == f"handler cfg: {text} (--level is from watcher.toml)"
