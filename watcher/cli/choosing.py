@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
+DEFAULT_HANDLER = "print_record"
+
 # Before the names of modules, and of their own options: watcher may have a parameter of that name.
 _CHOSEN = "handler_"
 _OWN = "option_of_handlers_"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watcher")
 
-DEFAULT_HANDLER = "print_record"
 _ENGINE = options.option(
     "engine",
     str,
@@ -60,7 +59,7 @@ def _watch(
     choice = choosing.Choice(handlers, given, values)
     if choice.has_lambda:
         choosing.set_region(stream, values["region"])
-    observers = choice.load(DEFAULT_HANDLER)
+    observers = choice.load(choosing.DEFAULT_HANDLER)
     from watcher.cli.status import WatchStatus  # not before: it needs boto3, which --help does not
 
     with terminal.status_line(**options.values(terminal.status_line, values)) as line:
