@@ -18,6 +18,7 @@ from tests.wire import FIRST
 from watcher import Stream
 from watcher.errors import (
     CredentialsError,
+    DataLossError,
     ExpiredIteratorError,
     ShardNotFoundError,
     TransientError,
@@ -176,6 +177,12 @@ def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engi
     stream = PlayedStream(clock)
     stream.write("a", range(10))
     history.happens(stream, clock)
+
+    if engine is spark_batch and history.happens is a_listed_parent_that_is_gone:
+        # It can't be told from a shard that vanished after the listing, under the batch.
+        with pytest.raises(DataLossError):
+            engine(stream, clock, history.seconds)
+        return
 
     outcome = engine(stream, clock, history.seconds)
 

@@ -53,7 +53,7 @@ class Losses:
 
     def heard(self, shard: Tracked, message: Loss) -> None:
         """A shard's reader says that records are gone. Raises DataLossError."""
-        counts = self.counts(shard) and not shard.loss_said
+        counts = self._counts(shard) and not shard.loss_said
         shard.loss_said = True
         if counts:  # first: where it ends the reading, the next one has to find it again
             self.say(f"shard {shard.id} from {message.since}", message.reason, shard)
@@ -61,10 +61,8 @@ class Losses:
             # What there still is comes later: once said is enough.
             shard.position = TrimHorizon()
 
-    def counts(self, shard: Tracked) -> bool:
-        """Whether what is gone at its position is a loss.
-
-        Not what was out of retention already when the reading began at the horizon.
+    def _counts(self, shard: Tracked) -> bool:
+        """Not what was out of retention already when the reading began at the horizon.
 
         DynamoDB Local lists such shards for ever; and a parent that only its child named is most
         often gone since long.

@@ -40,6 +40,7 @@ class RangeReader:
         self._service = service
         self._clock = clock
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
+        self._losses.begin(arn, None)
 
     @classmethod
     def connected(cls, options: SourceOptions, arn: str) -> RangeReader:
@@ -61,8 +62,6 @@ class RangeReader:
             self._losses.say(str(between), end)
 
     def _pages(self, between: Range) -> Iterator[Page]:
-        # What a batch can't have since before it began is no loss to it.
-        self._losses.begin(self._arn, between.start if between.until else None)
         shard = Tracked(between.shard_id, None, between.start)
         reader = self._reader(shard, between)
         trouble_since: float | None = None
@@ -75,23 +74,22 @@ class RangeReader:
                         shard.position = AfterSequence(message.last_sequence_number)
                         yield message
                     case Loss():
-                        self._lost(shard, message, between)
+                        self._lost(message, between)
                     case Finished(gone=Loss() as loss) if self._is_listed_open(shard):
                         shard.refusals += 1
                         messages = [Trouble(loss.reason, shard.refusals)]
                         reader = self._reader(shard, between)
                         reader.pause = AGAIN_SECONDS
                     case Finished(gone=Loss() as loss):
-                        self._lost(shard, loss, between)
+                        self._lost(loss, between)
             trouble_since = self._in_trouble(messages, trouble_since, between)
             self._clock.sleep(reader.pause)
 
     def _reader(self, shard: Tracked, between: Range) -> ShardReader:
         return ShardReader(self._service, self._arn, shard.id, shard.position, until=between.until)
 
-    def _lost(self, shard: Tracked, loss: Loss, between: Range) -> None:
-        if self._losses.counts(shard):
-            self._losses.say(f"{between} from {loss.since} to what is left", loss.reason)
+    def _lost(self, loss: Loss, between: Range) -> None:
+        self._losses.say(f"{between} from {loss.since} to what is left", loss.reason)
 
     def _is_listed_open(self, shard: Tracked) -> bool:
         """Whether the service lists a shard that it does not let be read: nothing is gone yet."""
