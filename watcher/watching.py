@@ -161,13 +161,14 @@ def watch(
     from watcher.record.selection import wanted
     from watcher.service.connect import connect, for_loop
     from watcher.service.connection import Connection
+    from watcher.service.names import is_stream
 
     connection = Connection(region, profile, endpoint_url)
     settings = Settings(
         connection=connection,
         start=position(start),
         follow=follow,
-        of_table="/stream/" not in stream,
+        of_table=not is_stream(stream),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         idle_pause=poll,

@@ -29,7 +29,8 @@ from watcher.reading.roster import End, Roster
 from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.service.connection import Connection
-from watcher.service.model import CLOCKS_APART, Latest, Position, Service, TrimHorizon, table_of
+from watcher.service.model import CLOCKS_APART, Latest, Position, Service, TrimHorizon
+from watcher.service.names import table_of
 
 logger = logging.getLogger("watcher")
 
@@ -200,7 +201,7 @@ class Manager:
         if not roster.has_ended or roster.stopped_short:
             return not self._settings.follow
         ended = "gone" if roster.is_gone else "disabled"
-        new = self._next_stream.after(self._service, roster.arn, ended)
+        new = self._next_stream.after(self._service, roster.arn, ended, roster.listing.table)
         if new:
             self._move_on_to(new, f"stream {roster.arn} is {ended}")
         return new == ""
