@@ -42,12 +42,11 @@ def main() -> int:
     )
     parser.add_argument("--day", action="store_true", help="200 shards that rotate for 24 hours")
     parser.add_argument("--mutants", action="store_true", help="show that it can fail")
-    parser.add_argument("--quick", action="store_true", help="fewer seeds for each mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--until-caught", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.mutants:
-        return show_all(options.jobs, quick=options.quick)
+        return show_all(options.jobs)
     if options.day:
         return _day()
     if options.seed is not None:
