@@ -175,11 +175,7 @@ def watch(
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
     )
-    if max_records is not None and not (isinstance(max_records, int) and max_records >= 1):
-        raise UsageError("give 1 or more", "max_records", repr(max_records))
-    if not (isinstance(poll, int | float) and 0 < poll < math.inf):
-        text = f"{poll:g}" if isinstance(poll, int | float) else repr(poll)
-        raise UsageError("give more than 0 seconds", "poll", text)
+    _refuse_unusable(max_records, poll)
     with ExitStack() as stack:
         displays = [] if display is None else [display]
         if metrics_port is not None:
@@ -201,6 +197,14 @@ def watch(
         )
         with _ended_by_signals(manager, displays):
             return manager.run()
+
+
+def _refuse_unusable(max_records: object, poll: object) -> None:
+    if max_records is not None and not (isinstance(max_records, int) and max_records >= 1):
+        raise UsageError("give 1 or more", "max_records", repr(max_records))
+    if not (isinstance(poll, int | float) and 0 < poll < math.inf):
+        text = f"{poll:g}" if isinstance(poll, int | float) else repr(poll)
+        raise UsageError("give more than 0 seconds", "poll", text)
 
 
 def position(start: str | datetime) -> "Position":
