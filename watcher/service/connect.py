@@ -5,6 +5,7 @@ from __future__ import annotations
 from watcher.errors import ServiceError, StreamError
 from watcher.service.client import StreamsClient
 from watcher.service.connection import Connection
+from watcher.service.credentials import Credentials
 from watcher.service.names import parsed, region_in
 from watcher.service.patience import patiently
 from watcher.service.tally import Tally
@@ -12,9 +13,14 @@ from watcher.service.tally import Tally
 _READ_SECONDS_LOOP = 3
 
 
-def for_worker(connection: Connection, arn: str) -> StreamsClient:
-    """A client for reading shards: their reader tries again by itself, and knows for how long."""
-    streams = StreamsClient(connection, region_in(arn), attempts=1)
+def for_worker(
+    connection: Connection, arn: str, credentials: Credentials | None = None
+) -> StreamsClient:
+    """A client for reading shards: their reader tries again by itself, and knows for how long.
+
+    `credentials` where those of another process are to be used, not the program's own.
+    """
+    streams = StreamsClient(connection, region_in(arn), attempts=1, credentials=credentials)
     streams.take_shortcut(arn)
     return streams
 

@@ -117,4 +117,7 @@ class Service(Protocol):
         """The ARN of the current stream of a table, which its name or its ARN names."""
 
     def renew(self) -> None:
-        """Take new credentials, if there are any."""
+        """The credentials were refused: take new ones, if there are any."""
+
+    def tend(self) -> None:
+        """To be called by a loop that must not wait: renew what ends soon, aside."""
