@@ -125,6 +125,7 @@ class Manager:
         """Whatever is due; also between two records where observers are slow."""
         self._dispatcher.tick()
         if not self.ending.has_begun:
+            self._service.tend()
             self._roster.attend(self._service, before=self._keeper.save_before_waiting)
             self._begin_shards()
         self._keeper.save_if_due()

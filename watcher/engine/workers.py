@@ -19,8 +19,9 @@ from watcher.engine.worker import Work
 from watcher.errors import WatcherError
 from watcher.reading.messages import Page
 from watcher.service.client import StreamsClient
-from watcher.service.connect import for_worker
+from watcher.service.connect import for_worker, region_in
 from watcher.service.connection import Connection
+from watcher.service.login import own_credentials
 from watcher.service.tally import Tally
 
 logger = logging.getLogger("watcher")
@@ -194,16 +195,19 @@ class Forked:
         self._connection = connection
         self._arn = arn
         self._context = forks.processes()
+        self._credentials = own_credentials(connection, region_in(arn))
         # Never used in this process: a socket that is open can't be shared with a fork.
         self._client: StreamsClient | None = None
 
     def __call__(self, work: Work, writer: Writer, tally: Tally) -> Process:
         """Start one."""
+        shared = self._credentials.share()
+        self._credentials.settle()
         if self._client is None and self._context.get_start_method() == "fork":
-            self._client = for_worker(self._connection, self._arn)
+            self._client = for_worker(self._connection, self._arn, shared)
         process: Process = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(work, writer, tally, self._client),
+            args=(work, writer, tally, self._client, None if self._client else shared),
             name=f"watcher {work.shard_id}",
             daemon=True,
         )
