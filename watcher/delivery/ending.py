@@ -13,7 +13,7 @@ from types import FrameType
 from watcher.clock import CLOCK, Clock
 
 STOP_SECONDS = 5.0
-"""So long where nobody says otherwise: docker's own patience ends after 10 s, systemd's after 90."""
+"""Where nobody says otherwise; docker's own patience ends after 10 s, systemd's after 90."""
 
 # Once the time is up, each further thing that the end calls (an observer's close) has so long.
 _AFTERWARDS_SECONDS = 0.5
