@@ -11,6 +11,7 @@ from watcher.engine.figures import Figures, Totals
 from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Page
 from watcher.record import page as pages
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence
 
@@ -43,7 +44,7 @@ class Handover:
         """Whether as many records were delivered as were asked for."""
         return self._totals.records >= self._limit
 
-    def deliver(self, shard: Tracked, page: Page) -> Iterator[None]:
+    def deliver(self, stream: str, shard: Tracked, page: Page) -> Iterator[None]:
         """Hand a page over; stops a few times a second, for what must not wait for slow observers.
 
         Raises as `Dispatcher.deliver`; the position is then before the record that it failed on.
@@ -51,9 +52,9 @@ class Handover:
         deliver, wanted = self._dispatcher.deliver, self._wanted
         totals, kinds, monotonic = self._totals, self._totals.kinds, self._clock.monotonic
         tick = monotonic() + _TICK_SECONDS
-        self._shard = shard
+        self._shard, origin = shard, Origin(stream, shard.id)
         try:
-            for record in pages.records(page.body, shard.id, page.first, page.last):
+            for record in pages.records(page.body, origin, page.first, page.last):
                 if wanted is None or wanted(record):
                     deliver(record)
                     self._record = record
@@ -68,7 +69,7 @@ class Handover:
                     self.move()
                     yield
                     tick = monotonic() + _TICK_SECONDS
-            self._dispatcher.page_end(shard.id)
+            self._dispatcher.page_end(origin)
         finally:
             self.move()
             self._shard = None
