@@ -125,7 +125,8 @@ class Manager:
             try:
                 stream.begin()
             finally:
-                self._moved_on(arn, stream)
+                if stream.arn != arn:
+                    self._moved_on(arn, stream)
             self._dispatcher.begin(stream.arn)
         self._keeper.begin()
 
@@ -135,7 +136,7 @@ class Manager:
             for token in stored:
                 if stream.is_of(token):
                     stream.resume(token)
-                    self._moved_on(arn, stream)
+                    self._streams[stream.arn] = self._streams.pop(arn)
                     logger.info(f"Resuming from {store.name}", extra={"stream": token.stream_arn})
                     break
             else:
@@ -159,10 +160,9 @@ class Manager:
         return new == ""
 
     def _moved_on(self, arn: str, stream: Followed) -> None:
-        """What was followed under this ARN may be another stream of its table now."""
-        if stream.arn != arn:
-            self._streams[stream.arn] = self._streams.pop(arn)
-            self._keeper.moved()
+        """What was followed under this ARN is another stream of its table now."""
+        self._streams[stream.arn] = self._streams.pop(arn)
+        self._keeper.moved()
 
     def _end(self) -> None:
         self._workers.end()
