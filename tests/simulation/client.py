@@ -71,6 +71,9 @@ class SimulatedClient:
         """Take the credentials that lie there now."""
         self._key = self._credentials.key
 
+    def tend(self) -> None:
+        """Nothing ends by itself here."""
+
     def take_shortcut(self, arn: str) -> None:
         """There is none here."""
 

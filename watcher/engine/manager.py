@@ -8,6 +8,7 @@ from datetime import datetime
 
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.ending import Ending, Overdue
 from watcher.delivery.observer import Observer
 from watcher.delivery.stdout import OutputClosed
 from watcher.engine.checkpoint import Keeper, Store
@@ -52,26 +53,25 @@ class Manager:
         self._display_due = 0.0
         self._clock = clock
         self._keeper = Keeper(store, self._tokens, clock)
+        self.ending = Ending(settings.stop_timeout, clock)
         self._dispatcher = Dispatcher(
-            observers, settings.on_error, clock=clock, before_retry=self._before_retry
+            observers, settings.on_error, self.ending, clock, self._before_retry
         )
         self._figures = Figures(settings.idle_pause, clock)
         limits = settings.wanted, settings.max_records
         self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
-        self._stopping = False
 
     def stop(self) -> None:
-        """End the watch soon: deliver what was read, save the checkpoint. Safe in a handler."""
-        self._stopping = True
+        """End the watch soon; what was read is delivered while there is time. Safe in a handler."""
         self.totals.stopped = True
-        self._dispatcher.stop()
+        self.ending.begin()
         self._workers.queue.wake()
 
     def run(self) -> Totals:
         """Watch. Raises StreamError, ObserverError, DataLossError, UsageError (checkpoint)."""
         try:
             self._begin()
-            while not (self._stopping or self._is_done()):
+            while not (self.ending.has_begun or self._is_done()):
                 self._keep_house()
                 self._receive()
             if not self._handover.is_complete:
@@ -79,6 +79,8 @@ class Manager:
             self._dispatcher.settle()
         except OutputClosed:
             pass
+        except Overdue:
+            logger.warning("An observer had not ended its work in time, and is left where it was")
         finally:
             self._end()
         self._keeper.raise_error()
@@ -87,7 +89,7 @@ class Manager:
     def _keep_house(self) -> None:
         """Whatever is due; also between two records where observers are slow."""
         self._dispatcher.tick()
-        if not self._stopping:
+        if not self.ending.has_begun:
             for stream in self._streams.values():
                 stream.attend(before=self._keeper.save_before_waiting)
                 self._begin_shards(stream)
@@ -106,11 +108,10 @@ class Manager:
         return True
 
     def _drain(self) -> None:
-        """Stop the reading, and deliver what was read."""
-        self._stopping = True
+        """Stop the reading, and deliver what was read while there is time."""
         self._workers.stop()
         deadline = self._clock.monotonic() + _END_SECONDS
-        while self._workers and self._clock.monotonic() < deadline:
+        while self._workers and not self.ending.is_late() and self._clock.monotonic() < deadline:
             self._keep_house()
             if self._receive():
                 deadline = self._clock.monotonic() + _END_SECONDS
@@ -165,6 +166,9 @@ class Manager:
         self._keeper.moved()
 
     def _end(self) -> None:
+        if self.totals.stopped and (left := self._handover.left + self._workers.unread()):
+            what = f"{counted(left, 'record')} left unread"
+            logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
         self._workers.end()
         try:
             self._dispatcher.close()
@@ -247,9 +251,9 @@ class Manager:
     def _process_ended(self, stream: Followed, shard: Tracked) -> None:
         origin = stream.origin(shard)
         for_good = shard.status in (Status.FINISHED, Status.CAUGHT_UP)
-        how = self._workers.ended(origin, for_good=for_good or self._stopping)
+        how = self._workers.ended(origin, for_good=for_good or self.ending.has_begun)
         self._figures.process_ended(origin, for_good=for_good)
-        if for_good or self._stopping:
+        if for_good or self.ending.has_begun:
             stream.reading.discard(shard.id)
             return
         stream.roster.begin_again(shard)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from watcher.delivery.ending import STOP_SECONDS
 from watcher.delivery.on_error import OnError
 from watcher.record.record import Record
 from watcher.service.connection import Connection
@@ -24,3 +25,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Callable[[Record], bool] | None = None
     """Whether a record goes to the observers at all; None: every one."""
     on_error: OnError = OnError()
+    stop_timeout: float = STOP_SECONDS

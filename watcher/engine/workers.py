@@ -17,9 +17,11 @@ from watcher.engine import worker
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.worker import Work
 from watcher.errors import WatcherError
+from watcher.reading.messages import Page
 from watcher.record.origin import Origin
 from watcher.service.client import StreamsClient
-from watcher.service.connect import for_worker
+from watcher.service.connect import for_worker, region_in
+from watcher.service.login import own_credentials
 from watcher.service.tally import Tally
 
 logger = logging.getLogger("watcher")
@@ -27,6 +29,8 @@ logger = logging.getLogger("watcher")
 # A process that lived so long did not die of what killed the ones before.
 _LONG_LIFE_SECONDS = 60.0
 _DEATHS_AT_BIRTH = 3
+_COUNT_SECONDS = 0.2
+_LOOK_SECONDS = 0.01
 
 
 class Process(Protocol):
@@ -159,6 +163,19 @@ class Workers:
             else:
                 run.process.terminate()
 
+    def unread(self) -> int:
+        """End all, and count the records that they have sent and nobody has received."""
+        self.stop()
+        count = 0
+        deadline = self._clock.monotonic() + _COUNT_SECONDS
+        while self and self._clock.monotonic() < deadline:
+            match self.queue.receive(_LOOK_SECONDS):
+                case (_, Page() as page):
+                    count += page.last - page.first
+                case (name, None):
+                    self.ended(name, for_good=True)
+        return count
+
     def end(self) -> None:
         """End all, at once."""
         processes = [run.process for run in self._runs.values() if run.process is not None]
@@ -179,11 +196,16 @@ class Forked:
 
     def __call__(self, work: Work, writer: Writer, tally: Tally) -> Process:
         """Start one."""
-        if work.arn not in self._clients and self._context.get_start_method() == "fork":
-            self._clients[work.arn] = for_worker(work.connection, work.arn)
+        arn = work.arn
+        credentials = own_credentials(work.connection, region_in(arn))
+        shared = credentials.share()
+        credentials.settle()
+        if arn not in self._clients and self._context.get_start_method() == "fork":
+            self._clients[arn] = for_worker(work.connection, arn, shared)
+        client = self._clients.get(arn)
         process: Process = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(work, writer, tally, self._clients.get(work.arn)),
+            args=(work, writer, tally, client, None if client else shared),
             name=f"watcher {work.shard_id}",
             daemon=True,
         )

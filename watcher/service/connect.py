@@ -7,6 +7,7 @@ import re
 from watcher.errors import ServiceError, StreamError
 from watcher.service.client import StreamsClient
 from watcher.service.connection import Connection
+from watcher.service.credentials import Credentials
 from watcher.service.patience import patiently
 from watcher.service.tally import Tally
 
@@ -18,19 +19,28 @@ _TABLE = re.compile(r"[\w.-]{3,255}")
 _READ_SECONDS_LOOP = 3
 
 
-def for_worker(connection: Connection, arn: str) -> StreamsClient:
-    """A client for reading shards: their reader tries again by itself, and knows for how long."""
-    streams = StreamsClient(connection, arn.split(":")[3], attempts=1)
+def for_worker(
+    connection: Connection, arn: str, credentials: Credentials | None = None
+) -> StreamsClient:
+    """A client for reading shards: their reader tries again by itself, and knows for how long.
+
+    `credentials` where those of another process are to be used, not the program's own.
+    """
+    streams = StreamsClient(connection, region_in(arn), attempts=1, credentials=credentials)
     streams.take_shortcut(arn)
     return streams
 
 
 def for_loop(connection: Connection, arn: str, tally: Tally) -> StreamsClient:
     """A client for a loop with more to do: one attempt, and no long waiting for it."""
-    region = arn.split(":")[3]
-    streams = StreamsClient(connection, region, attempts=1, read_seconds=_READ_SECONDS_LOOP)
+    streams = StreamsClient(connection, region_in(arn), attempts=1, read_seconds=_READ_SECONDS_LOOP)
     streams.tally = tally
     return streams
+
+
+def region_in(arn: str) -> str:
+    """The region that an ARN names."""
+    return arn.split(":")[3]
 
 
 def connect(text: str, connection: Connection) -> tuple[StreamsClient, str]:

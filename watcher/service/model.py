@@ -122,4 +122,7 @@ class Service(Protocol):
         """The ARN of a table's current stream."""
 
     def renew(self) -> None:
-        """Take new credentials, if there are any."""
+        """The credentials were refused: take new ones, if there are any."""
+
+    def tend(self) -> None:
+        """To be called by a loop that must not wait: renew what ends soon, aside."""
