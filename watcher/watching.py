@@ -207,10 +207,11 @@ def watch(
 def _followed(stream: str, settings: "Settings") -> "Followed":
     from watcher.engine.followed import Followed
     from watcher.service.connect import connect, for_loop
+    from watcher.service.names import is_stream
 
     first, arn = connect(stream, settings.connection)
     service = for_loop(settings.connection, arn, first.tally)
-    of_table = "/stream/" not in stream
+    of_table = not is_stream(stream)
     return Followed(arn, settings, first=first, service=service, of_table=of_table)
 
 

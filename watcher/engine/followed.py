@@ -18,7 +18,8 @@ from watcher.reading.losses import Losses
 from watcher.reading.roster import Roster
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
-from watcher.service.model import CLOCKS_APART, Position, Service, TrimHorizon, table_of
+from watcher.service.model import CLOCKS_APART, Position, Service, TrimHorizon
+from watcher.service.names import table_of
 
 logger = logging.getLogger("watcher")
 
@@ -147,7 +148,7 @@ class Followed:
             return None
         if not roster.has_ended or roster.stopped_short:
             return None if self._settings.follow else ""
-        return self._next_stream.after(self.service, self.arn, self._ended)
+        return self._next_stream.after(self.service, self.arn, self._ended, roster.listing.table)
 
     @property
     def _ended(self) -> str:

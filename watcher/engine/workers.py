@@ -20,8 +20,9 @@ from watcher.errors import WatcherError
 from watcher.reading.messages import Page
 from watcher.record.origin import Origin
 from watcher.service.client import StreamsClient
-from watcher.service.connect import for_worker, region_in
+from watcher.service.connect import for_worker
 from watcher.service.login import own_credentials
+from watcher.service.names import region_in
 from watcher.service.tally import Tally
 
 logger = logging.getLogger("watcher")

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from watcher.service.names import table_name
+
 
 class Origin(NamedTuple):
     """A shard of a stream; unique in a watch of several streams, where a shard's id alone is not.
@@ -15,5 +17,5 @@ class Origin(NamedTuple):
 
     @property
     def table(self) -> str:
-        """The table's name."""
-        return self.stream.partition("/stream/")[0].rpartition("/")[2]
+        """The table's name; the stream's id where its ARN has no table in it."""
+        return table_name(self.stream)

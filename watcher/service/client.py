@@ -23,6 +23,7 @@ from watcher.errors import (
 from watcher.service import login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Credentials, Signing
+from watcher.service.current_stream import current_stream
 from watcher.service.errors_of import as_user_error, code_of, translated
 from watcher.service.model import (
     AfterSequence,
@@ -107,24 +108,24 @@ class StreamsClient:
             query["ExclusiveStartStreamArn"] = last
 
     def latest_stream(self, table: str) -> str:
-        """The ARN of a table's current stream. Raises StreamError where it has none."""
+        """The ARN of the current stream of a table, which its name or its ARN names.
+
+        Raises StreamError where it has none, or where this is not the account or region for it.
+        """
+        return current_stream(self, table)
+
+    def describe_table(self, table: str) -> dict[str, Any]:
+        """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
         client: Any = self._session.create_client("dynamodb", **self._settings)
-        try:
-            answer = self._call(client.describe_table, "Table", TableName=table)
-        except ShardNotFoundError:
-            raise StreamError(
-                f"no table {table!r} in {client.meta.region_name}: "
-                "check the name, --region and --profile",
-                about=Connection.__struct_fields__,
-            ) from None
-        arn: str | None = answer["Table"].get("LatestStreamArn")
-        if arn is None:
-            raise StreamError(
-                f"table {table!r} has no stream; enable one: aws dynamodb update-table "
-                f"--table-name {table} --stream-specification "
-                "StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES"
-            )
-        return arn
+        found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
+        return found
+
+    def status(self, arn: str) -> str:
+        """A stream's StreamStatus."""
+        answer = self._call(
+            self._client.describe_stream, "StreamDescription", StreamArn=arn, Limit=1
+        )
+        return str(answer["StreamDescription"].get("StreamStatus", ""))
 
     def listing(self, arn: str) -> Listing:
         """The stream and all its shards, page by page (100 shards each)."""
