@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.simulator.errors import ODD
+from tests.wire import origin
 from watcher.reading.messages import Finished, Kind, Loss, Message, Page, Started, Trouble
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page
@@ -30,7 +31,7 @@ def numbers(messages: list[Message]) -> list[str]:
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in page.records(message.body, "s", message.first, message.last)
+        for record in page.records(message.body, origin("s"), message.first, message.last)
     ]
 
 
