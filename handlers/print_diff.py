@@ -6,7 +6,7 @@ from typing import Any
 
 from watcher import ABSENT, Record
 from watcher.printing.escaping import printable, printable_key, printable_value
-from watcher.printing.style import paint, time_text
+from watcher.printing.style import paint, table_prefix, time_text
 from watcher.record.boto3_shape import native
 from watcher.record.compare import Difference, changed_values, differences
 
@@ -28,7 +28,8 @@ def handle(record: Record) -> None:
             for each in differences(old, new, (name,)):
                 mark, text = described(each)
                 lines.append("  " + paint(f"{mark} {place_text(each.place)}: {text}", MARKS[mark]))
-    sys.stdout.write("\n".join(lines) + "\n")
+    before = table_prefix(record)
+    sys.stdout.write("".join(f"{before}{line}\n" for line in lines))
 
 
 def without_comparison(record: Record) -> Iterator[str]:

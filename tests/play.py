@@ -19,6 +19,7 @@ from watcher.engine.followed import Followed
 from watcher.engine.manager import Manager
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
+from watcher.engine.streams import Streams
 from watcher.engine.worker import Work
 from watcher.engine.workers import Workers
 from watcher.errors import ShardNotFoundError
@@ -191,7 +192,7 @@ class Play:
             clock=self.clock,
         )
         self.manager = Manager(
-            [followed],
+            Streams([followed], clock=self.clock),
             [Observer("seen", observe)],
             made,
             workers=Workers(self.queue, self._start, self.clock),

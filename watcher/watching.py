@@ -16,20 +16,19 @@ from watcher.delivery import handlers
 from watcher.delivery.callables import unfit
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
 from watcher.errors import UsageError, blame
+from watcher.printing import style
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
-    from watcher.engine.followed import Followed
-    from watcher.engine.settings import Settings
     from watcher.record.record import Record
     from watcher.service.model import Position
 
 
 def watch(
-    stream: str,
+    stream: str | Iterable[str],
     observers: "Iterable[Callable[[Record], Any] | Observer | ModuleType | str]",
     *,
     start: Annotated[
@@ -129,6 +128,38 @@ def watch(
         str | None,
         Parameter(metavar="URL", group="aws", help="another endpoint, such as DynamoDB Local's"),
     ] = None,
+    tags: Annotated[
+        list[str] | Iterable[str] | None,
+        Parameter(
+            name="--tag",
+            metavar="NAME=VALUE",
+            group="tables",
+            help="only globs' tables with this tag, or all with it; repeatable: another value of "
+            "the same tag is an alternative, another tag narrows down",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, Parameter(name="--all", negative=(), group="tables", help="all streams of the region")
+    ] = False,
+    exclude: Annotated[
+        list[str] | Iterable[str] | None,
+        Parameter(
+            metavar="GLOB",
+            group="tables",
+            help="no table of such a name, whatever else says so; repeatable",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="tables",
+            help="end where a name has no stream or a glob no match, not only if all have none",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, Parameter(negative=(), group="tables", help="watch more than 200 streams")
+    ] = False,
     metrics_port: Annotated[
         str | int | None,
         Parameter(
@@ -149,7 +180,8 @@ def watch(
 ) -> "Totals":
     """Call each observer with every change of a table, in order, until stopped.
 
-    `stream` is a stream ARN, a table ARN or a table name; an observer is a callable that takes a
+    `stream` is a stream ARN, a table ARN, a table name, a glob of table names, or several of
+    them (see docs/tables.md); an observer is a callable that takes a
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
     parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
     and SIGHUP end the watch: the record in hand is delivered, and of what was read already as much
@@ -162,6 +194,7 @@ def watch(
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
     from watcher.delivery.on_error import OnError
+    from watcher.engine.finding import find
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
@@ -170,7 +203,11 @@ def watch(
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
+    from watcher.service.wanted_streams import WantedStreams
 
+    names = [stream] if isinstance(stream, str) else stream
+    asked = WantedStreams.of(names, everything, tags or (), exclude or ())
+    style.show_tables(asked.are_several)
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
         start=position(start),
@@ -192,7 +229,7 @@ def watch(
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
         manager = Manager(
-            [_followed(stream, settings)],
+            find(asked, settings, strict=strict, yes=yes),
             chosen,
             settings,
             workers=Workers(Queue(), Forked()),
@@ -202,17 +239,6 @@ def watch(
         at_once = [each.close for each in displays]
         with ended_by_signals(manager.ending, manager.stop, at_once):
             return manager.run()
-
-
-def _followed(stream: str, settings: "Settings") -> "Followed":
-    from watcher.engine.followed import Followed
-    from watcher.service.connect import connect, for_loop
-    from watcher.service.names import is_stream
-
-    first, arn = connect(stream, settings.connection)
-    service = for_loop(settings.connection, arn, first.tally)
-    of_table = not is_stream(stream)
-    return Followed(arn, settings, first=first, service=service, of_table=of_table)
 
 
 def _refuse_bad_numbers(max_records: object, **seconds: object) -> None:

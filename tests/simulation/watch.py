@@ -17,6 +17,7 @@ from watcher.engine.followed import Followed
 from watcher.engine.manager import Manager
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
+from watcher.engine.streams import Streams
 from watcher.engine.worker import Work, reader_of, steps
 from watcher.engine.workers import Workers
 from watcher.record.record import Record
@@ -82,7 +83,7 @@ class Watch(Program):
             arn, settings, first=client, service=client, of_table=scenario.of_table, clock=life
         )
         return Manager(
-            [followed],
+            Streams([followed], clock=life),
             [self._observer(life)],
             settings,
             workers=Workers(queue, self._start_process, life),

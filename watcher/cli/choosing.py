@@ -202,9 +202,9 @@ class Choice:
         return made or [load_handler(self._handlers[each]) for each in (default,) if each]
 
 
-def set_region(stream: str, region: str | None) -> None:
+def set_region(streams: Iterable[str], region: str | None) -> None:
     """Lambda functions make their clients when they are imported, and expect the region set."""
-    named = re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", stream)
-    if region := region or (named and named[1]):
+    named = (re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", stream) for stream in streams)
+    if region := region or next((each[1] for each in named if each), None):
         for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
             os.environ.setdefault(name, region)

@@ -37,6 +37,7 @@ COMMANDS = {
 _WITHOUT_DEFAULTS = ("completion", "help")
 GROUPS = {
     "handlers": "what is done with each change; modules in handlers/ are options",
+    "tables": "several tables in one watch",
     "start": "where to begin, and when to end",
     "filters": "which changes",
     "failures": "checkpoints, and what happens when something fails",

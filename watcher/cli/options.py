@@ -32,6 +32,13 @@ Asked = Annotated[Given, Parameter(parse=False)]
 """The type of a command's parameter `given`."""
 Stream = Annotated[str, Parameter(help="a stream ARN, a table ARN or a table name")]
 """The STREAM that most commands are about."""
+Streams = Annotated[
+    str,
+    Parameter(
+        name="STREAM", help="a stream ARN, a table ARN, a table name, or a glob such as 'shop-*'"
+    ),
+]
+"""Each STREAM of a command that is about several."""
 
 
 def option(name: str, kind: Any, default: Any, told: Parameter) -> inspect.Parameter:

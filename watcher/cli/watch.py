@@ -46,25 +46,28 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
         return watch_on_spark.command(handlers, parts)
 
-    def run(stream: options.Stream, /, *, given: options.Asked, **values: Any) -> int:
-        return _watch(stream, handlers, given, values)
+    def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
+        return _watch(streams, handlers, given, values)
 
     return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
 
 
 def _watch(
-    stream: str, handlers: dict[str, Handler], given: options.Given, values: dict[str, Any]
+    streams: Sequence[str],
+    handlers: dict[str, Handler],
+    given: options.Given,
+    values: dict[str, Any],
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
     choice = choosing.Choice(handlers, given, values)
     if choice.has_lambda:
-        choosing.set_region(stream, values["region"])
+        choosing.set_region(streams, values["region"])
     observers = choice.load(choosing.DEFAULT_HANDLER)
     from watcher.cli.status import WatchStatus  # not before: it needs boto3, which --help does not
 
     with terminal.status_line(**options.values(terminal.status_line, values)) as line:
         display = None if line is None else WatchStatus(line)
-        totals = watch(stream, observers, **options.values(watch, values), display=display)
+        totals = watch(streams, observers, **options.values(watch, values), display=display)
     logger.info(closing_line(totals))
     return 0
 

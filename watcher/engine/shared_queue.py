@@ -205,9 +205,11 @@ class Queue:
         self.close()
 
     def drop(self, name: Origin) -> None:
-        """Forget a writer that never came to be."""
-        if name in self._inlets:
-            self._drop(self._inlets[name])
+        """Forget a writer: one that never came to be, or whose messages are of no interest."""
+        if inlet := self._inlets.get(name):
+            self._held -= inlet.held
+            self._ready = [each for each in self._ready if each is not inlet]
+            self._drop(inlet)
 
     def _drop(self, inlet: _Inlet) -> None:
         self._selector.unregister(inlet.fd)

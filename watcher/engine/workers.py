@@ -156,6 +156,14 @@ class Workers:
                 )
         return f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
 
+    def drop(self, origin: Origin) -> None:
+        """End a shard's process at once, for good; what it has sent and nobody has read is gone."""
+        run = self._runs.pop(origin)
+        self.queue.drop(origin)
+        if run.process is not None:
+            run.process.kill()
+            run.process.join()
+
     def stop(self) -> None:
         """Ask all to end; no more are started."""
         for origin, run in list(self._runs.items()):

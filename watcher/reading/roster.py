@@ -46,7 +46,7 @@ logger = logging.getLogger("watcher")
 
 _LISTING_SECONDS = 5.0
 # DescribeStream allows 10 calls a second, shared with everybody else.
-_LISTING_PAGES_A_SECOND = 5
+_PAGES_A_SECOND = 5
 _TROUBLE_SECONDS = 1.0
 # After a shard's end its child is a moment away, or a listing that lags hides it.
 _CHILD_SECONDS = 0.25
@@ -93,6 +93,7 @@ class Roster:
         self.began_at = our_time
         """When the reading began: at the first listing, by the service's clock."""
         self._in_use = in_use
+        self.sharers = 1  # of DescribeStream's limit
         self._clock = clock
         self._listed_at = -math.inf
         self._listing_due = -math.inf
@@ -105,6 +106,11 @@ class Roster:
         self._reads = Refusals(clock)
         self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._news = True
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a listing."""
+        return self._listed_at > -math.inf
 
     # Asking the service
 
@@ -157,7 +163,7 @@ class Roster:
 
     def _take(self, listing: Listing) -> None:
         now = self._clock.monotonic()
-        if self._listed_at == -math.inf:
+        if not self.has_begun:
             self.began_at = listing.time - CLOCKS_APART
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
@@ -167,7 +173,7 @@ class Roster:
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
         self._news = True
-        self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
+        self._listing_due = now + _LISTING_SECONDS + listing.pages * self.sharers / _PAGES_A_SECOND
         if self._is_waiting_for_children():
             self._list_soon()
 
@@ -312,7 +318,7 @@ class Roster:
 
     def is_settled(self) -> bool:
         """Whether no shard waits for its turn, and no child can show up any more."""
-        if self._finished or self._listed_at == -math.inf or self.lineage.ready():
+        if self._finished or not self.has_begun or self.lineage.ready():
             return False
         if self._listed_at < self._settled_at and not self.is_gone:
             self._listing_due = min(self._listing_due, self._settled_at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -98,13 +99,19 @@ class StreamsClient:
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
         """All streams of the region (or of one table), the disabled ones of 24 hours included."""
+        return itertools.chain.from_iterable(self.stream_pages(table))
+
+    def stream_pages(self, table: str | None = None) -> Iterator[list[StreamName]]:
+        """The same page by page, of 100 each."""
         query: dict[str, Any] = {"TableName": table} if table else {}
         while True:
             answer = self._call(self._client.list_streams, "Streams", **query)
-            for row in answer["Streams"]:
-                with _as_the_services():
-                    name = StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
-                yield name
+            with _as_the_services():
+                names = [
+                    StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+                    for row in answer["Streams"]
+                ]
+            yield names
             if not (last := answer.get("LastEvaluatedStreamArn")):
                 return
             query["ExclusiveStartStreamArn"] = last
@@ -121,6 +128,18 @@ class StreamsClient:
         client: Any = self._session.create_client("dynamodb", **self._settings)
         found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
         return found
+
+    def tags(self, table_arn: str) -> dict[str, str]:
+        """A table's tags."""
+        client: Any = self._session.create_client("dynamodb", **self._settings)
+        tags: dict[str, str] = {}
+        query = {"ResourceArn": table_arn}
+        while True:
+            answer = self._call(client.list_tags_of_resource, "Tags", **query)
+            tags |= {row["Key"]: row.get("Value", "") for row in answer["Tags"]}
+            if not (more := answer.get("NextToken")):
+                return tags
+            query["NextToken"] = more
 
     def status(self, arn: str) -> str:
         """A stream's StreamStatus."""

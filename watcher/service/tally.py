@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableSequence
 from multiprocessing.sharedctypes import RawArray
 
-OPERATIONS = ("DescribeTable", "ListStreams", "DescribeStream", "GetShardIterator", "GetRecords")
+OPERATIONS = (
+    "DescribeTable",
+    "ListTagsOfResource",
+    "ListStreams",
+    "DescribeStream",
+    "GetShardIterator",
+    "GetRecords",
+)
 
 _CELLS = {operation: cell for cell, operation in enumerate(OPERATIONS)}
 _THROTTLES, _READ, _TIP_TIME, _TIP_READ = range(len(OPERATIONS), len(OPERATIONS) + 4)
