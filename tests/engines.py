@@ -90,7 +90,9 @@ class _ReadingQueue(Queue):
         self._steps: dict[str, Iterator[Message | float]] = {}
 
     def start(self, work: Work, writer: Writer, tally: Tally) -> PlayedProcess:
-        self._steps[work.shard_id] = steps(reader_of(work, self._stream), tally, self._clock)
+        self._steps[work.shard_id] = steps(
+            reader_of(work, self._stream, self._clock), tally, self._clock
+        )
         self._due[work.shard_id] = self._clock.monotonic()
         return PlayedProcess(0)
 

@@ -24,12 +24,12 @@ from watcher.printing.plural import counted
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Started, Trouble
+from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.roster import End, Roster
 from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.service.connection import Connection
-from watcher.service.model import CLOCKS_APART, Latest, Position, Service, TrimHorizon, table_of
+from watcher.service.model import Latest, Position, Service, TrimHorizon, table_of
 
 logger = logging.getLogger("watcher")
 
@@ -165,7 +165,7 @@ class Manager:
         if token is not None:
             roster.losses.say_if_old("checkpoint", token.saved_at, roster.listing.time)
         if not self._settings.follow:
-            self._figures.until = roster.listing.time + CLOCKS_APART
+            self._figures.until = roster.settled_at
         if not roster.listing.shards:
             logger.info("The stream has no shards yet", extra=roster.about())
         self._keeper.begin()
@@ -245,6 +245,7 @@ class Manager:
             arn=self._roster.arn,
             shard_id=shard.id,
             position=shard.position,
+            closed=self._roster.is_closed(shard.id),
             until=self._figures.until,
             idle_pause=self._settings.idle_pause,
         )
@@ -263,7 +264,7 @@ class Manager:
             case Loss():
                 self._keeper.moved()
                 self._roster.losses.heard(shard, message)
-            case Trouble():
+            case Trouble() | Remark():
                 self._roster.in_trouble(shard, message)
             case Failed(text, fatal):
                 if fatal:
