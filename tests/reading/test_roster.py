@@ -15,10 +15,10 @@ from watcher.errors import (
     StreamGoneError,
     TransientError,
 )
+from watcher.reading.asks import Question
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Remark
-from watcher.reading.questions import Question
 from watcher.reading.roster import End, Roster
 from watcher.service.model import AfterSequence, AtTime, Latest, Position, Shard, TrimHorizon
 

@@ -77,8 +77,8 @@ MUTANTS = [
     ),
     Mutant(
         "an end does not wait for a late child",
-        "reading/roster.py",
-        "            self._settled_at = until\n",
+        "reading/late_children.py",
+        "            self.settled_at = until\n",
         "            pass\n",
     ),
     Mutant(
@@ -187,6 +187,24 @@ MUTANTS = [
         "backoff.py",
         "return failures >= unsaid and failures.bit_count() == 1",
         "return False",
+    ),
+    Mutant(
+        "one odd answer to a read ends the reading",
+        "reading/refusals.py",
+        "if trouble.kind is Kind.ODD and not self._has_worked and trouble.failures",
+        "if trouble.kind is Kind.ODD and trouble.failures + 2",
+    ),
+    Mutant(
+        "one odd answer to a listing ends the reading",
+        "reading/roster.py",
+        "except (TransientError, OddAnswerError, DeniedError) as error:",
+        "except (TransientError, DeniedError) as error:",
+    ),
+    Mutant(
+        "no permission ends the reading at once, also later",
+        "reading/refusals.py",
+        "if not self._has_worked or now - since >= _DENIED_SECONDS:",
+        "if True:",
     ),
     # Losses
     Mutant(

@@ -22,7 +22,8 @@ import math
 from datetime import datetime, timedelta
 
 from watcher.clock import Clock
-from watcher.errors import CredentialsError, ServiceError
+from watcher.errors import ServiceError, StreamError
+from watcher.reading.sieve import numbers_of
 from watcher.record import page
 from watcher.service.model import Latest, Service
 
@@ -66,7 +67,7 @@ class OpenEnd:
     def ask(self, service: Service, newest: int) -> None:
         """Look for its number, where `newest` is the last that was read.
 
-        What goes wrong with that, goes wrong elsewhere too, and is told there. Raises StreamError.
+        What goes wrong with that, goes wrong elsewhere too, and is told there.
         """
         if self.number is not None or not self.is_due or self._clock.monotonic() < self._ask_at:
             return
@@ -76,11 +77,11 @@ class OpenEnd:
                 self._latest, _ = service.iterator(self._arn, self._shard_id, Latest())
                 self._after = newest
             wire = page.decode(service.records(self._latest))
-        except (ServiceError, CredentialsError):
+            numbers = numbers_of(wire.Records)
+        except (ServiceError, StreamError):
             self._latest = None  # a later one will do
             return
         self._latest = wire.NextShardIterator
-        numbers = [int(each.dynamodb.SequenceNumber) for each in wire.Records]
         # A service that answers LATEST with what had come before knows no LATEST.
         if numbers and numbers[0] > self._after:
             self.number = numbers[0]

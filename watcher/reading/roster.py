@@ -17,18 +17,22 @@ from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     CredentialsError,
+    DeniedError,
+    OddAnswerError,
     ServiceError,
     StreamError,
     StreamGoneError,
     TransientError,
     WatcherError,
 )
+from watcher.reading.asks import Ask, Question
 from watcher.reading.hidden import HiddenParents
+from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Remark, Trouble
 from watcher.reading.open_end import SETTLED_SECONDS
-from watcher.reading.questions import Ask, Question
+from watcher.reading.refusals import Refusals, kind_of
 from watcher.service.model import (
     CLOCKS_APART,
     AtTime,
@@ -46,9 +50,6 @@ _LISTING_SECONDS = 5.0
 # DescribeStream allows 10 calls a second, shared with everybody else.
 _LISTING_PAGES_A_SECOND = 5
 _TROUBLE_SECONDS = 1.0
-# After a shard's end its child is a moment away, or a listing that lags hides it.
-_CHILD_SECONDS = 0.25
-_CHILD_SECONDS_MAX = 1.0
 AGAIN_SECONDS = 1.0
 """So long a shard rests that is to be read again."""
 
@@ -96,11 +97,11 @@ class Roster:
         self._listing_due = -math.inf
         self._failures = 0
         self._finished: deque[str] = deque()  # whose children are to be asked for
-        self._childless: dict[str, float] = {}  # until when a child may still show up
-        self._child_pause = _CHILD_SECONDS
-        self._settled_at = -math.inf  # by then no child of a finished shard is missing
+        self._late = LateChildren(clock)
         self._closed = set[str]()
         self._hidden = HiddenParents(clock)
+        self._reads = Refusals(clock)
+        self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._news = True
 
     # Asking the service
@@ -113,7 +114,7 @@ class Roster:
     def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
         """Ask what is due, until nothing is; `before` is called before each call.
 
-        Raises StreamError for what only the user can mend.
+        Raises DeniedError where the service refuses it for too long.
         """
         while (ask := self.due()) is not None:
             before()
@@ -130,7 +131,7 @@ class Roster:
         return None
 
     def put(self, ask: Ask, service: Service) -> None:
-        """Ask it, and take the answer in. Raises StreamError for what only the user can mend."""
+        """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
         try:
             match ask.question:
                 case Question.LISTING:
@@ -141,12 +142,12 @@ class Roster:
                     if self._hidden.ask(ask.shard_id, self.arn, service):
                         self._news = True
                     elif not self._failures:
-                        self._list_in(_CHILD_SECONDS_MAX)
+                        self._list_in(PAUSE_SECONDS_MAX)
         except StreamGoneError:
             # Those who read the shards find out for themselves, and say what is lost.
             self.is_gone = True
             self._listing_due = self._clock.monotonic() + _LISTING_SECONDS
-        except TransientError as error:
+        except (TransientError, OddAnswerError, DeniedError) as error:
             self._trouble(error)
         except CredentialsError as error:
             self._trouble(error)
@@ -170,8 +171,8 @@ class Roster:
         self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
         if not self._knows_what_is_open():
             self._list_in(self._began + SETTLED_SECONDS - now)
-        if self._is_waiting_for_children():
-            self._list_soon()
+        if self._late.are_missing(self.lineage):
+            self._list_in(self._late.pause())
 
     def _ask_for_late_children(self) -> None:
         """A resumed shard may have finished just before: no listing may show its children yet."""
@@ -187,6 +188,7 @@ class Roster:
         self._failures += 1
         pause = backoff(self._failures, _TROUBLE_SECONDS, _LISTING_SECONDS)
         self._listing_due = self._clock.monotonic() + pause
+        self._listings.hear(self.arn, Trouble(str(error), self._failures, kind_of(error)))
         if worth_saying(self._failures, unsaid=2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
 
@@ -201,31 +203,13 @@ class Roster:
                 logger.debug(f"No children of {shard_id} listed: {error}")
             children = self.lineage.children(shard_id)
         self._news = True
-        until = self._clock.monotonic() + SETTLED_SECONDS
+        more = self._may_have_more_children(shard_id)
+        self._late.finished(shard_id, is_alone=not children, may_have_more=more)
         if not children:
-            # Often the child is a moment late; not at all where throughput was lowered.
-            self._childless[shard_id] = until
-            self._child_pause = _CHILD_SECONDS
-            self._list_soon()
-        if self._may_have_more_children(shard_id):
-            self._settled_at = until
-
-    def _list_soon(self) -> None:
-        self._list_in(self._child_pause)
-        self._child_pause = min(self._child_pause * 2, _CHILD_SECONDS_MAX)
+            self._list_in(self._late.pause())
 
     def _list_in(self, seconds: float) -> None:
         self._listing_due = min(self._listing_due, self._clock.monotonic() + seconds)
-
-    def _is_waiting_for_children(self) -> bool:
-        """Whether a shard has finished so lately that its child may not be listed yet."""
-        now = self._clock.monotonic()
-        self._childless = {
-            shard_id: until
-            for shard_id, until in self._childless.items()
-            if now < until and not self.lineage.children(shard_id)
-        }
-        return bool(self._childless)
 
     def _is_young(self, shard: Tracked) -> bool:
         """Whether a sibling of it may still be missing in the last listing."""
@@ -247,13 +231,19 @@ class Roster:
 
     def started(self, shard: Tracked, moment: datetime) -> None:
         """Its reader has an iterator since this moment, by the service. Raises DataLossError."""
+        self._reads.work()
         self.losses.say_if_too_late(shard, moment)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(moment)
 
     def in_trouble(self, shard: Tracked, message: Trouble | Remark) -> None:
-        """Its reader is refused again and again, or has seen something odd: say what is news."""
+        """Its reader is refused again and again, or has seen something odd: say what is news.
+
+        Raises DeniedError, OddAnswerError where that is to end the reading.
+        """
+        if isinstance(message, Trouble):
+            self._reads.hear(shard.id, message)
         if text := shard.news(message):
             logger.warning(f"Shard {shard.id}: {text}", extra=self.about(shard))
 
@@ -320,8 +310,8 @@ class Roster:
         """Whether no shard waits for its turn, and no child can show up any more."""
         if self._finished or self._listed_at == -math.inf or self.lineage.ready():
             return False
-        if self._listed_at < self._settled_at and not self.is_gone:
-            self._listing_due = min(self._listing_due, self._settled_at)
+        if self._listed_at < self._late.settled_at and not self.is_gone:
+            self._listing_due = min(self._listing_due, self._late.settled_at)
             return False
         return True
 
@@ -332,7 +322,7 @@ class Roster:
         alone = any(not self.lineage.children(shard_id) for shard_id in self.listing.closed())
         grace = timedelta(seconds=SETTLED_SECONDS)
         if alone and not self.has_ended and self.listing.time - self.began_at < grace:
-            self._list_in(_CHILD_SECONDS_MAX)
+            self._list_in(PAUSE_SECONDS_MAX)
             return False
         return True
 

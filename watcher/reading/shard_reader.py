@@ -10,9 +10,10 @@ from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     CredentialsError,
+    DeniedError,
     ExpiredIteratorError,
+    OddAnswerError,
     ShardNotFoundError,
-    StreamError,
     TimestampRefusedError,
     TransientError,
     TrimmedDataError,
@@ -20,7 +21,8 @@ from watcher.errors import (
 )
 from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
-from watcher.reading.sieve import Sieve
+from watcher.reading.refusals import kind_of
+from watcher.reading.sieve import Sieve, numbers_of
 from watcher.record import page
 from watcher.record.wire import WireRecord
 from watcher.service.model import (
@@ -115,7 +117,7 @@ class ShardReader:
         return self._was_at_tip and self._empty_pages > 0 and not self._failures
 
     def read(self) -> list[Message]:
-        """One attempt. Raises StreamError where only the user can help."""
+        """One attempt. Raises StreamError where there is no way to the service."""
         if self.finished:
             return []
         messages: list[Message] = []
@@ -144,16 +146,17 @@ class ShardReader:
             self._failures += 1
             self.pause = backoff(self._failures, _PAUSE_REFUSED, _PAUSE_REFUSED_MAX)
             messages.append(Trouble(str(error), self._failures))
-        except StreamError:
-            if messages:  # which nobody will get
-                self._iterator, self._started = None, False
-            raise
+        except (DeniedError, OddAnswerError) as error:
+            # Maybe it is the iterator that is refused; and nobody may hear that there is one.
+            self._iterator = None
+            self._started = self._started and not messages
+            messages = [self._in_trouble(error)]
         return messages
 
     def _in_trouble(self, error: WatcherError) -> Trouble:
         self._failures += 1
         self.pause = self._trouble_pause(self._failures)
-        return Trouble(str(error), self._failures)
+        return Trouble(str(error), self._failures, kind_of(error))
 
     def _trimmed(self, reason: str) -> list[Message]:
         """Go on at the trim horizon; where that is trimmed again and again, nothing is left.
@@ -237,7 +240,8 @@ class ShardReader:
         number = None if self._open_end is None or self.closed else self._open_end.number
         if number is None:
             return records
-        return [each for each in records if int(each.dynamodb.SequenceNumber) < number]
+        numbers = numbers_of(records)
+        return records[: sum(each < number for each in numbers)]
 
     def _is_at_end(self, has_records: bool) -> bool:
         """Whether this is all of an open shard that was asked for."""

@@ -49,14 +49,8 @@ class Sieve:
         return self._later >= _LATER_IN_A_ROW
 
     def through(self, records: list[WireRecord]) -> list[tuple[int, int]]:
-        """The parts `first:last` of a page that go on.
-
-        Raises TransientError for sequence numbers that are none.
-        """
-        try:
-            numbers = [int(each.dynamodb.SequenceNumber) for each in records]
-        except ValueError as error:
-            raise TransientError(f"an answer whose sequence number is none: {error}") from None
+        """The parts `first:last` of a page that go on. Raises TransientError."""
+        numbers = numbers_of(records)
         fresh = self._fresh(records, numbers)
         self._note_repeats(numbers, len(fresh))
         parts: list[tuple[int, int]] = []
@@ -106,3 +100,11 @@ class Sieve:
             return False
         self._later = 0
         return True
+
+
+def numbers_of(records: list[WireRecord]) -> list[int]:
+    """The records' sequence numbers. Raises TransientError where one is none."""
+    try:
+        return [int(each.dynamodb.SequenceNumber) for each in records]
+    except ValueError as error:
+        raise TransientError(f"an answer whose sequence number is none: {error}") from None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Question(Enum):
-    """What it is about."""
+    """The kinds of questions."""
 
     LISTING = "all shards"
     CHILDREN = "the children of a finished shard"
