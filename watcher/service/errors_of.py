@@ -34,7 +34,8 @@ _TRANSIENT = {
     "ServiceUnavailable",
     "ServiceUnavailableException",
 }
-_NO_PERMISSION = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+NO_PERMISSION = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
+"""The codes of errors that only another policy can mend."""
 _BAD_CREDENTIALS = {
     "ExpiredToken",
     "ExpiredTokenException",
@@ -76,11 +77,11 @@ _UNREACHABLE = (
 def translated(error: Exception) -> WatcherError:
     """What an error of botocore means to the reader."""
     if isinstance(error, _PASSING):
-        return TransientError(_one_line(error), unreachable=isinstance(error, _UNREACHABLE))
+        return TransientError(one_line(error), unreachable=isinstance(error, _UNREACHABLE))
     if not isinstance(error, boto.ClientError):
         return as_user_error(error)
     code = code_of(error)
-    text = _one_line(error)
+    text = one_line(error)
     if code in _THROTTLED:
         return TransientError(text, throttled=True)
     if code in _TRANSIENT or error.response["ResponseMetadata"].get("HTTPStatusCode", 0) >= 500:
@@ -96,7 +97,7 @@ def translated(error: Exception) -> WatcherError:
 
 def as_user_error(error: Exception) -> StreamError:
     """One line that says what to do, for what only the user can mend."""
-    text = _one_line(error)
+    text = one_line(error)
     if isinstance(error, _NO_CREDENTIALS):
         return CredentialsError(
             "no AWS credentials: run `aws configure`, set AWS_ACCESS_KEY_ID and "
@@ -106,7 +107,7 @@ def as_user_error(error: Exception) -> StreamError:
         return StreamError("no AWS region: give --region, or set AWS_DEFAULT_REGION")
     if isinstance(error, boto.ClientError):
         code = code_of(error)
-        if code in _NO_PERMISSION:
+        if code in NO_PERMISSION:
             return StreamError(
                 f"no permission ({text}); the role needs dynamodb:DescribeTable on the table, and "
                 "DescribeStream, GetShardIterator, GetRecords and ListStreams on its stream"
@@ -128,5 +129,6 @@ def code_of(error: BaseException | None) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """What it says, on one line."""
     return " ".join(str(error).split())

@@ -15,6 +15,7 @@ from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART, Listing
 from watcher.service.patience import patiently
+from watcher.service.tables import BATCH, Description, TablesClient, tables
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
@@ -27,7 +28,6 @@ from watcher.spark.jobs.run import (
 )
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.replica import DynamoDBReplica
-from watcher.spark.tables import BATCH, Description, TablesClient, tables
 
 logger = logging.getLogger("watcher")
 

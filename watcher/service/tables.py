@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +16,8 @@ from botocore.config import Config
 
 from watcher.backoff import backoff
 from watcher.errors import StreamError, TransientError
-from watcher.service.connection import Connection
-from watcher.service.errors_of import code_of, translated
+from watcher.service.connection import Connection, region_of
+from watcher.service.errors_of import NO_PERMISSION, code_of, one_line, translated
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
@@ -35,6 +36,8 @@ class Description(msgspec.Struct, frozen=True):
     keys: list[dict[str, str]]
     attributes: list[dict[str, str]]
     size: int
+    arn: str
+    created: datetime
     identity: str
     """Another one where the table was deleted and created anew, or is in another region."""
 
@@ -51,20 +54,20 @@ class Description(msgspec.Struct, frozen=True):
 class TablesClient:
     """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
 
-    def __init__(self, connection: Connection) -> None:
-        session = botocore.session.Session(profile=connection.profile)
+    def __init__(self, connection: Connection, arn_region: str | None = None) -> None:
         settings = Config(
             retries={"mode": "standard", "total_max_attempts": 8}, user_agent_extra="watcher"
         )
         try:
+            session = botocore.session.Session(profile=connection.profile)
             self._client: Any = session.create_client(
                 "dynamodb",
-                region_name=connection.region,
+                region_name=region_of(connection, session, arn_region),
                 endpoint_url=connection.endpoint_url,
                 config=settings,
             )
         except (boto.BotoCoreError, ValueError) as error:
-            raise StreamError(" ".join(str(error).split())) from error
+            raise StreamError(one_line(error)) from error
 
     @property
     def endpoint(self) -> str:
@@ -80,6 +83,32 @@ class TablesClient:
             if code_of(error.__cause__) == "ResourceNotFoundException":
                 return None
             raise
+
+    def named(self, arn: str) -> tuple[str, Description]:
+        """The name by which calls reach the table of this ARN, and what it is like.
+
+        That is the ARN itself, so that another account's table is never taken for one of ours that
+        is called the same; emulators know only names. Raises StreamError where there is none.
+        """
+        for name in (arn, arn.rpartition("/")[2]):
+            try:
+                found = self.describe(name)
+            except StreamError as error:
+                if name == arn and code_of(error.__cause__) == "ValidationException":
+                    continue
+                raise
+            if found is None:
+                raise StreamError(f"no table {arn}: it was deleted")
+            if found.arn != arn:
+                raise StreamError(f"the stream is of {arn}; the table found here is {found.arn}")
+            return name, found
+        raise AssertionError
+
+    def get(self, table: str, key: Item) -> Item | None:
+        """An item as it is at this moment; None where there is none."""
+        answer = self._call(self._client.get_item, TableName=table, Key=key, ConsistentRead=True)
+        item: Item | None = answer.get("Item")
+        return item
 
     def create(self, table: str, like: Description) -> Description:
         """Create a table with the same keys, paid by request, and wait until it can be used."""
@@ -141,12 +170,19 @@ class TablesClient:
             try:
                 return operation(**query)
             except (boto.ClientError, boto.BotoCoreError) as error:
-                text = " ".join(str(error).split())
                 if not isinstance(translated(error), TransientError):
-                    raise StreamError(text) from error
+                    raise StreamError(_for_the_user(error, operation, query)) from error
                 if time.monotonic() > started + _GIVE_UP_SECONDS:
-                    raise TransientError(text) from error
+                    raise TransientError(one_line(error)) from error
                 time.sleep(random.uniform(0.5, 1.5))
+
+
+def _for_the_user(error: Exception, operation: Callable[..., Any], query: dict[str, Any]) -> str:
+    if code_of(error) in NO_PERMISSION:
+        action = operation.__name__.title().replace("_", "")
+        where = query.get("TableName", "the table")
+        return f"no permission ({one_line(error)}); the role needs dynamodb:{action} on {where}"
+    return one_line(error)
 
 
 @lru_cache(maxsize=8)
@@ -162,5 +198,7 @@ def _description(table: dict[str, Any]) -> Description:
         table["KeySchema"],
         table["AttributeDefinitions"],
         table.get("TableSizeBytes", 0),
+        table["TableArn"],
+        table["CreationDateTime"],
         f"{table['TableArn']} {own}",
     )
