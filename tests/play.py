@@ -79,6 +79,9 @@ class PlayedService:
     def latest_stream(self, table: str) -> str:
         return self.newest
 
+    def tend(self) -> None:
+        """Nothing ends by itself here."""
+
     def renew(self) -> None:
         self.renewed += 1
 

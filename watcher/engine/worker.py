@@ -23,6 +23,7 @@ from watcher.reading.shard_reader import ShardReader
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
+from watcher.service.credentials import SharedCredentials
 from watcher.service.model import Position, Service
 from watcher.service.tally import Tally
 
@@ -41,11 +42,17 @@ class Work(msgspec.Struct, frozen=True):
     idle_pause: float
 
 
-def run(work: Work, writer: Writer, tally: Tally, streams: StreamsClient | None) -> None:
+def run(
+    work: Work,
+    writer: Writer,
+    tally: Tally,
+    streams: StreamsClient | None,
+    credentials: SharedCredentials | None = None,
+) -> None:
     """The worker's whole life; what it does is counted in `tally`, for the manager to read.
 
     `streams` is a client made before the fork and never used there (sockets can't be shared), or
-    None where the start method pickles its arguments.
+    None where the start method pickles its arguments: then one is made, over `credentials`.
     """
     manager = multiprocessing.parent_process()
     # Who died before we came here has left us to another; a fork server is a parent of its own.
@@ -54,11 +61,12 @@ def run(work: Work, writer: Writer, tally: Tally, streams: StreamsClient | None)
     # Ctrl-C goes to the whole group: the manager decides. SIGTERM ends us at once, at any point:
     # the manager knows what it has received.
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with contextlib.suppress(BrokenPipeError):  # the manager is gone, and so is the reason to read
         try:
-            client = streams or for_worker(work.connection, work.arn)
+            client = streams or for_worker(work.connection, work.arn, credentials)
             _read(work, writer, tally, client, parent)
         except BrokenPipeError:
             raise

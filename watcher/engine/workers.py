@@ -17,9 +17,12 @@ from watcher.engine import worker
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.worker import Work
 from watcher.errors import WatcherError
+from watcher.reading.messages import Page
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
+from watcher.service.login import own_credentials
+from watcher.service.names import region_in
 from watcher.service.tally import Tally
 
 logger = logging.getLogger("watcher")
@@ -27,6 +30,8 @@ logger = logging.getLogger("watcher")
 # A process that lived so long did not die of what killed the ones before.
 _LONG_LIFE_SECONDS = 60.0
 _DEATHS_AT_BIRTH = 3
+_COUNT_SECONDS = 0.2
+_LOOK_SECONDS = 0.01
 
 
 class Process(Protocol):
@@ -161,6 +166,19 @@ class Workers:
             else:
                 run.process.terminate()
 
+    def unread(self) -> int:
+        """End all, and count the records that they have sent and nobody has received."""
+        self.stop()
+        count = 0
+        deadline = self._clock.monotonic() + _COUNT_SECONDS
+        while self and self._clock.monotonic() < deadline:
+            match self.queue.receive(_LOOK_SECONDS):
+                case (_, Page() as page):
+                    count += page.last - page.first
+                case (name, None):
+                    self.ended(name, for_good=True)
+        return count
+
     def end(self) -> None:
         """End all, at once."""
         processes = [run.process for run in self._runs.values() if run.process is not None]
@@ -178,16 +196,19 @@ class Forked:
         self._connection = connection
         self._arn = arn
         self._context = forks.processes()
+        self._credentials = own_credentials(connection, region_in(arn))
         # Never used in this process: a socket that is open can't be shared with a fork.
         self._client: StreamsClient | None = None
 
     def __call__(self, work: Work, writer: Writer, tally: Tally) -> Process:
         """Start one."""
+        shared = self._credentials.share()
+        self._credentials.settle()
         if self._client is None and self._context.get_start_method() == "fork":
-            self._client = for_worker(self._connection, self._arn)
+            self._client = for_worker(self._connection, self._arn, shared)
         process: Process = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(work, writer, tally, self._client),
+            args=(work, writer, tally, self._client, None if self._client else shared),
             name=f"watcher {work.shard_id}",
             daemon=True,
         )

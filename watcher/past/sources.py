@@ -20,7 +20,8 @@ from watcher.record.lines import RecordLines, opened, records_of
 from watcher.record.record import Record
 from watcher.service.connect import connect, for_worker
 from watcher.service.connection import Connection
-from watcher.service.model import Service, table_of
+from watcher.service.model import Service
+from watcher.service.names import region_in, table_of
 from watcher.service.tables import Description, TablesClient
 
 logger = logging.getLogger("watcher")
@@ -52,7 +53,7 @@ class TableStream:
     def connected(cls, text: str, connection: Connection) -> TableStream:
         """The stream that `text` names (as for `connect`)."""
         service, arn = connect(text, connection)
-        tables = TablesClient(connection, arn.split(":")[3])
+        tables = TablesClient(connection, region_in(arn))
 
         def lanes(count: int) -> list[Service]:
             return [for_worker(connection, arn) for _ in range(count)]

@@ -34,8 +34,7 @@ _TRANSIENT = {
     "ServiceUnavailable",
     "ServiceUnavailableException",
 }
-NO_PERMISSION = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
-"""The codes of errors that only another policy can mend."""
+_NO_PERMISSION = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _BAD_CREDENTIALS = {
     "ExpiredToken",
     "ExpiredTokenException",
@@ -107,7 +106,7 @@ def as_user_error(error: Exception) -> StreamError:
         return StreamError("no AWS region: give --region, or set AWS_DEFAULT_REGION")
     if isinstance(error, boto.ClientError):
         code = code_of(error)
-        if code in NO_PERMISSION:
+        if code in _NO_PERMISSION:
             return StreamError(
                 f"no permission ({text}); the role needs dynamodb:DescribeTable on the table, and "
                 "DescribeStream, GetShardIterator, GetRecords and ListStreams on its stream"
@@ -119,6 +118,11 @@ def as_user_error(error: Exception) -> StreamError:
     if isinstance(error, _OLD_CREDENTIALS):
         return CredentialsError(text)
     return StreamError(text)
+
+
+def is_denied(error: Exception) -> bool:
+    """Whether the service has refused this caller the action."""
+    return code_of(error.__cause__ or error) in _NO_PERMISSION
 
 
 def code_of(error: BaseException | None) -> str:

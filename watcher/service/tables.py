@@ -9,15 +9,17 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-import botocore.session
 import msgspec
 from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.backoff import backoff
 from watcher.errors import StreamError, TransientError
+from watcher.service import login
 from watcher.service.connection import Connection, region_of
-from watcher.service.errors_of import NO_PERMISSION, code_of, one_line, translated
+from watcher.service.credentials import Signing
+from watcher.service.errors_of import as_user_error, code_of, is_denied, one_line, translated
+from watcher.service.names import is_another, table_name
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
@@ -36,10 +38,14 @@ class Description(msgspec.Struct, frozen=True):
     keys: list[dict[str, str]]
     attributes: list[dict[str, str]]
     size: int
-    arn: str
     created: datetime
     identity: str
     """Another one where the table was deleted and created anew, or is in another region."""
+
+    @property
+    def arn(self) -> str:
+        """The table's."""
+        return self.identity.partition(" ")[0]
 
     @property
     def key_types(self) -> list[tuple[str, str, str]]:
@@ -59,15 +65,20 @@ class TablesClient:
             retries={"mode": "standard", "total_max_attempts": 8}, user_agent_extra="watcher"
         )
         try:
-            session = botocore.session.Session(profile=connection.profile)
+            session = login.session(connection)
+            region = region_of(connection, session, arn_region)
+            credentials = login.own_credentials(connection, region)
+            session.register_component("credential_provider", Signing(credentials))
             self._client: Any = session.create_client(
                 "dynamodb",
-                region_name=region_of(connection, session, arn_region),
+                region_name=region,
                 endpoint_url=connection.endpoint_url,
                 config=settings,
             )
         except (boto.BotoCoreError, ValueError) as error:
-            raise StreamError(one_line(error)) from error
+            told = as_user_error(error)
+            told.option = connection.to_blame(error)
+            raise told from error
 
     @property
     def endpoint(self) -> str:
@@ -90,7 +101,7 @@ class TablesClient:
         That is the ARN itself, so that another account's table is never taken for one of ours that
         is called the same; emulators know only names. Raises StreamError where there is none.
         """
-        for name in (arn, arn.rpartition("/")[2]):
+        for name in dict.fromkeys((arn, table_name(arn))):
             try:
                 found = self.describe(name)
             except StreamError as error:
@@ -99,7 +110,7 @@ class TablesClient:
                 raise
             if found is None:
                 raise StreamError(f"no table {arn}: it was deleted")
-            if found.arn != arn:
+            if is_another(arn, found.arn):
                 raise StreamError(f"the stream is of {arn}; the table found here is {found.arn}")
             return name, found
         raise AssertionError
@@ -178,7 +189,7 @@ class TablesClient:
 
 
 def _for_the_user(error: Exception, operation: Callable[..., Any], query: dict[str, Any]) -> str:
-    if code_of(error) in NO_PERMISSION:
+    if is_denied(error):
         action = operation.__name__.title().replace("_", "")
         where = query.get("TableName", "the table")
         return f"no permission ({one_line(error)}); the role needs dynamodb:{action} on {where}"
@@ -198,7 +209,6 @@ def _description(table: dict[str, Any]) -> Description:
         table["KeySchema"],
         table["AttributeDefinitions"],
         table.get("TableSizeBytes", 0),
-        table["TableArn"],
         table["CreationDateTime"],
         f"{table['TableArn']} {own}",
     )
