@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from tests.simulator import Simulator
+from tests.wire import origin
 from watcher.engine.shared_queue import Queue
 from watcher.engine.worker import Work, run
 from watcher.reading.messages import Failed, Finished, Message, Page, Started, Trouble
@@ -37,7 +38,7 @@ def started(
     connection = Connection("us-east-1", None, sim.endpoint)
     shard = sim.shards[0].id
     work = Work(connection, sim.stream_arn, shard, position or TrimHorizon(), None, 0.05)
-    writer = queue.writer(shard)
+    writer = queue.writer(work.origin)
     process = fork.Process(
         target=run, args=(work, writer, tally or Tally(), for_worker(connection, work.arn))
     )
@@ -75,7 +76,7 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends(
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in pages.records(bytes(message.body), "s", message.first, message.last)
+        for record in pages.records(bytes(message.body), origin("s"), message.first, message.last)
     ]
     assert numbers == [record.sequence_number for record in simulator.records]
 

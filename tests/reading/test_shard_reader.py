@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.simulator import Simulator
+from tests.wire import origin
 from watcher.errors import StreamError
 from watcher.reading.messages import Finished, Loss, Message, Page, Started, Trouble
 from watcher.reading.shard_reader import ShardReader
@@ -30,7 +31,7 @@ def numbers(messages: list[Message]) -> list[str]:
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in page.records(message.body, "s", message.first, message.last)
+        for record in page.records(message.body, origin("s"), message.first, message.last)
     ]
 
 

@@ -290,7 +290,7 @@ MUTANTS = [
     ),
     Mutant(
         "an up-to-now watch moves on from an ended stream",
-        "engine/manager.py",
+        "engine/followed.py",
         "if not roster.has_ended or roster.stopped_short:",
         "if not roster.has_ended:",
         "processes",
@@ -355,7 +355,7 @@ MUTANTS = [
     ),
     Mutant(
         "a batch that waits counts as processed",
-        "engine/manager.py",
+        "engine/followed.py",
         "                shard.hold(number)\n",
         "                pass\n",
         "processes",
@@ -363,14 +363,13 @@ MUTANTS = [
     Mutant(
         "a shard's end does not wait for its batch",
         "engine/manager.py",
-        "        self._dispatcher.settle(shard.id)\n"
-        "        if self._dispatcher.unsettled(shard.id):",
+        "        self._dispatcher.settle(origin)\n        if self._dispatcher.unsettled(origin):",
         "        if False:",
         "processes",
     ),
     Mutant(
         "a table's new stream begins at LATEST",
-        "engine/manager.py",
+        "engine/followed.py",
         "self._new_roster(arn, TrimHorizon(), [])",
         "self._new_roster(arn, Latest())",
         "processes",

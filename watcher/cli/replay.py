@@ -128,7 +128,7 @@ def _hand_over(
     with _sigterm_interrupts():
         for record in replay:
             if test is None or test(record):
-                dispatcher.begin(replay.stream)
+                dispatcher.begin(record.stream)
                 dispatcher.deliver(record)
             else:
                 replay.filtered += 1

@@ -16,6 +16,7 @@ from watcher.reading.messages import Finished, Loss, Page, Started, Trouble
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import (
     CLOCKS_APART,
@@ -160,7 +161,7 @@ class Retained:
         match message:
             case Page(first, last, number, body):
                 tracked.comes()
-                yield from pages.records(body, tracked.id, first, last)
+                yield from pages.records(body, Origin(self._arn, tracked.id), first, last)
                 tracked.position = AfterSequence(number)
             case Started(moment):
                 self._roster.started(tracked, moment)
