@@ -188,6 +188,24 @@ MUTANTS = [
         "return failures >= unsaid and failures.bit_count() == 1",
         "return False",
     ),
+    Mutant(
+        "one odd answer to a read ends the reading",
+        "reading/refusals.py",
+        "if trouble.kind is Kind.ODD and not self._has_worked and trouble.failures",
+        "if trouble.kind is Kind.ODD and trouble.failures + 2",
+    ),
+    Mutant(
+        "one odd answer to a listing ends the reading",
+        "reading/roster.py",
+        "except (TransientError, OddAnswerError, DeniedError) as error:",
+        "except (TransientError, DeniedError) as error:",
+    ),
+    Mutant(
+        "no permission ends the reading at once, also later",
+        "reading/refusals.py",
+        "if not self._has_worked or now - since >= _DENIED_SECONDS:",
+        "if True:",
+    ),
     # Losses
     Mutant(
         "no loss counts in the first minute",

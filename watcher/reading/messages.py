@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import Enum
 
 import msgspec
 
@@ -57,11 +58,21 @@ class Loss(msgspec.Struct, frozen=True, tag="loss"):
     reason: str
 
 
+class Kind(Enum):
+    """What sort of trouble it is."""
+
+    PASSING = "passing"
+    ODD = "odd"
+    """An answer that says nothing of the stream (`OddAnswerError`)."""
+    DENIED = "denied"
+
+
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     """The service keeps refusing; the reader goes on trying."""
 
     text: str
     failures: int
+    kind: Kind = Kind.PASSING
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):

@@ -14,11 +14,11 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.backoff import backoff
-from watcher.errors import StreamError, TransientError
+from watcher.errors import DeniedError, StreamError, TransientError
 from watcher.service import login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Signing
-from watcher.service.errors_of import as_user_error, code_of, is_denied, one_line, translated
+from watcher.service.errors_of import as_user_error, code_of, one_line, translated
 from watcher.service.names import is_another, table_name
 
 BATCH = 25
@@ -181,19 +181,16 @@ class TablesClient:
             try:
                 return operation(**query)
             except (boto.ClientError, boto.BotoCoreError) as error:
-                if not isinstance(translated(error), TransientError):
-                    raise StreamError(_for_the_user(error, operation, query)) from error
+                meaning = translated(error)
+                if isinstance(meaning, DeniedError):
+                    action = operation.__name__.title().replace("_", "")
+                    text = f"the role needs dynamodb:{action} on {query.get('TableName', 'it')}"
+                    raise DeniedError(f"no permission ({one_line(error)}); {text}") from error
+                if not isinstance(meaning, TransientError):
+                    raise StreamError(one_line(error)) from error
                 if time.monotonic() > started + _GIVE_UP_SECONDS:
                     raise TransientError(one_line(error)) from error
                 time.sleep(random.uniform(0.5, 1.5))
-
-
-def _for_the_user(error: Exception, operation: Callable[..., Any], query: dict[str, Any]) -> str:
-    if is_denied(error):
-        action = operation.__name__.title().replace("_", "")
-        where = query.get("TableName", "the table")
-        return f"no permission ({one_line(error)}); the role needs dynamodb:{action} on {where}"
-    return one_line(error)
 
 
 @lru_cache(maxsize=8)
