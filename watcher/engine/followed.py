@@ -130,7 +130,7 @@ class Followed:
         if token is not None:
             self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
         if not self._settings.follow:
-            self.until = listing.time + CLOCKS_APART
+            self.until = self.roster.settled_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.roster.about())
 
@@ -157,6 +157,7 @@ class Followed:
             position=shard.position,
             until=self.until,
             idle_pause=self._settings.idle_pause,
+            closed=self.roster.is_closed(shard.id),
         )
 
     # The end
