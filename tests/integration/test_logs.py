@@ -83,7 +83,7 @@ def test_a_watchs_lines_name_stream_shard_and_observer(
     [
         (("orders", "--bogus"), 2, "unknown --bogus"),
         (("orders", "--max-records", "many"), 2, "--max-records many is not a whole number"),
-        ((), 2, "required: STREAM"),
+        ((), 2, "give a stream"),
         (("orders", "--from", "tomorrow"), 2, "tomorrow"),
         (("orders", "--handlers", "/nowhere"), 2, "/nowhere"),
         (("orders", *NOWHERE), 3, "can't reach"),

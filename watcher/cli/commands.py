@@ -165,12 +165,15 @@ class Invocation:
                 [name, *words], print_error=False, exit_on_error=False
             )
         except CycloptsError as error:
-            raise mistakes.told(error, words, self._arguments.values(), COMMANDS) from None
+            raise mistakes.told(error, words, self._arguments.values()) from None
         typed = [name for name in _named_in(words, collection) if name in bound.kwargs]
         # A short option may have its value with it: -n5.
         silent = [name for name in bound.kwargs if name not in (*typed, *defaults.origins)]
         self.given = Given([*typed, *silent], defaults.origins)
         self._operands = list(map(_written, bound.args))
+        # Of a switch with something behind it Cyclopts leaves an operand over: -v5.
+        if rest := [each for each in bound.args if each not in words]:
+            raise mistakes.unknown(rest[0], words, self._arguments.values())
         bound.apply_defaults()
         given = {name: value for name, value in bound.kwargs.items() if name not in asked}
         self.values: dict[str, Any] = {name: _written(value) for name, value in given.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from cyclopts import Parameter
 
 from watcher.cli import choosing, commands, options, terminal
 from watcher.delivery.handlers import Handler
+from watcher.errors import UsageError
 from watcher.printing import style
 from watcher.watching import watch
 
@@ -47,9 +49,18 @@ def command(words: Sequence[str]) -> Callable[..., int]:
         return watch_on_spark.command(handlers, parts)
 
     def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
+        _refuse_a_command_misspelled(streams)
         return _watch(streams, handlers, given, values)
 
     return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
+
+
+def _refuse_a_command_misspelled(streams: Sequence[str]) -> None:
+    """`archve orders` is hardly meant for two tables."""
+    near = difflib.get_close_matches(streams[0], commands.COMMANDS, 1, 0.8) if streams[1:] else ()
+    if near:
+        text = f"no command {streams[0]}; did you mean {near[0]}?"
+        raise UsageError(f"{text} (a table of this name may stand behind another)")
 
 
 def _watch(

@@ -10,7 +10,6 @@ from watcher.engine.newcomers import Newcomers
 from watcher.engine.settings import Settings
 from watcher.engine.streams import Streams
 from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
-from watcher.printing.plural import counted
 from watcher.service.clients import Clients
 from watcher.service.model import Position, TrimHorizon
 from watcher.service.names import is_stream
@@ -83,13 +82,15 @@ def _matching(wanted: WantedStreams, newcomers: Newcomers, strict: bool) -> list
     except ServiceError as error:
         text = f"can't list the streams: {error}"
         raise StreamError(text, about=("endpoint_url", "region")) from error
-    logger.info(f"{counted(len(rows), 'stream')} match {_shown(wanted.globs)}")
+    if rows:
+        logger.info(f"Streams that match {_shown(wanted.globs)}: {len(rows):,}")
     for glob in wanted.globs:
         if not any(wanted.matches(row.table, glob) for row in rows):
             if strict:
                 raise _nothing([glob])
-            text = f"No table with a stream matches {glob!r} now; one that comes is watched"
-            logger.warning(text)
+            if rows or wanted.names:
+                text = f"No table with a stream matches {glob!r} now; one that comes is watched"
+                logger.warning(text)
     return [row.arn for row in rows]
 
 

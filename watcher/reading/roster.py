@@ -89,8 +89,6 @@ class Roster:
         """The last one; at first an empty one."""
         self.began_at = our_time
         """When the reading began: at the first listing, by the service's clock."""
-        self.settled_at = our_time
-        """When all that was there then shows, and another listing has been made."""
         self._in_use = in_use
         self.sharers = 1  # of DescribeStream's limit
         self._clock = clock
@@ -109,6 +107,11 @@ class Roster:
     def has_begun(self) -> bool:
         """Whether there was a listing."""
         return self._listed_at > -math.inf
+
+    @property
+    def settled_at(self) -> datetime:
+        """When all that was there as it began shows, and another listing has been made."""
+        return self.began_at + CLOCKS_APART + timedelta(seconds=SETTLED_SECONDS + 1)
 
     # Asking the service
 
@@ -163,7 +166,6 @@ class Roster:
         now = self._clock.monotonic()
         if not self.has_begun:
             self.began_at = listing.time - CLOCKS_APART
-            self.settled_at = listing.time + timedelta(seconds=SETTLED_SECONDS + 1)
             self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
