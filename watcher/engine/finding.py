@@ -12,7 +12,7 @@ from watcher.engine.streams import Streams
 from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
 from watcher.service.clients import Clients
 from watcher.service.model import Position, TrimHorizon
-from watcher.service.names import is_stream
+from watcher.service.names import is_stream, parsed
 from watcher.service.wanted_streams import WantedStreams
 
 logger = logging.getLogger("watcher")
@@ -55,7 +55,7 @@ def find(wanted: WantedStreams, settings: Settings, *, strict: bool, yes: bool) 
         except CredentialsError:
             raise
         except StreamError as error:
-            if strict or not wanted.are_several:
+            if strict or not wanted.are_several or parsed(name) is None:
                 raise
             missing[name] = error
             continue

@@ -126,7 +126,7 @@ class Manager:
             self._streams.resume(self._store.load(), self._store.name)
         for stream in self._streams:
             self._begin_stream(stream)
-        if not self._streams and not self._streams.awaits_more:
+        if not self._streams:
             self._streams.raise_error()
         self._keeper.begin()
 
