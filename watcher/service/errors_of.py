@@ -57,8 +57,8 @@ _PASSING = (
     boto.CredentialRetrievalError,
     ResponseParserError,
 )
-_NO_CREDENTIALS = (boto.NoCredentialsError, boto.PartialCredentialsError)
-_OLD_CREDENTIALS = (
+_BAD_LOGIN = (
+    boto.PartialCredentialsError,
     boto.RefreshWithMFAUnsupportedError,
     boto.SSOError,
     boto.TokenRetrievalError,
@@ -97,7 +97,7 @@ def translated(error: Exception) -> WatcherError:
 def as_user_error(error: Exception) -> StreamError:
     """One line that says what to do, for what only the user can mend."""
     text = _one_line(error)
-    if isinstance(error, _NO_CREDENTIALS):
+    if isinstance(error, boto.NoCredentialsError):
         return CredentialsError(
             "no AWS credentials: run `aws configure`, set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or choose a --profile"
@@ -115,7 +115,7 @@ def as_user_error(error: Exception) -> StreamError:
             return CredentialsError(
                 f"AWS refused the credentials ({text}); renew them, or --profile"
             )
-    if isinstance(error, _OLD_CREDENTIALS):
+    if isinstance(error, _BAD_LOGIN):
         return CredentialsError(text)
     return StreamError(text)
 
