@@ -3,19 +3,18 @@
 import math
 import multiprocessing
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from watcher.delivery import handlers
 from watcher.delivery.callables import unfit
+from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
 from watcher.errors import UsageError, blame
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
@@ -23,7 +22,6 @@ from watcher.errors import UsageError, blame
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
-    from watcher.engine.manager import Manager
     from watcher.record.record import Record
     from watcher.service.model import Position
 
@@ -137,14 +135,23 @@ def watch(
             help="serve metrics for Prometheus there; default host 127.0.0.1",
         ),
     ] = None,
+    stop_timeout: Annotated[
+        float,
+        Parameter(
+            metavar="SECONDS",
+            group="start",
+            help="how long a handler may take to end its work after Ctrl-C or SIGTERM; default 5",
+        ),
+    ] = STOP_SECONDS,
     display: "Display | None" = None,
 ) -> "Totals":
     """Call each observer with every change of a table, in order, until stopped.
 
     `stream` is a stream ARN, a table ARN or a table name; an observer is a callable that takes a
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
-    parameters are the command line's options of the same names. In the main thread, SIGINT and
-    SIGTERM end the watch: what was read is delivered and the checkpoint saved. `display` is shown
+    parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
+    and SIGHUP end the watch: the record in hand is delivered, and of what was read already as much
+    as `stop_timeout` seconds allow; the rest is said, and the checkpoint saved. `display` is shown
     the figures of the watch a few times a second, as the command line's status line is.
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
@@ -173,12 +180,9 @@ def watch(
         idle_pause=poll,
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
+        stop_timeout=stop_timeout,
     )
-    if max_records is not None and not (isinstance(max_records, int) and max_records >= 1):
-        raise UsageError("give 1 or more", "max_records", repr(max_records))
-    if not (isinstance(poll, int | float) and 0 < poll < math.inf):
-        text = f"{poll:g}" if isinstance(poll, int | float) else repr(poll)
-        raise UsageError("give more than 0 seconds", "poll", text)
+    _refuse_bad_numbers(max_records, poll=poll, stop_timeout=stop_timeout)
     with ExitStack() as stack:
         displays = [] if display is None else [display]
         if metrics_port is not None:
@@ -198,8 +202,18 @@ def watch(
             store=store,
             displays=displays,
         )
-        with _ended_by_signals(manager, displays):
+        at_once = [each.close for each in displays]
+        with ended_by_signals(manager.ending, manager.stop, at_once):
             return manager.run()
+
+
+def _refuse_bad_numbers(max_records: object, **seconds: object) -> None:
+    if max_records is not None and not (isinstance(max_records, int) and max_records >= 1):
+        raise UsageError("give 1 or more", "max_records", repr(max_records))
+    for option, value in seconds.items():
+        if not (isinstance(value, int | float) and 0 < value < math.inf):
+            text = f"{value:g}" if isinstance(value, int | float) else repr(value)
+            raise UsageError("give more than 0 seconds", option, text)
 
 
 def position(start: str | datetime) -> "Position":
@@ -232,28 +246,3 @@ def _observer(each: object) -> "Observer":
     if reason := unfit(each, "record"):
         raise UsageError(f"observer {name} {reason}")
     return Observer(name, each)
-
-
-@contextmanager
-def _ended_by_signals(manager: "Manager", displays: "Iterable[Display]") -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the watch in order, the second at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    ending = False
-
-    def end(number: int, frame: FrameType | None) -> None:
-        nonlocal ending
-        if ending:
-            for display in displays:
-                display.close()
-            os._exit(128 + number)
-        ending = True
-        manager.stop()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -282,7 +282,7 @@ def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_
     def save() -> None:
         saved.append((clock.passed, dispatcher.unsettled("s")))
         if len(saved) == 3:
-            dispatcher.stop()
+            dispatcher.ending.begin()
 
     function = Function(bad(2))
     made = Batches("f", function, BatchSettings(retries=-1, size=2), clock=clock)

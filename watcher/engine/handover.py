@@ -32,6 +32,8 @@ class Handover:
         self._dispatcher = dispatcher
         self._figures = figures
         self._totals = totals
+        self.left = 0
+        """How many records of the last page were not delivered."""
         self._wanted = wanted
         self._limit = math.inf if max_records is None else max_records
         self._clock = clock
@@ -46,14 +48,21 @@ class Handover:
     def deliver(self, shard: Tracked, page: Page) -> Iterator[None]:
         """Hand a page over; stops a few times a second, for what must not wait for slow observers.
 
-        Raises as `Dispatcher.deliver`; the position is then before the record that it failed on.
+        When the end is late, what is `left` of the page stays where it is, and no further page of
+        the shard may follow. Raises as `Dispatcher.deliver`; the position is then before the record
+        that it failed on.
         """
         deliver, wanted = self._dispatcher.deliver, self._wanted
         totals, kinds, monotonic = self._totals, self._totals.kinds, self._clock.monotonic
+        ending = self._dispatcher.ending
+        end = totals.records + totals.filtered + page.last - page.first
         tick = monotonic() + _TICK_SECONDS
         self._shard = shard
         try:
+            ending.at_work = True
             for record in pages.records(page.body, shard.id, page.first, page.last):
+                if ending.has_begun and ending.is_late():
+                    return
                 if wanted is None or wanted(record):
                     deliver(record)
                     self._record = record
@@ -65,11 +74,15 @@ class Handover:
                     self._record = record
                     totals.filtered += 1
                 if monotonic() >= tick:
+                    ending.at_work = False
                     self.move()
                     yield
+                    ending.at_work = True
                     tick = monotonic() + _TICK_SECONDS
             self._dispatcher.page_end(shard.id)
         finally:
+            ending.at_work = False
+            self.left = end - totals.records - totals.filtered
             self.move()
             self._shard = None
 

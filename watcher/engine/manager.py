@@ -10,6 +10,7 @@ import msgspec
 
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.ending import STOP_SECONDS, Ending, Overdue
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
 from watcher.delivery.stdout import OutputClosed
@@ -51,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Callable[[Record], bool] | None = None
     """Whether a record goes to the observers at all; None: every one."""
     on_error: OnError = OnError()
+    stop_timeout: float = STOP_SECONDS
 
 
 class Manager:
@@ -85,27 +87,26 @@ class Manager:
         self._losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
         self._roster = self._new_roster(arn, settings.start)
         self._keeper = Keeper(store, self._token, clock)
+        self.ending = Ending(settings.stop_timeout, clock)
         self._dispatcher = Dispatcher(
-            observers, settings.on_error, clock=clock, before_retry=self._before_retry
+            observers, settings.on_error, self.ending, clock, self._before_retry
         )
         self._figures = Figures(service.tally, settings.idle_pause, clock)
         limits = settings.wanted, settings.max_records
         self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
         self._next_stream = NextStream(settings.of_table, settings.follow, clock)
-        self._stopping = False
 
     def stop(self) -> None:
-        """End the watch soon: deliver what was read, save the checkpoint. Safe in a handler."""
-        self._stopping = True
+        """End the watch soon; what was read is delivered while there is time. Safe in a handler."""
         self.totals.stopped = True
-        self._dispatcher.stop()
+        self.ending.begin()
         self._workers.queue.wake()
 
     def run(self) -> Totals:
         """Watch. Raises StreamError, ObserverError, DataLossError, UsageError (checkpoint)."""
         try:
             self._begin()
-            while not (self._stopping or self._is_done()):
+            while not (self.ending.has_begun or self._is_done()):
                 self._keep_house()
                 self._receive()
             if not self._handover.is_complete:
@@ -113,6 +114,8 @@ class Manager:
             self._dispatcher.settle()
         except OutputClosed:
             pass
+        except Overdue:
+            logger.warning("An observer had not ended its work in time, and is left where it was")
         finally:
             self._end()
         self._keeper.raise_error()
@@ -121,7 +124,7 @@ class Manager:
     def _keep_house(self) -> None:
         """Whatever is due; also between two records where observers are slow."""
         self._dispatcher.tick()
-        if not self._stopping:
+        if not self.ending.has_begun:
             self._service.tend()
             self._roster.attend(self._service, before=self._keeper.save_before_waiting)
             self._begin_shards()
@@ -138,11 +141,10 @@ class Manager:
         return True
 
     def _drain(self) -> None:
-        """Stop the reading, and deliver what was read."""
-        self._stopping = True
+        """Stop the reading, and deliver what was read while there is time."""
         self._workers.stop()
         deadline = self._clock.monotonic() + _END_SECONDS
-        while self._workers and self._clock.monotonic() < deadline:
+        while self._workers and not self.ending.is_late() and self._clock.monotonic() < deadline:
             self._keep_house()
             if self._receive():
                 deadline = self._clock.monotonic() + _END_SECONDS
@@ -216,6 +218,9 @@ class Manager:
         self._roster.losses.say(f"between the table's streams {old} and {arn}", reason)
 
     def _end(self) -> None:
+        if self.totals.stopped and (left := self._handover.left + self._workers.unread()):
+            what = f"{counted(left, 'record')} left unread"
+            logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
         self._workers.end()
         try:
             self._dispatcher.close()
@@ -234,10 +239,7 @@ class Manager:
         died = [roster.lineage.shards[shard_id] for shard_id in self._workers.to_restart()]
         self.totals.shards += len(begun)
         self.totals.restarts += len(died)
-        self._start([*begun, *died])
-
-    def _start(self, shards: Iterable[Tracked]) -> None:
-        for shard in shards:
+        for shard in (*begun, *died):
             self._workers.start(self._work(shard), self._figures.tally(shard.id))
 
     def _work(self, shard: Tracked) -> Work:
@@ -305,9 +307,9 @@ class Manager:
 
     def _process_ended(self, shard: Tracked) -> None:
         for_good = shard.status in (Status.FINISHED, Status.CAUGHT_UP)
-        how = self._workers.ended(shard.id, for_good=for_good or self._stopping)
+        how = self._workers.ended(shard.id, for_good=for_good or self.ending.has_begun)
         self._figures.process_ended(shard.id, for_good=for_good)
-        if for_good or self._stopping:
+        if for_good or self.ending.has_begun:
             return
         self._roster.begin_again(shard)
         logger.warning(

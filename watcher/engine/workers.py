@@ -17,6 +17,7 @@ from watcher.engine import worker
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.worker import Work
 from watcher.errors import WatcherError
+from watcher.reading.messages import Page
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker, region_in
 from watcher.service.connection import Connection
@@ -28,6 +29,8 @@ logger = logging.getLogger("watcher")
 # A process that lived so long did not die of what killed the ones before.
 _LONG_LIFE_SECONDS = 60.0
 _DEATHS_AT_BIRTH = 3
+_COUNT_SECONDS = 0.2
+_LOOK_SECONDS = 0.01
 
 
 class Process(Protocol):
@@ -161,6 +164,19 @@ class Workers:
                 del self._runs[shard_id]
             else:
                 run.process.terminate()
+
+    def unread(self) -> int:
+        """End all, and count the records that they have sent and nobody has received."""
+        self.stop()
+        count = 0
+        deadline = self._clock.monotonic() + _COUNT_SECONDS
+        while self and self._clock.monotonic() < deadline:
+            match self.queue.receive(_LOOK_SECONDS):
+                case (_, Page() as page):
+                    count += page.last - page.first
+                case (name, None):
+                    self.ended(name, for_good=True)
+        return count
 
     def end(self) -> None:
         """End all, at once."""
