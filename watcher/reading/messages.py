@@ -62,6 +62,8 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
 
     text: str
     failures: int
+    credentials: bool = False
+    """Whether it is the credentials that it refuses."""
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):

@@ -28,6 +28,7 @@ from watcher.reading.hidden import HiddenParents
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Trouble
+from watcher.reading.troubles import Troubles
 from watcher.service.model import (
     CLOCKS_APART,
     AtTime,
@@ -114,6 +115,7 @@ class Roster:
         self._child_pause = _CHILD_SECONDS
         self._settled_at = -math.inf  # by then no child of a finished shard is missing
         self._hidden = HiddenParents(clock)
+        self._troubles = Troubles(clock)
         self._news = True
 
     # Asking the service
@@ -262,9 +264,7 @@ class Roster:
 
     def in_trouble(self, shard: Tracked, message: Trouble) -> None:
         """Its reader is refused again and again: say so, at ever longer distances."""
-        if worth_saying(message.failures):
-            text = f"Shard {shard.id}: {message.failures} failures in a row: {message.text}"
-            logger.warning(text, extra=self.about(shard))
+        self._troubles.heard(shard.id, message, self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
         """Where a new reader of a shard begins that takes the place of one that died."""
@@ -338,7 +338,9 @@ class Roster:
 
     @property
     def now(self) -> datetime:
-        """The time by the service's clock."""
+        """The time by the service's clock; by ours before the first listing."""
+        if self._listed_at == -math.inf:
+            return datetime.fromtimestamp(self._clock.time(), UTC)
         passed = self._clock.monotonic() - self._listed_at
         return self.listing.time + timedelta(seconds=passed)
 

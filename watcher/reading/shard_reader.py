@@ -131,7 +131,7 @@ class ShardReader:
             self.streams.renew()
             self._failures += 1
             self.pause = backoff(self._failures, _PAUSE_REFUSED, _PAUSE_REFUSED_MAX)
-            messages.append(Trouble(str(error), self._failures))
+            messages.append(Trouble(str(error), self._failures, credentials=True))
         except StreamError:
             if messages:  # which nobody will get
                 self._iterator, self._started = None, False
