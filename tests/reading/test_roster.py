@@ -15,10 +15,11 @@ from watcher.errors import (
     StreamGoneError,
     TransientError,
 )
+from watcher.reading.asks import Question
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss
-from watcher.reading.roster import End, Question, Roster
+from watcher.reading.roster import End, Roster
 from watcher.service.model import AfterSequence, AtTime, Latest, Position, Shard, TrimHorizon
 
 

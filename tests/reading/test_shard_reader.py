@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.simulator import Simulator
-from watcher.errors import StreamError
-from watcher.reading.messages import Finished, Loss, Message, Page, Started, Trouble
+from tests.simulator.errors import ODD
+from tests.wire import origin
+from watcher.reading.messages import Finished, Kind, Loss, Message, Page, Started, Trouble
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page
 from watcher.service.connect import for_worker
@@ -30,7 +31,7 @@ def numbers(messages: list[Message]) -> list[str]:
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in page.records(message.body, "s", message.first, message.last)
+        for record in page.records(message.body, origin("s"), message.first, message.last)
     ]
 
 
@@ -283,10 +284,42 @@ def test_a_shard_that_is_gone_is_a_loss_and_finished(simulator: Simulator) -> No
     assert finished.gone and finished.gone.shard_id == gone
 
 
-def test_no_permission_is_for_the_user(simulator: Simulator) -> None:
-    simulator.fail_next("GetRecords", "AccessDeniedException")
-    with pytest.raises(StreamError, match="permission"):
-        read(reader(simulator))
+@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
+def test_no_permission_is_trouble_of_its_kind_and_no_start(
+    simulator: Simulator, written: list[str], operation: str
+) -> None:
+    simulator.fail_next(operation, "AccessDeniedException", times=2)
+    made = reader(simulator)
+    messages = read(made, 2)
+    assert [each.kind for each in messages if isinstance(each, Trouble)] == [Kind.DENIED] * 2
+    assert all("no permission" in each.text for each in messages if isinstance(each, Trouble))
+    assert Started not in kinds(messages), "nothing has been read"
+    assert kinds(read(made)) == [Started, Page]
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
+def test_an_odd_answer_is_trouble_and_loses_nothing(
+    simulator: Simulator, written: list[str], operation: str, odd: str
+) -> None:
+    simulator.set_faults(max_records=2)
+    made = reader(simulator)
+    messages = read(made)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException")
+    simulator.fail_next(operation, odd, times=2)
+    messages += read(made, 8)
+    assert numbers(messages) == written
+    assert [each.failures for each in messages if isinstance(each, Trouble)] == [1, 2]
+
+
+def test_a_refused_iterator_is_replaced(simulator: Simulator, written: list[str]) -> None:
+    simulator.set_faults(max_records=2)
+    made = reader(simulator)
+    messages = read(made)
+    simulator.fail_next("GetRecords", "ValidationException")
+    messages += read(made, 3)
+    assert numbers(messages) == written
+    assert simulator.calls["GetShardIterator"] == 2
 
 
 def test_until_now_ends_at_the_tip_of_an_open_shard(

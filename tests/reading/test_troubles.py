@@ -3,7 +3,7 @@
 import pytest
 
 from tests.hand_clock import HandClock
-from watcher.reading.messages import Trouble
+from watcher.reading.messages import Kind, Trouble
 from watcher.reading.troubles import Troubles
 
 
@@ -19,7 +19,7 @@ def test_each_shards_troubles_are_said_at_ever_longer_distances(
     troubles = Troubles(HandClock())
     for failures in range(1, 40):
         for shard in ("a", "b"):
-            troubles.heard(shard, Trouble("no", failures), {})
+            troubles.hear(shard, Trouble("no", failures), {})
     assert said(caplog) == [
         f"Shard {shard}: {failures} failures in a row: no"
         for failures in (4, 8, 16, 32)
@@ -34,12 +34,12 @@ def test_refused_credentials_are_said_for_all_shards_at_once_and_again_the_next_
     troubles = Troubles(clock)
     for failures in range(1, 10):
         for shard in "abcdefgh":
-            troubles.heard(shard, Trouble("expired", failures, credentials=True), {})
+            troubles.hear(shard, Trouble("expired", failures, Kind.CREDENTIALS), {})
         clock.sleep(5)
     assert said(caplog) == [
         "All shards: 4 failures in a row: expired",
         "All shards: 8 failures in a row: expired",
     ]
     clock.sleep(3600)
-    troubles.heard("c", Trouble("expired", 4, credentials=True), {})
+    troubles.hear("c", Trouble("expired", 4, Kind.CREDENTIALS), {})
     assert said(caplog) == ["All shards: 4 failures in a row: expired"]

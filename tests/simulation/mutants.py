@@ -188,6 +188,24 @@ MUTANTS = [
         "return failures >= unsaid and failures.bit_count() == 1",
         "return False",
     ),
+    Mutant(
+        "one odd answer to a read ends the reading",
+        "reading/refusals.py",
+        "if trouble.kind is Kind.ODD and not self._has_worked and trouble.failures",
+        "if trouble.kind is Kind.ODD and trouble.failures + 2",
+    ),
+    Mutant(
+        "one odd answer to a listing ends the reading",
+        "reading/roster.py",
+        "except (TransientError, OddAnswerError, DeniedError) as error:",
+        "except (TransientError, DeniedError) as error:",
+    ),
+    Mutant(
+        "no permission ends the reading at once, also later",
+        "reading/refusals.py",
+        "if not self._has_worked or now - since >= _DENIED_SECONDS:",
+        "if True:",
+    ),
     # Losses
     Mutant(
         "no loss counts in the first minute",
@@ -290,7 +308,7 @@ MUTANTS = [
     ),
     Mutant(
         "an up-to-now watch moves on from an ended stream",
-        "engine/manager.py",
+        "engine/followed.py",
         "if not roster.has_ended or roster.stopped_short:",
         "if not roster.has_ended:",
         "processes",
@@ -355,7 +373,7 @@ MUTANTS = [
     ),
     Mutant(
         "a batch that waits counts as processed",
-        "engine/manager.py",
+        "engine/followed.py",
         "                shard.hold(number)\n",
         "                pass\n",
         "processes",
@@ -363,14 +381,13 @@ MUTANTS = [
     Mutant(
         "a shard's end does not wait for its batch",
         "engine/manager.py",
-        "        self._dispatcher.settle(shard.id)\n"
-        "        if self._dispatcher.unsettled(shard.id):",
+        "        self._dispatcher.settle(origin)\n        if self._dispatcher.unsettled(origin):",
         "        if False:",
         "processes",
     ),
     Mutant(
         "a table's new stream begins at LATEST",
-        "engine/manager.py",
+        "engine/followed.py",
         "self._new_roster(arn, TrimHorizon(), [])",
         "self._new_roster(arn, Latest())",
         "processes",

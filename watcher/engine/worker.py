@@ -20,6 +20,7 @@ from watcher.engine.shared_queue import Writer
 from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Message, Page
 from watcher.reading.shard_reader import ShardReader
+from watcher.record.origin import Origin
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
@@ -40,6 +41,11 @@ class Work(msgspec.Struct, frozen=True):
     position: Position
     until: datetime | None
     idle_pause: float
+
+    @property
+    def origin(self) -> Origin:
+        """What the shard is called among those of all streams."""
+        return Origin(self.arn, self.shard_id)
 
 
 def run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import Enum
 
 import msgspec
 
@@ -57,13 +58,22 @@ class Loss(msgspec.Struct, frozen=True, tag="loss"):
     reason: str
 
 
+class Kind(Enum):
+    """What sort of trouble it is."""
+
+    PASSING = "passing"
+    ODD = "odd"
+    """An answer that says nothing of the stream (`OddAnswerError`)."""
+    DENIED = "denied"
+    CREDENTIALS = "credentials"
+
+
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     """The service keeps refusing; the reader goes on trying."""
 
     text: str
     failures: int
-    credentials: bool = False
-    """Whether it is the credentials that it refuses."""
+    kind: Kind = Kind.PASSING
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):

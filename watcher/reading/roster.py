@@ -12,22 +12,25 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import NamedTuple
 
 from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     CredentialsError,
+    DeniedError,
+    OddAnswerError,
     ServiceError,
     StreamError,
     StreamGoneError,
     TransientError,
     WatcherError,
 )
+from watcher.reading.asks import Ask, Question
 from watcher.reading.hidden import HiddenParents
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Trouble
+from watcher.reading.refusals import Refusals, kind_of
 from watcher.reading.troubles import Troubles
 from watcher.service.model import (
     CLOCKS_APART,
@@ -53,21 +56,6 @@ _CHILD_SECONDS_MAX = 1.0
 _CHILD_GRACE_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
 """So long a shard rests that the service lists as open and refuses to read (`READ_AGAIN`)."""
-
-
-class Question(Enum):
-    """What a roster asks the service."""
-
-    LISTING = "all shards"
-    CHILDREN = "the children of a finished shard"
-    HIDDEN = "whether a shard that only its child names is there"
-
-
-class Ask(NamedTuple):
-    """A question that is due; `shard_id` is of the shard that it is about, if of one."""
-
-    question: Question
-    shard_id: str = ""
 
 
 class End(Enum):
@@ -115,6 +103,8 @@ class Roster:
         self._child_pause = _CHILD_SECONDS
         self._settled_at = -math.inf  # by then no child of a finished shard is missing
         self._hidden = HiddenParents(clock)
+        self._reads = Refusals(clock)
+        self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._troubles = Troubles(clock)
         self._news = True
 
@@ -128,7 +118,7 @@ class Roster:
     def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
         """Ask what is due, until nothing is; `before` is called before each call.
 
-        Raises StreamError for what only the user can mend.
+        Raises DeniedError where the service refuses it for too long.
         """
         while (ask := self.due()) is not None:
             before()
@@ -145,7 +135,7 @@ class Roster:
         return None
 
     def put(self, ask: Ask, service: Service) -> None:
-        """Ask it, and take the answer in. Raises StreamError for what only the user can mend."""
+        """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
         try:
             match ask.question:
                 case Question.LISTING:
@@ -161,7 +151,7 @@ class Roster:
             # Those who read the shards find out for themselves, and say what is lost.
             self.is_gone = True
             self._listing_due = self._clock.monotonic() + _LISTING_SECONDS
-        except TransientError as error:
+        except (TransientError, OddAnswerError, DeniedError) as error:
             self._trouble(error)
         except CredentialsError as error:
             self._trouble(error)
@@ -197,6 +187,7 @@ class Roster:
         self._failures += 1
         pause = backoff(self._failures, _TROUBLE_SECONDS, _LISTING_SECONDS)
         self._listing_due = self._clock.monotonic() + pause
+        self._listings.hear(self.arn, Trouble(str(error), self._failures, kind_of(error)))
         if worth_saying(self._failures, unsaid=2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
 
@@ -257,14 +248,19 @@ class Roster:
 
     def started(self, shard: Tracked, moment: datetime) -> None:
         """Its reader has an iterator since this moment, by the service. Raises DataLossError."""
+        self._reads.work()
         self.losses.say_if_too_late(shard, moment)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(moment)
 
     def in_trouble(self, shard: Tracked, message: Trouble) -> None:
-        """Its reader is refused again and again: say so, at ever longer distances."""
-        self._troubles.heard(shard.id, message, self.about(shard))
+        """Its reader is refused again and again: say so, at ever longer distances.
+
+        Raises DeniedError, OddAnswerError where that is to end the reading.
+        """
+        self._reads.hear(shard.id, message)
+        self._troubles.hear(shard.id, message, self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
         """Where a new reader of a shard begins that takes the place of one that died."""

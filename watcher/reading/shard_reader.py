@@ -9,15 +9,17 @@ from datetime import UTC, datetime
 from watcher.backoff import backoff
 from watcher.errors import (
     CredentialsError,
+    DeniedError,
     ExpiredIteratorError,
+    OddAnswerError,
     ShardNotFoundError,
-    StreamError,
     TimestampRefusedError,
     TransientError,
     TrimmedDataError,
     WatcherError,
 )
-from watcher.reading.messages import Finished, Loss, Message, Page, Started, Trouble
+from watcher.reading.messages import Finished, Kind, Loss, Message, Page, Started, Trouble
+from watcher.reading.refusals import kind_of
 from watcher.record import page
 from watcher.service.model import (
     CLOCKS_APART,
@@ -103,7 +105,7 @@ class ShardReader:
         return self._was_at_tip and self._empty_pages > 0 and not self._failures
 
     def read(self) -> list[Message]:
-        """One attempt. Raises StreamError where only the user can help."""
+        """One attempt. Raises StreamError where there is no way to the service."""
         if self.finished:
             return []
         messages: list[Message] = []
@@ -131,17 +133,18 @@ class ShardReader:
             self.streams.renew()
             self._failures += 1
             self.pause = backoff(self._failures, _PAUSE_REFUSED, _PAUSE_REFUSED_MAX)
-            messages.append(Trouble(str(error), self._failures, credentials=True))
-        except StreamError:
-            if messages:  # which nobody will get
-                self._iterator, self._started = None, False
-            raise
+            messages.append(Trouble(str(error), self._failures, Kind.CREDENTIALS))
+        except (DeniedError, OddAnswerError) as error:
+            # Maybe it is the iterator that is refused; and nobody may hear that there is one.
+            self._iterator = None
+            self._started = self._started and not messages
+            messages = [self._in_trouble(error)]
         return messages
 
     def _in_trouble(self, error: WatcherError) -> Trouble:
         self._failures += 1
         self.pause = self._trouble_pause(self._failures)
-        return Trouble(str(error), self._failures)
+        return Trouble(str(error), self._failures, kind_of(error))
 
     def _trimmed(self, reason: str) -> list[Message]:
         """Go on at the trim horizon; where that is trimmed again and again, nothing is left.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from watcher.backoff import worth_saying
 from watcher.clock import Clock
-from watcher.reading.messages import Trouble
+from watcher.reading.messages import Kind, Trouble
 
 logger = logging.getLogger("watcher")
 
@@ -27,12 +27,12 @@ class Troubles:
         self._refusals = 0
         self._refused_at = -math.inf
 
-    def heard(self, shard_id: str, message: Trouble, about: Mapping[str, str]) -> None:
+    def hear(self, shard_id: str, message: Trouble, about: Mapping[str, str]) -> None:
         """A shard's reader is refused again."""
         if not worth_saying(message.failures):
             return
         name = f"Shard {shard_id}"
-        if message.credentials:
+        if message.kind is Kind.CREDENTIALS:
             now = self._clock.monotonic()
             if message.failures <= self._refusals and now < self._refused_at + _ANEW_SECONDS:
                 return

@@ -8,10 +8,11 @@ from functools import lru_cache
 
 from watcher.backoff import worth_saying
 from watcher.clock import CLOCK, Clock
-from watcher.errors import StreamGoneError, TransientError
+from watcher.errors import StreamError, StreamGoneError, TransientError
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Message, Page, Trouble
+from watcher.reading.refusals import Refusals
 from watcher.reading.roster import AGAIN_SECONDS
 from watcher.reading.shard_reader import ShardReader
 from watcher.service.connect import for_worker
@@ -64,6 +65,8 @@ class RangeReader:
     def _pages(self, between: Range) -> Iterator[Page]:
         shard = Tracked(between.shard_id, None, between.start)
         reader = self._reader(shard, between)
+        # A stream's driver has read before; a batch begins here.
+        refusals = Refusals(self._clock, has_worked=between.until is None)
         trouble_since: float | None = None
         while not reader.finished:
             messages = reader.read()
@@ -82,7 +85,7 @@ class RangeReader:
                         reader.pause = AGAIN_SECONDS
                     case Finished(gone=Loss() as loss):
                         self._lost(loss, between)
-            trouble_since = self._in_trouble(messages, trouble_since, between)
+            trouble_since = self._in_trouble(messages, trouble_since, between, refusals)
             self._clock.sleep(reader.pause)
 
     def _reader(self, shard: Tracked, between: Range) -> ShardReader:
@@ -97,16 +100,22 @@ class RangeReader:
             return self._service.listing(self._arn).is_open(shard.id)
         except StreamGoneError:
             return False
-        except TransientError:
+        except (TransientError, StreamError):
             return True
 
     def _in_trouble(
-        self, messages: list[Message], since: float | None, between: Range
+        self,
+        messages: list[Message],
+        since: float | None,
+        between: Range,
+        refusals: Refusals,
     ) -> float | None:
         """Since when the service has answered nothing but errors."""
         troubles = [message for message in messages if isinstance(message, Trouble)]
         if not troubles:
+            refusals.work()
             return None
+        refusals.hear(between.shard_id, troubles[-1])
         if worth_saying(troubles[-1].failures):
             failures, text = troubles[-1].failures, troubles[-1].text
             logger.warning(f"{between}: {failures} failures in a row: {text}")
