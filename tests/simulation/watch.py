@@ -100,7 +100,8 @@ class Watch(Program):
         process = ShardProcess(self._scheduler, name, writer.fileno(), self._scenario.pipe_bytes)
         client = self._universe.client(process.wait, _READ_SECONDS)
         client.tally = tally
-        process.begin(steps(reader_of(work, client), tally, VirtualClock(self._scheduler)))
+        clock = VirtualClock(self._scheduler)
+        process.begin(steps(reader_of(work, client, clock), tally, clock))
         self._processes = [each for each in self._processes if each.is_alive]
         self._processes.append(process)
         return process

@@ -41,6 +41,8 @@ class Work(msgspec.Struct, frozen=True):
     position: Position
     until: datetime | None
     idle_pause: float
+    closed: bool = False
+    """Whether the shard is known to get no more records."""
 
     @property
     def origin(self) -> Origin:
@@ -86,7 +88,7 @@ def _read(
     work: Work, writer: Writer, tally: Tally, streams: StreamsClient, parent: int | None
 ) -> None:
     streams.tally = tally
-    for step in steps(reader_of(work, streams), tally, CLOCK):
+    for step in steps(reader_of(work, streams, CLOCK), tally, CLOCK):
         if isinstance(step, int | float):
             time.sleep(step)
         else:
@@ -95,15 +97,17 @@ def _read(
             return
 
 
-def reader_of(work: Work, streams: Service) -> ShardReader:
+def reader_of(work: Work, streams: Service, clock: Clock) -> ShardReader:
     """The reader for a worker's task."""
     return ShardReader(
         streams,
         work.arn,
         work.shard_id,
         work.position,
+        closed=work.closed,
         until=work.until,
         idle_pause=work.idle_pause,
+        clock=clock,
     )
 
 

@@ -156,6 +156,7 @@ class StreamsClient:
                     shards=list(shards.values()),
                     pages=pages,
                     time=_service_time(answer),
+                    created=stream.get("CreationRequestDateTime"),
                 )
             query["ExclusiveStartShardId"] = last
 
