@@ -16,8 +16,8 @@ from tests.wire import FIRST, body
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
 from watcher.engine.manager import Manager, Settings
+from watcher.engine.orders import Order, Read, Work
 from watcher.engine.shared_queue import Queue, Writer
-from watcher.engine.worker import Work
 from watcher.engine.workers import Workers
 from watcher.errors import ShardNotFoundError
 from watcher.reading import token as tokens
@@ -25,7 +25,7 @@ from watcher.reading.messages import Message, Page
 from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.service.model import Listing, Position, Shard, TrimHorizon
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
 NEW_ARN = ARN[:-1] + "2"
@@ -84,11 +84,25 @@ class PlayedService:
 
 
 class PlayedProcess:
-    """A process that was started in name only."""
+    """A process that was started in name only; `begun` is called for each shard it is to read."""
 
-    def __init__(self, exitcode: int = -9) -> None:
+    def __init__(
+        self, exitcode: int = -9, begun: Callable[[Work], object] = lambda work: None
+    ) -> None:
         self.exitcode = exitcode
         self.ended = ""
+        self.orders: list[Order] = []
+        self._begun = begun
+
+    def give(self, order: Order) -> None:
+        if self.ended:
+            raise BrokenPipeError
+        self.orders.append(order)
+        if isinstance(order, Read):
+            self._begun(order.work)
+
+    def dismiss(self) -> None:
+        self.ended = self.ended or "dismissed"
 
     def join(self, timeout: float | None = None) -> None:
         pass
@@ -184,11 +198,13 @@ class Play:
         )
         self.totals = self.manager.totals
 
-    def _start(self, work: Work, writer: Writer, tally: Tally) -> PlayedProcess:
+    def _start(self, name: str, writer: Writer, board: Board) -> PlayedProcess:
         if self.refused:
             raise self.refused.pop(0)
-        self.begun.append((work.shard_id, work.position))
-        return PlayedProcess(self.exitcode)
+        begun = self.begun
+        return PlayedProcess(
+            self.exitcode, lambda work: begun.append((work.shard_id, work.position))
+        )
 
     @property
     def names(self) -> list[str]:

@@ -4,6 +4,7 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -110,14 +111,23 @@ def watch(
             help="end with status 1 where records were gone before they were read",
         ),
     ] = False,
-    poll: Annotated[
-        float,
+    poll_max: Annotated[
+        float | None,
         Parameter(
             metavar="SECONDS",
             group="start",
-            help="the longest pause between two reads of an idle shard; default 1",
+            help="the longest pause between two reads of an idle shard; default 1 on a terminal, "
+            "5 elsewhere",
         ),
-    ] = 1.0,
+    ] = None,
+    processes: Annotated[
+        int,
+        Parameter(
+            metavar="N",
+            group="start",
+            help="a process for each shard up to N of them, then shards share them; default 64",
+        ),
+    ] = 64,
     region: Annotated[
         str | None, Parameter(metavar="REGION", group="aws", help="AWS region; default the ARN's")
     ] = None,
@@ -153,10 +163,12 @@ def watch(
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
     from watcher.delivery.on_error import OnError
+    from watcher.engine import open_files
+    from watcher.engine.forked import Forked
     from watcher.engine.manager import Manager, Settings
     from watcher.engine.shared_queue import Queue
     from watcher.engine.stores import CheckpointFile
-    from watcher.engine.workers import Forked, Workers
+    from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connect import connect, for_loop
@@ -170,16 +182,16 @@ def watch(
         of_table="/stream/" not in stream,
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
-        idle_pause=poll,
+        poll_max=_poll_max(poll_max),
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
     )
     if max_records is not None and not (isinstance(max_records, int) and max_records >= 1):
         raise UsageError("give 1 or more", "max_records", repr(max_records))
-    if not (isinstance(poll, int | float) and 0 < poll < math.inf):
-        text = f"{poll:g}" if isinstance(poll, int | float) else repr(poll)
-        raise UsageError("give more than 0 seconds", "poll", text)
+    if not (isinstance(processes, int) and processes >= 1):
+        raise UsageError("give 1 or more", "processes", repr(processes))
     with ExitStack() as stack:
+        stack.enter_context(open_files.raised())
         displays = [] if display is None else [display]
         if metrics_port is not None:
             displays.append(stack.enter_context(exporting(metrics_port)))
@@ -194,12 +206,22 @@ def watch(
             settings,
             first=first,
             service=for_loop(connection, arn, first.tally),
-            workers=Workers(Queue(), Forked(connection, arn)),
+            workers=Workers(Queue(), Forked(connection, arn), processes=processes),
             store=store,
             displays=displays,
         )
         with _ended_by_signals(manager, displays):
             return manager.run()
+
+
+def _poll_max(seconds: float | None) -> float:
+    """Somebody who looks on wants to see a change soon; elsewhere each call is money."""
+    if seconds is None:
+        return 1.0 if sys.stderr.isatty() else 5.0
+    if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        text = f"{seconds:g}" if isinstance(seconds, int | float) else repr(seconds)
+        raise UsageError("give more than 0 seconds", "poll_max", text)
+    return seconds
 
 
 def position(start: str | datetime) -> "Position":

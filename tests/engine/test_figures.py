@@ -16,7 +16,7 @@ from watcher.engine.figures import Figures, Snapshot, Totals
 from watcher.reading.lineage import Lineage, Status
 from watcher.record.record import Record
 from watcher.service.model import Shard, TrimHorizon
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
 
 class Watch:
@@ -25,7 +25,7 @@ class Watch:
     def __init__(self, *shards: Shard) -> None:
         self.clock = HandClock()
         self.tally = Tally()
-        self.figures = Figures(self.tally, idle_pause=1.0, clock=self.clock)
+        self.figures = Figures(self.tally, 1.0, Board(8), self.clock)
         self.totals = Totals()
         self.lineage = Lineage(TrimHorizon())
         self.lineage.update(shards)
@@ -46,7 +46,7 @@ class Watch:
 
     def finish(self, shard: str) -> None:
         self.lineage.shards[shard].status = Status.FINISHED
-        self.figures.process_ended(shard, for_good=True)
+        self.figures.reading_ended(shard, for_good=True)
 
     def look(self) -> Snapshot:
         return self.figures.snapshot(self.totals, self.lineage, self.dispatcher, self.clock.time())
@@ -120,7 +120,7 @@ def test_a_finished_shard_has_no_lag_and_its_calls_still_count(watch: Watch) -> 
 def test_a_process_that_died_in_the_middle_leaves_nothing_in_the_queue(watch: Watch) -> None:
     watch.readers["a"].read(10)
     watch.deliver("a", 4, age=5)
-    watch.figures.process_ended("a", for_good=False)
+    watch.figures.reading_ended("a", for_good=False)
     assert watch.look().queued == 0
     assert watch.figures.tally("a") is watch.readers["a"]
     watch.readers["a"].read(6)

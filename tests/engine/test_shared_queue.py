@@ -45,7 +45,7 @@ def test_messages_come_out_in_order_and_whole(queue: Queue) -> None:
     writer = queue.writer("a")
     sent: list[Message] = [Started(NOON), page(1, 60_000), page(2, 0), Finished(True)]
     for message in sent:
-        writer.send(message)
+        writer.send("a", message)
     writer.close()
     got = received(queue, 5)
     assert [name for name, _ in got] == ["a"] * 5
@@ -55,7 +55,7 @@ def test_messages_come_out_in_order_and_whole(queue: Queue) -> None:
 
 def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
     writer = queue.writer("a")
-    thread = threading.Thread(target=writer.send, args=(page(7, 5_000_000),))
+    thread = threading.Thread(target=writer.send, args=("a", page(7, 5_000_000)))
     thread.start()
     ((_, message),) = received(queue, 1)
     thread.join()
@@ -64,14 +64,22 @@ def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
 
 
 def test_writers_take_turns(queue: Queue) -> None:
-    writers = [queue.writer(name) for name in "abc"]
-    for writer in writers:
+    writers = {name: queue.writer(name) for name in "abc"}
+    for name, writer in writers.items():
         for number in range(5):
-            writer.send(page(number))
+            writer.send(name, page(number))
     names = [name for name, _ in received(queue, 15)]
     assert all(sorted(names[n : n + 3]) == ["a", "b", "c"] for n in range(0, 15, 3))
-    for writer in writers:
+    for writer in writers.values():
         writer.close()
+
+
+def test_shards_that_share_a_writer_are_told_apart(queue: Queue) -> None:
+    writer = queue.writer("both")
+    for key in "abba":
+        writer.send(key, page(1))
+    writer.close()
+    assert [key for key, _ in received(queue, 5)] == ["a", "b", "b", "a", "both"]
 
 
 def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
@@ -82,7 +90,7 @@ def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
         nonlocal sent
         with contextlib.suppress(BrokenPipeError):
             while True:
-                writer.send(page(sent, 100_000))
+                writer.send("a", page(sent, 100_000))
                 sent += 1
 
     thread = threading.Thread(target=write)
@@ -102,7 +110,7 @@ def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: Queue) -> None:
     # The first half of a message, and then nothing.
     os.write(stopped._connection.fileno(), module._HEADER.pack(10, 1_000_000) + b"x" * 500)
     for number in range(100):
-        other.send(page(number))
+        other.send("other", page(number))
     assert [name for name, _ in received(queue, 100)] == ["other"] * 100
     stopped.close()
     assert received(queue, 1) == [("stopped", None)]
@@ -144,7 +152,7 @@ def test_a_writer_learns_that_the_manager_is_gone(queue: Queue) -> None:
     writer = queue.writer("a")
     queue.close()
     with pytest.raises(BrokenPipeError):
-        writer.send(Finished(True))
+        writer.send("a", Finished(True))
     writer.close()
 
 
@@ -169,7 +177,7 @@ def test_a_forked_child_keeps_nothing_of_the_queue(queue: Queue) -> None:
     os.read(ready, 1)
     queue.close()
     with pytest.raises(BrokenPipeError):  # though the child lives
-        writer.send(Finished(True))
+        writer.send("a", Finished(True))
     writer.close()
     os.close(writing)
     os.waitpid(child, 0)
@@ -189,11 +197,11 @@ KILLS = 500
 BODY = 150_000
 
 
-def _write_for_ever(writer: Writer, first: int) -> None:
+def _write_for_ever(writer: Writer, name: str, first: int) -> None:
     number = first
     with contextlib.suppress(BrokenPipeError):
         while True:
-            writer.send(page(number, BODY))
+            writer.send(name, page(number, BODY))
             number += 1
 
 
@@ -208,7 +216,7 @@ def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
 
     def start(name: str) -> None:
         writer = queue.writer(name)
-        processes[name] = fork.Process(target=_write_for_ever, args=(writer, following[name]))
+        processes[name] = fork.Process(target=_write_for_ever, args=(writer, name, following[name]))
         processes[name].start()
         writer.close()
         heard[name] = time.monotonic()

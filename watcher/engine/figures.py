@@ -14,9 +14,9 @@ from watcher.delivery.dispatcher import Dispatcher
 from watcher.reading.lineage import Lineage, Status
 from watcher.record.record import Record
 from watcher.service.model import opened_at
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
-# An idle shard is asked every `idle_pause`; up to so many seconds later it is just a slow answer.
+# An idle shard is asked every `poll_max`; up to so many seconds later it is just a slow answer.
 _LATE_SECONDS = 2.0
 
 
@@ -107,13 +107,15 @@ class _ShardFigures(msgspec.Struct):
 class Figures:
     """Keeps what a snapshot needs beside the manager's own state.
 
-    `tally` counts the manager's own calls. With `until` the watch has an end, at that time.
+    `tally` counts the manager's own calls, those on the `board` are the workers'. With `until` the
+    watch has an end, at that time.
     """
 
-    def __init__(self, tally: Tally, idle_pause: float, clock: Clock = CLOCK) -> None:
+    def __init__(self, tally: Tally, poll_max: float, board: Board, clock: Clock = CLOCK) -> None:
         self.until: datetime | None = None
         self._tally = tally
-        self._on_time = 2 * idle_pause + _LATE_SECONDS
+        self._board = board
+        self._on_time = 2 * poll_max + _LATE_SECONDS
         self._shards: dict[str, _ShardFigures] = {}
         self._counted = 0
         self._finished = 0
@@ -121,9 +123,9 @@ class Figures:
         self._clock = clock
 
     def tally(self, shard_id: str) -> Tally:
-        """Where the process of a shard counts; the same one for a process that replaces it."""
+        """Where the worker of a shard counts; the same one for a worker that replaces it."""
         if shard_id not in self._shards:
-            self._shards[shard_id] = _ShardFigures(Tally(shared=True), self._clock.monotonic())
+            self._shards[shard_id] = _ShardFigures(self._board.new(), self._clock.monotonic())
         return self._shards[shard_id].tally
 
     def moved(self, record: Record, totals: Totals) -> None:
@@ -138,8 +140,8 @@ class Figures:
             shard.last = created.timestamp()
             shard.first = shard.last if shard.first is None else shard.first
 
-    def process_ended(self, shard_id: str, *, for_good: bool) -> None:
-        """A shard's process is gone: for good, or until another one takes its place."""
+    def reading_ended(self, shard_id: str, *, for_good: bool) -> None:
+        """Nobody reads this shard now: for good, or until another one begins."""
         if shard_id not in self._shards:
             return
         shard = self._shards[shard_id]
@@ -147,6 +149,7 @@ class Figures:
             shard.tally.hand_on(shard.delivered)
             return
         self._tally.add([shard.tally])
+        self._board.free(shard.tally)
         self._finished += 1
         del self._shards[shard_id]
 

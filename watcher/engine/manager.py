@@ -17,7 +17,7 @@ from watcher.engine.checkpoint import Keeper, Store
 from watcher.engine.figures import Display, Figures, Totals
 from watcher.engine.handover import Handover
 from watcher.engine.next_stream import NextStream
-from watcher.engine.worker import Work
+from watcher.engine.orders import Work
 from watcher.engine.workers import Workers
 from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.printing.plural import counted
@@ -47,7 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to go on with the table's new stream where its stream ends."""
     max_records: int | None = None
     fail_on_data_loss: bool = False
-    idle_pause: float = 1.0
+    poll_max: float = 1.0
+    """The longest pause between two reads of an idle shard, in seconds."""
     wanted: Callable[[Record], bool] | None = None
     """Whether a record goes to the observers at all; None: every one."""
     on_error: OnError = OnError()
@@ -88,7 +89,7 @@ class Manager:
         self._dispatcher = Dispatcher(
             observers, settings.on_error, clock=clock, before_retry=self._before_retry
         )
-        self._figures = Figures(service.tally, settings.idle_pause, clock)
+        self._figures = Figures(service.tally, settings.poll_max, workers.board, clock)
         limits = settings.wanted, settings.max_records
         self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
         self._next_stream = NextStream(settings.of_table, settings.follow, clock)
@@ -129,7 +130,7 @@ class Manager:
 
     def _receive(self) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._workers.queue.receive(_TICK_SECONDS)
+        received = self._workers.receive(_TICK_SECONDS)
         if received is None:
             return False
         name, message = received
@@ -246,7 +247,7 @@ class Manager:
             shard_id=shard.id,
             position=shard.position,
             until=self._figures.until,
-            idle_pause=self._settings.idle_pause,
+            poll_max=self._settings.poll_max,
         )
 
     def _hear(self, shard: Tracked, message: Message | None) -> None:
@@ -272,7 +273,7 @@ class Manager:
                 last_line = text.strip().splitlines()[-1]
                 logger.warning(f"Shard {shard.id}: {last_line}", extra=about)
             case None:
-                self._process_ended(shard)
+                self._reading_ended(shard)
 
     def _deliver(self, shard: Tracked, page: Page) -> None:
         try:
@@ -302,18 +303,12 @@ class Manager:
         self._roster.finish(shard)
         logger.info(f"Finished shard: {shard.id}", extra=self._roster.about(shard))
 
-    def _process_ended(self, shard: Tracked) -> None:
+    def _reading_ended(self, shard: Tracked) -> None:
         for_good = shard.status in (Status.FINISHED, Status.CAUGHT_UP)
-        how = self._workers.ended(shard.id, for_good=for_good or self._stopping)
-        self._figures.process_ended(shard.id, for_good=for_good)
-        if for_good or self._stopping:
-            return
-        self._roster.begin_again(shard)
-        logger.warning(
-            f"The process of shard {shard.id} ended ({how}); starting it again where delivery "
-            "stands",
-            extra=self._roster.about(shard),
-        )
+        self._workers.ended(shard.id, for_good=for_good or self._stopping)
+        self._figures.reading_ended(shard.id, for_good=for_good)
+        if not (for_good or self._stopping):
+            self._roster.begin_again(shard)
 
     # The checkpoint, and the figures
 

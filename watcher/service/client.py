@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -77,6 +79,8 @@ class StreamsClient:
             user_agent_extra="watcher",
         )
         self._shortcut_arn: str | None = None
+        self._origin: StreamsClient | None = None
+        self._renewing = threading.Lock()
         self._open()
 
     def _open(self) -> None:
@@ -100,8 +104,22 @@ class StreamsClient:
             told.option = connection.to_blame(error)
             raise told from error
 
+    def counting(self, tally: Tally) -> StreamsClient:
+        """This client for one more use, also in another thread: its calls are counted there."""
+        twin = copy.copy(self)
+        twin.tally = tally
+        twin._origin = self
+        return twin
+
     def renew(self) -> None:
         """Read credentials and settings anew: somebody may have logged in again."""
+        origin = self._origin or self
+        with origin._renewing:
+            if origin._reads is self._reads:  # else another of its uses has been here
+                origin._renew()
+        self._session, self._client, self._reads = origin._session, origin._client, origin._reads
+
+    def _renew(self) -> None:
         with contextlib.suppress(StreamError):  # the next call will say what is wrong
             self._open()
             if self._shortcut_arn is not None:
