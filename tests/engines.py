@@ -20,12 +20,15 @@ from tests.play import PlayedProcess
 from tests.spark.played import ARN, PlayedQuery, PlayedStream
 from tests.wire import FIRST
 from watcher.delivery.observer import Observer
-from watcher.engine.manager import Manager, Settings
+from watcher.engine.followed import Followed
+from watcher.engine.manager import Manager
 from watcher.engine.orders import Work
 from watcher.engine.readers import Readers, Reading
+from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.workers import Workers
 from watcher.reading.messages import Message
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.connection import Connection
 from watcher.service.model import Service, TrimHorizon
@@ -69,12 +72,11 @@ def watch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
     """The processes, their readers stepped whenever the manager waits."""
     outcome = Outcome()
     queue = _ReadingQueue(stream, clock)
+    settings = Settings(start=TrimHorizon())
     manager = Manager(
-        ARN,
+        [Followed(ARN, settings, first=stream, service=stream, clock=clock)],
         [Observer("seen", lambda record: outcome.numbers.append(_number(record)))],
-        Settings(start=TrimHorizon()),
-        first=stream,
-        service=stream,
+        settings,
         workers=Workers(queue, queue.start, clock),
         clock=clock,
     )
@@ -89,23 +91,21 @@ class _ReadingQueue(Queue):
         self._stream = stream
         self._clock = clock
         self._readers = Readers(clock)
-        self._said: deque[tuple[str, Message | None]] = deque()
+        self._said: deque[tuple[Origin, Message]] = deque()
 
-    def start(self, name: str, writer: Writer, board: Board) -> PlayedProcess:
+    def start(self, name: str, work: Work, writer: Writer, board: Board) -> PlayedProcess:
         def begin(work: Work) -> None:
             self._readers.begin(Reading(work, self._stream, Tally(), self._clock))
 
         return PlayedProcess(0, begin)
 
-    def receive(self, timeout: float) -> tuple[str, Message | None] | None:
+    def receive(self, timeout: float) -> tuple[Origin, Message] | tuple[str, None] | None:
         until = self._clock.monotonic() + timeout
         while True:
             if self._said:
                 return self._said.popleft()
             if (reading := self._readers.next()) is not None:
-                self._said.extend((reading.key, message) for message in reading.read())
-                if reading.is_over:
-                    self._said.append((reading.key, None))
+                self._said.extend((reading.origin, message) for message in reading.read())
                 self._readers.done(reading)
                 continue
             if self._clock.monotonic() >= until:

@@ -18,6 +18,7 @@ from watcher.reading.messages import Finished, Loss, Page, Started, Trouble
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.service.connect import connect
@@ -198,7 +199,8 @@ class Stream:
                 case Page(first, last, _, body):
                     shard.tracked.comes()
                     shard.refused = False
-                    shard.records = pages.records(body, shard.tracked.id, first, last)
+                    origin = Origin(self.arn, shard.tracked.id)
+                    shard.records = pages.records(body, origin, first, last)
                 case Started(moment):
                     self._roster.started(shard.tracked, moment)
                 case Finished():

@@ -3,20 +3,19 @@
 import math
 import multiprocessing
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from watcher.delivery import handlers
 from watcher.delivery.callables import unfit
+from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
 from watcher.errors import UsageError, blame
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
@@ -24,7 +23,8 @@ from watcher.errors import UsageError, blame
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
-    from watcher.engine.manager import Manager
+    from watcher.engine.followed import Followed
+    from watcher.engine.settings import Settings
     from watcher.record.record import Record
     from watcher.service.model import Position
 
@@ -147,14 +147,23 @@ def watch(
             help="serve metrics for Prometheus there; default host 127.0.0.1",
         ),
     ] = None,
+    stop_timeout: Annotated[
+        float,
+        Parameter(
+            metavar="SECONDS",
+            group="start",
+            help="how long a handler may take to end its work after Ctrl-C or SIGTERM; default 5",
+        ),
+    ] = STOP_SECONDS,
     display: "Display | None" = None,
 ) -> "Totals":
     """Call each observer with every change of a table, in order, until stopped.
 
     `stream` is a stream ARN, a table ARN or a table name; an observer is a callable that takes a
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
-    parameters are the command line's options of the same names. In the main thread, SIGINT and
-    SIGTERM end the watch: what was read is delivered and the checkpoint saved. `display` is shown
+    parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
+    and SIGHUP end the watch: the record in hand is delivered, and of what was read already as much
+    as `stop_timeout` seconds allow; the rest is said, and the checkpoint saved. `display` is shown
     the figures of the watch a few times a second, as the command line's status line is.
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
@@ -165,31 +174,30 @@ def watch(
     from watcher.delivery.on_error import OnError
     from watcher.engine import open_files
     from watcher.engine.forked import Forked
-    from watcher.engine.manager import Manager, Settings
+    from watcher.engine.manager import Manager
+    from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
     from watcher.engine.stores import CheckpointFile
     from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
-    from watcher.service.connect import connect, for_loop
     from watcher.service.connection import Connection
 
-    connection = Connection(region, profile, endpoint_url)
+    if poll_max is None:  # who looks on wants to see a change soon; elsewhere each call is money
+        poll_max = 1.0 if sys.stderr.isatty() else 5.0
     settings = Settings(
-        connection=connection,
+        connection=Connection(region, profile, endpoint_url),
         start=position(start),
         follow=follow,
-        of_table="/stream/" not in stream,
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
-        poll_max=_poll_max(poll_max),
+        poll_max=poll_max,
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
+        stop_timeout=stop_timeout,
     )
-    if max_records is not None and not (isinstance(max_records, int) and max_records >= 1):
-        raise UsageError("give 1 or more", "max_records", repr(max_records))
-    if not (isinstance(processes, int) and processes >= 1):
-        raise UsageError("give 1 or more", "processes", repr(processes))
+    _refuse_bad_counts(max_records=max_records, processes=processes)
+    _refuse_bad_seconds(poll_max=poll_max, stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
         displays = [] if display is None else [display]
@@ -199,29 +207,41 @@ def watch(
         store = None
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
-        first, arn = connect(stream, connection)
         manager = Manager(
-            arn,
+            [_followed(stream, settings)],
             chosen,
             settings,
-            first=first,
-            service=for_loop(connection, arn, first.tally),
-            workers=Workers(Queue(), Forked(connection, arn), processes=processes),
+            workers=Workers(Queue(), Forked(), processes=processes),
             store=store,
             displays=displays,
         )
-        with _ended_by_signals(manager, displays):
+        at_once = [each.close for each in displays]
+        with ended_by_signals(manager.ending, manager.stop, at_once):
             return manager.run()
 
 
-def _poll_max(seconds: float | None) -> float:
-    """Somebody who looks on wants to see a change soon; elsewhere each call is money."""
-    if seconds is None:
-        return 1.0 if sys.stderr.isatty() else 5.0
-    if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
-        text = f"{seconds:g}" if isinstance(seconds, int | float) else repr(seconds)
-        raise UsageError("give more than 0 seconds", "poll_max", text)
-    return seconds
+def _followed(stream: str, settings: "Settings") -> "Followed":
+    from watcher.engine.followed import Followed
+    from watcher.service.connect import connect, for_loop
+    from watcher.service.names import is_stream
+
+    first, arn = connect(stream, settings.connection)
+    service = for_loop(settings.connection, arn, first.tally)
+    of_table = not is_stream(stream)
+    return Followed(arn, settings, first=first, service=service, of_table=of_table)
+
+
+def _refuse_bad_counts(**counts: object) -> None:
+    for option, value in counts.items():
+        if value is not None and not (isinstance(value, int) and value >= 1):
+            raise UsageError("give 1 or more", option, repr(value))
+
+
+def _refuse_bad_seconds(**seconds: object) -> None:
+    for option, value in seconds.items():
+        if not (isinstance(value, int | float) and 0 < value < math.inf):
+            text = f"{value:g}" if isinstance(value, int | float) else repr(value)
+            raise UsageError("give more than 0 seconds", option, text)
 
 
 def position(start: str | datetime) -> "Position":
@@ -254,28 +274,3 @@ def _observer(each: object) -> "Observer":
     if reason := unfit(each, "record"):
         raise UsageError(f"observer {name} {reason}")
     return Observer(name, each)
-
-
-@contextmanager
-def _ended_by_signals(manager: "Manager", displays: "Iterable[Display]") -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the watch in order, the second at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    ending = False
-
-    def end(number: int, frame: FrameType | None) -> None:
-        nonlocal ending
-        if ending:
-            for display in displays:
-                display.close()
-            os._exit(128 + number)
-        ending = True
-        manager.stop()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

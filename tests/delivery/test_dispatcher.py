@@ -139,7 +139,7 @@ def test_very_many_retries_do_not_overflow() -> None:
 def test_the_end_of_the_watch_takes_no_retry_from_a_record_that_nothing_holds_back() -> None:
     seen = Seen(failures=2)
     made = dispatcher(seen.handle, on_error="retry:2")
-    made.stop()
+    made.ending.begin()
     made.deliver(record(1))
     assert seen.numbers == [1] and made.failures == 0
 

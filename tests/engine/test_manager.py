@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -158,9 +159,7 @@ def test_what_was_delivered_is_saved_before_an_observer_is_tried_again(
 
     def observe(record: Record) -> None:
         if record.sequence_number == str(FIRST + 2):
-            token = store.load()
-            assert token is not None
-            stored.append(token.shards[0].sequence_number)
+            stored.append(store.token.shards[0].sequence_number)
             assert len(stored) > 1
 
     played(service, observe, store=store, on_error="retry:1").run(1.0, ("a", page(1, 2)), 0.1)
@@ -344,10 +343,10 @@ def test_a_checkpoint_older_than_retention_is_a_loss_by_the_services_clock(
 class Full(Memory):
     """A disk that fills up after the beginning."""
 
-    def save(self, token: Token) -> None:
+    def save(self, stored: Sequence[Token]) -> None:
         if self.saved is not None:
             raise UsageError("can't use checkpoint c: No space left on device")
-        super().save(token)
+        super().save(stored)
 
 
 def test_a_disk_that_fills_up_is_said_once_and_is_an_error_in_the_end(
@@ -361,16 +360,86 @@ def test_a_disk_that_fills_up_is_said_once_and_is_an_error_in_the_end(
 
 
 def test_while_it_drains_the_positions_are_still_saved(service: PlayedService) -> None:
-    """A slow observer may take minutes for what was read: a kill then must not repeat it all."""
+    """A slow observer may take long for what was read: a kill then must not repeat it all."""
     saved: list[object] = []
 
     def slow(record: Record) -> None:
         play.clock.sleep(1.1)
         saved.append(play.store.position("a"))
 
-    play = played(service, slow)
+    play = played(service, slow, stop_timeout=60.0)
     play.run(play.manager.stop, ("a", page(1, 2, 3, 4)))
     assert saved[-1] == AfterSequence(str(FIRST + 3))
+
+
+def test_a_slow_observer_gets_the_record_in_hand_and_what_is_left_is_said(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slow(record: Record) -> None:
+        play.clock.sleep(1.0)
+        if record.sequence_number == str(FIRST + 2):
+            play.manager.stop()
+
+    caplog.set_level(logging.INFO, "watcher")
+    service.add("b")
+    play = played(service, slow)
+    play.run(("a", page(*range(1, 100))), ("a", page(100)), ("b", page(101, 102)), ("b", None))
+    assert play.totals.records == 5 and play.totals.stopped  # 2.5 s after the signal
+    assert play.store.position("a") == AfterSequence(str(FIRST + 5))
+    assert play.store.position("b") == TrimHorizon()
+    assert caplog.messages[-1:] == [
+        "Stopping: 97 records left unread; with a checkpoint, the next watch begins there"
+    ]
+
+
+def test_an_end_of_a_shard_behind_records_that_are_left_is_not_its_end(
+    service: PlayedService,
+) -> None:
+    def slow(record: Record) -> None:
+        play.manager.stop()
+        play.clock.sleep(4.0)
+
+    play = played(service, slow)
+    play.run(("a", page(1, 2)), ("a", Finished(closed=True)), ("a", None))
+    (shard,) = tokens.resume(play.store.token)
+    assert shard.position == AfterSequence(str(FIRST + 1)) and shard.status is not Status.FINISHED
+
+
+def test_an_observer_that_is_broken_off_gets_its_record_again(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Seen()
+
+    def stuck(record: Record) -> None:
+        seen(record)
+        if record.sequence_number == str(FIRST + 2):
+            play.manager.stop()
+            play.clock.sleep(5.0)
+            play.manager.ending.break_off()
+
+    caplog.set_level(logging.INFO, "watcher")
+    play = played(service, stuck)
+    play.run(("a", page(1, 2, 3)))
+    assert play.store.position("a") == AfterSequence(str(FIRST + 1))
+    assert caplog.messages[-2].startswith("An observer had not ended its work in time")
+    assert "2 records left unread" in caplog.messages[-1]
+    resumed = played(service, seen, store=play.store)
+    resumed.run(("a", page(2, 3)))
+    assert seen.numbers == [1, 2, 2, 3]
+
+
+def test_a_record_that_is_tried_again_and_again_is_left_when_it_is_late(
+    service: PlayedService,
+) -> None:
+    def fail(record: Record) -> None:
+        play.manager.stop()
+        raise ValueError("no")
+
+    play = played(service, fail, on_error="retry:1000")
+    play.run(("a", page(1, 2)))
+    assert play.clock.passed < 5.0
+    assert play.store.position("a") == TrimHorizon()
+    assert play.totals.failures == 0
 
 
 def test_a_watch_of_thousands_of_shards_looks_at_them_only_when_there_is_news(
@@ -399,9 +468,9 @@ class Frozen(Memory):
 
     frozen = False
 
-    def save(self, token: Token) -> None:
+    def save(self, stored: Sequence[Token]) -> None:
         if not self.frozen:
-            super().save(token)
+            super().save(stored)
 
 
 class AnyHistory:

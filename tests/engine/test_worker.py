@@ -12,11 +12,13 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from tests.simulator import Simulator
+from tests.wire import origin
 from watcher.engine.orders import Hurry, Orders, Read, Work
 from watcher.engine.shared_queue import Queue
 from watcher.engine.worker import run
 from watcher.reading.messages import Failed, Finished, Message, Page, Started, Trouble
 from watcher.record import page as pages
+from watcher.record.origin import Origin
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import TrimHorizon
@@ -109,7 +111,7 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in pages.records(bytes(message.body), "s", message.first, message.last)
+        for record in pages.records(bytes(message.body), origin("s"), message.first, message.last)
     ]
     assert numbers == [record.sequence_number for record in simulator.records]
 
@@ -214,6 +216,7 @@ def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
     heard: set[str] = set()
     while len(heard) < 6 and time.monotonic() < began + 20:
         if (received := queue.receive(0.1)) is not None:
-            heard.add(received[0])
+            assert isinstance(received[0], Origin)
+            heard.add(received[0].shard_id)
     assert heard == {shard.id for shard in simulator.shards[7:]}
     assert time.monotonic() - began < 3

@@ -10,11 +10,13 @@ import pytest
 
 from tests.hand_clock import HandClock
 from tests.play import PlayedProcess
+from tests.wire import origin
 from watcher.engine.orders import Hurry, Read, Work
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.workers import Workers
 from watcher.errors import WatcherError
 from watcher.reading.messages import Failed, Finished, Message
+from watcher.record.origin import Origin
 from watcher.service.connection import Connection
 from watcher.service.model import TrimHorizon
 from watcher.service.tally import Board, Tally
@@ -34,7 +36,7 @@ class Played:
         self.exitcode = -9
         self.refuse = False
 
-    def _start(self, name: str, writer: Writer, board: Board) -> PlayedProcess:
+    def _start(self, name: str, work: Work, writer: Writer, board: Board) -> PlayedProcess:
         if self.refuse:
             raise OSError(24, "Too many open files")
         self.processes.append(PlayedProcess(self.exitcode))
@@ -44,23 +46,23 @@ class Played:
 
     def start(self, *names: str) -> None:
         for name in names:
-            work = Work(Connection(), "arn", name, TrimHorizon(), None, 1.0)
+            work = Work(Connection(), "", name, TrimHorizon(), None, 1.0)
             self.workers.start(work, Tally())
 
     def die(self, *names: str) -> None:
         """The process of these shards dies; the first of them is its name."""
         self.writers.pop(names[0]).close()
         for name in names:
-            assert self.receive() == (name, None)
-            self.workers.ended(name, for_good=False)
+            assert self.receive() == (origin(name), None)
+            self.workers.ended(origin(name), for_good=False)
 
-    def receive(self) -> tuple[str, Message | None] | None:
+    def receive(self) -> tuple[Origin, Message | None] | None:
         return self.workers.receive(1.0)
 
     def read_by(self) -> list[list[str]]:
         """What each process was told to read."""
         return [
-            [order.work.key for order in process.orders if isinstance(order, Read)]
+            [order.work.shard_id for order in process.orders if isinstance(order, Read)]
             for process in self.processes
         ]
 
@@ -79,13 +81,13 @@ def played() -> Iterator[Played]:
 
 def test_a_shard_has_a_process_until_its_end(played: Played) -> None:
     played.start("a")
-    assert "a" in played.workers and len(played.workers) == 1
-    played.writers["a"].send("a", Finished(True))
-    assert played.receive() == ("a", Finished(True))
-    assert played.receive() == ("a", None)
-    played.workers.ended("a", for_good=True)
+    assert origin("a") in played.workers and len(played.workers) == 1
+    played.writers["a"].send(origin("a"), Finished(True))
+    assert played.receive() == (origin("a"), Finished(True))
+    assert played.receive() == (origin("a"), None)
+    played.workers.ended(origin("a"), for_good=True)
     assert played.processes[0].ended == "dismissed"
-    assert "a" not in played.workers and not played.workers
+    assert origin("a") not in played.workers and not played.workers
 
 
 def test_a_process_that_died_is_due_again_the_later_the_more_often_it_did(played: Played) -> None:
@@ -111,10 +113,10 @@ def test_a_life_well_lived_makes_up_for_earlier_deaths(played: Played, lives: st
     if lives == "long":
         played.clock.sleep(61)
     else:
-        played.workers.delivers("a")
+        played.workers.delivers(origin("a"))
     played.die("a")
     played.clock.sleep(0.11)
-    assert played.workers.to_restart() == ["a"]
+    assert played.workers.to_restart() == [origin("a")]
 
 
 def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
@@ -125,15 +127,15 @@ def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
     assert caplog.messages == ["Can't start a process for shard a: Too many open files"]
     assert played.queue.receive(0.0) is None
     played.clock.sleep(1)
-    assert played.workers.to_restart() == ["a"]
+    assert played.workers.to_restart() == [origin("a")]
 
 
 def test_all_reading_is_told_once(played: Played) -> None:
     played.start("a")
     played.start("b")
-    assert not played.workers.reads("a")
-    assert played.workers.reads("b")
-    assert not played.workers.reads("b")
+    assert not played.workers.reads(origin("a"))
+    assert played.workers.reads(origin("b"))
+    assert not played.workers.reads(origin("b"))
 
 
 def test_processes_that_all_fail_as_they_start_are_an_error(played: Played) -> None:
@@ -170,10 +172,10 @@ def test_beyond_the_number_of_processes_shards_share_them_evenly(two: Played) ->
 
 def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None:
     two.start(*"abc")
-    two.writers["a"].send("a", Finished(True))
+    two.writers["a"].send(origin("a"), Finished(True))
     two.receive()
-    assert two.receive() == ("a", None)
-    two.workers.ended("a", for_good=True)
+    assert two.receive() == (origin("a"), None)
+    two.workers.ended(origin("a"), for_good=True)
     assert not two.processes[0].ended
     two.start("d")
     assert two.read_by() == [["a", "c", "d"], ["b"]]
@@ -181,7 +183,7 @@ def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None
 
 def test_a_process_that_has_done_its_work_gets_no_more(two: Played) -> None:
     two.start("a", "b")
-    two.writers["a"].send("a", Finished(True))
+    two.writers["a"].send(origin("a"), Finished(True))
     two.receive()
     two.start("c", "d")
     assert two.read_by() == [["a"], ["b", "d"], ["c"]]
@@ -196,19 +198,19 @@ def test_all_shards_of_a_process_that_died_are_due_again(
         "The process of 2 shards ended (signal 9); starting them again where delivery stands"
     ]
     two.clock.sleep(1)
-    assert two.workers.to_restart() == ["a", "c"]
+    assert two.workers.to_restart() == [origin("a"), origin("c")]
     two.start("a", "c")
     assert two.read_by() == [["a", "c"], ["b", "d"], ["a", "c"]]
 
 
 def test_a_reader_that_failed_is_due_again_its_neighbours_read_on(two: Played) -> None:
     two.start(*"abc")
-    two.writers["a"].send("a", Failed("no", fatal=False))
-    assert two.receive() == ("a", Failed("no", fatal=False))
-    assert two.receive() == ("a", None)
-    two.workers.ended("a", for_good=False)
+    two.writers["a"].send(origin("a"), Failed("no", fatal=False))
+    assert two.receive() == (origin("a"), Failed("no", fatal=False))
+    assert two.receive() == (origin("a"), None)
+    two.workers.ended(origin("a"), for_good=False)
     two.clock.sleep(1)
-    assert two.workers.to_restart() == ["a"] and not two.processes[0].ended
+    assert two.workers.to_restart() == [origin("a")] and not two.processes[0].ended
 
 
 def test_where_no_further_process_can_be_started_shards_share_them_and_it_is_said_once(
@@ -243,7 +245,7 @@ def test_a_shard_given_to_a_process_that_is_dying_is_due_again_with_the_others(t
     two.start("c")
     two.die("a", "c")
     two.clock.sleep(1)
-    assert two.workers.to_restart() == ["a", "c"]
+    assert two.workers.to_restart() == [origin("a"), origin("c")]
 
 
 def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
@@ -257,14 +259,14 @@ def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
     monkeypatch.setattr(two.processes[0], "give", full)
     two.start("c")
     two.clock.sleep(1)
-    assert two.workers.to_restart() == ["c"]
+    assert two.workers.to_restart() == [origin("c")]
 
 
 def test_the_shards_of_a_stream_with_records_hurry_now_and_then(two: Played) -> None:
     two.start("a", "b")
     for _ in range(3):
-        two.workers.delivers("a")
+        two.workers.delivers(origin("a"))
     two.clock.sleep(31)
-    two.workers.delivers("b")
+    two.workers.delivers(origin("b"))
     for process in two.processes:
-        assert process.orders[1:] == [Hurry("arn"), Hurry("arn")]
+        assert process.orders[1:] == [Hurry(""), Hurry("")]

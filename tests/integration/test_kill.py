@@ -256,7 +256,7 @@ def test_while_a_slow_observer_drains_the_checkpoint_is_saved(
     sim.bulk(1000)
     with Program(
         *("orders", "--from", "trim-horizon", "--checkpoint", str(checkpoint)),
-        *handler(tmp_path, SLOW),
+        *("--stop-timeout", "60", *handler(tmp_path, SLOW)),
         env=sim.environment,
     ) as program:
         program.wait_for_lines(5)
@@ -267,6 +267,73 @@ def test_while_a_slow_observer_drains_the_checkpoint_is_saved(
     (shard,) = json.loads(checkpoint.read_text())["shards"]
     delivered = program.out.index(shard["sequence_number"]) + 1
     assert len(program.out) - 30 <= delivered <= len(program.out)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_slow_observer_gets_the_record_in_hand_and_not_the_backlog(
+    sim: RemoteSimulator, tmp_path: Path, number: signal.Signals
+) -> None:
+    """A second run has the rest, each record once."""
+    checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
+    sim.bulk(1000)
+    slow = SLOW.replace("0.05", "0.5")
+    with Program(
+        *("orders", "--from", "trim-horizon", *checkpoint, *handler(tmp_path, slow)),
+        *("--stop-timeout", "2"),
+        env=sim.environment,
+    ) as program:
+        program.wait_for_lines(2)
+        began = time.monotonic()
+        assert program.end(number) == 0
+        assert time.monotonic() - began < 4
+    left = 1000 - len(program.out)
+    assert f"Stopping: {left} records left unread" in program.err[-2]
+    assert program.err[-1].startswith(f"Done: {len(program.out)} records")
+    with watching(sim, "-pj", *checkpoint) as second:
+        second.wait_for_lines(left)
+        assert second.end() == 0
+    assert not any(judge(sim.records, [*program.out, *numbers(second)]))
+
+
+STUCK = SLOW.replace("0.05", "3600")
+
+
+def test_a_stuck_observer_is_broken_off_and_gets_its_record_again(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    checkpoint = ("--checkpoint", str(tmp_path / "c.json"))
+    sim.bulk(10)
+    with Program(
+        *("orders", "--from", "trim-horizon", *checkpoint, *handler(tmp_path, STUCK)),
+        *("--stop-timeout", "0.5"),
+        env=sim.environment,
+    ) as program:
+        program.wait_for_lines(1)
+        assert program.end() == 0
+    assert "An observer had not ended its work in time" in program.err[-3]
+    assert program.err[-1].startswith("Done: 0 records")
+    with watching(sim, "-pj", *checkpoint) as second:
+        second.wait_for_lines(10)
+        assert second.end() == 0
+
+
+def test_an_ignored_hangup_stays_ignored(sim: RemoteSimulator) -> None:
+    script = 'trap "" HUP; exec "$0" -m watcher orders -pj'
+    with subprocess.Popen(
+        ["sh", "-c", script, sys.executable],
+        env={**os.environ, **sim.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None and program.stderr is not None
+        while "Watching" not in program.stderr.readline():
+            pass
+        program.send_signal(signal.SIGHUP)
+        sim.bulk(1)
+        assert program.stdout.readline()
+        program.terminate()
+        assert program.wait(20) == 0
 
 
 def test_a_second_signal_ends_it_at_once(sim: RemoteSimulator, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.simulator import Simulator
+from tests.wire import origin
 from watcher.errors import StreamError
 from watcher.reading.messages import Finished, Loss, Message, Page, Started, Trouble
 from watcher.reading.shard_reader import ShardReader
@@ -30,7 +31,7 @@ def numbers(messages: list[Message]) -> list[str]:
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in page.records(message.body, "s", message.first, message.last)
+        for record in page.records(message.body, origin("s"), message.first, message.last)
     ]
 
 
@@ -218,6 +219,18 @@ def test_where_at_timestamp_is_refused_older_records_are_skipped(
     wanted = simulator.write("a", 3)
     position = AtTime(datetime.fromtimestamp(int(moment), UTC))
     assert numbers(read(reader(simulator, position))) == wanted
+
+
+def test_a_time_that_is_doubted_after_errors_brings_the_same_records_as_one_that_is_not(
+    simulator: Simulator,
+) -> None:
+    """Else a micro-batch on Spark is another one when an executor reads it again."""
+    simulator.write("a", 3)
+    simulator.advance(30)
+    position = AtTime(datetime.fromtimestamp(int(simulator.now), UTC))
+    wanted = simulator.write("a", 3)
+    simulator.fail_next("GetRecords", "InternalServerError", times=3)
+    assert numbers(read(reader(simulator, position), 6)) == wanted
 
 
 def test_creation_times_as_coarse_as_minutes_hide_no_record_of_the_same_minute(

@@ -192,6 +192,7 @@ def test_the_arns_region_counts_before_the_environments_and_after_an_explicit_on
     assert StreamsClient(Connection()).region == "us-west-1"
     local = Connection(endpoint_url="http://127.0.0.1:1")
     assert StreamsClient(local, "ddblocal").region == "us-west-1"
+    assert StreamsClient(local, "eu-west-3").region == "eu-west-3"
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     assert StreamsClient(local, "ddblocal").region == "ddblocal"
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tests.simulation.day import play_day
 from tests.simulation.mutants import show_all
@@ -21,6 +23,7 @@ from tests.simulation.scenario import ENGINES, draw
 from tests.simulation.scheduler import Trace, shortened
 
 _CHUNK = 20
+Given = Mapping[str, Any] | None
 
 
 def main() -> int:
@@ -31,22 +34,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, metavar="N", help="only this one")
     parser.add_argument("--trace", action="store_true", help="show what happened there")
     parser.add_argument("--engine", choices=ENGINES, help="whatever the seed says")
+    parser.add_argument(
+        "--given",
+        type=json.loads,
+        metavar="JSON",
+        help="""settings of the scenario whatever the seed says: '{"start": "latest"}'""",
+    )
     parser.add_argument("--day", action="store_true", help="200 shards that rotate for 24 hours")
     parser.add_argument("--mutants", action="store_true", help="show that it can fail")
-    parser.add_argument("--quick", action="store_true", help="fewer seeds for each mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--until-caught", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.mutants:
-        return show_all(options.jobs, quick=options.quick)
+        return show_all(options.jobs)
     if options.day:
         return _day()
     if options.seed is not None:
-        return _one(options.seed, options.engine, trace=options.trace)
+        return _one(options.seed, options.engine, options.given, trace=options.trace)
     seeds = range(options.first, options.first + options.seeds)
     if options.until_caught:
-        return _until_caught(seeds, options.engine)
-    return _many(seeds, options.engine, options.jobs)
+        return _until_caught(seeds, options.engine, options.given)
+    return _many(seeds, options.engine, options.given, options.jobs)
 
 
 def _day() -> int:
@@ -61,38 +69,38 @@ def _day() -> int:
     return bool(judge.complaints)
 
 
-def _one(seed: int, engine: str | None, *, trace: bool) -> int:
+def _one(seed: int, engine: str | None, given: Given, *, trace: bool) -> int:
     told = Trace(keep=True)
-    outcome = play(seed, engine, told)
+    outcome = play(seed, engine, given, told)
     if trace:
         print("\n".join(shortened(told.lines)))
-    print(draw(seed, engine))
+    print(draw(seed, engine, given))
     print(f"{outcome.virtual:.0f} virtual seconds in {outcome.cpu:.2f} s; trace {told.digest}")
     _print_complaints([outcome])
     return bool(outcome.complaints)
 
 
-def _until_caught(seeds: Iterable[int], engine: str | None) -> int:
+def _until_caught(seeds: Iterable[int], engine: str | None, given: Given) -> int:
     """For mutants: end with the first seed that sees something."""
     for seed in seeds:
-        outcome = play(seed, engine)
+        outcome = play(seed, engine, given)
         if outcome.complaints:
             print(f"{seed}\t{outcome.complaints[0].check}\t{outcome.complaints[0].text}")
             return 1
     return 0
 
 
-def _play(job: tuple[int, str | None]) -> Outcome:
+def _play(job: tuple[int, str | None, Given]) -> Outcome:
     outcome = play(*job)
     if job[0] % 50 == 0:
         gc.collect()
     return outcome
 
 
-def _many(seeds: range, engine: str | None, jobs: int) -> int:
+def _many(seeds: range, engine: str | None, given: Given, jobs: int) -> int:
     began = time.monotonic()
     gc.disable()  # a run is small, and most of it is gone with its references
-    work = [(seed, engine) for seed in seeds]
+    work = [(seed, engine, given) for seed in seeds]
     outcomes: list[Outcome] = []
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         for outcome in pool.imap_unordered(_play, work, _CHUNK):

@@ -18,6 +18,7 @@ from watcher.errors import (
     TimestampRefusedError,
     TransientError,
 )
+from watcher.service.current_stream import current_stream
 from watcher.service.errors_of import code_of, translated
 from watcher.service.model import (
     AfterSequence,
@@ -71,6 +72,9 @@ class SimulatedClient:
         """Take the credentials that lie there now."""
         self._key = self._credentials.key
 
+    def tend(self) -> None:
+        """Nothing ends by itself here."""
+
     def take_shortcut(self, arn: str) -> None:
         """There is none here."""
 
@@ -80,13 +84,17 @@ class SimulatedClient:
             yield StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
 
     def latest_stream(self, table: str) -> str:
-        try:
-            answer = self._call(_TABLES, "DescribeTable", {"TableName": table})["Table"]
-        except ShardNotFoundError:
-            raise StreamError(f"no table {table!r}") from None
-        if "LatestStreamArn" not in answer:
-            raise StreamError(f"table {table!r} has no stream")
-        return str(answer["LatestStreamArn"])
+        return current_stream(self, table)
+
+    def describe_table(self, table: str) -> dict[str, Any]:
+        answer: dict[str, dict[str, Any]]
+        answer = self._call(_TABLES, "DescribeTable", {"TableName": table})
+        return answer["Table"]
+
+    def status(self, arn: str) -> str:
+        query = {"StreamArn": arn, "Limit": 1}
+        answer = self._call(_STREAMS, "DescribeStream", query)
+        return str(answer["StreamDescription"]["StreamStatus"])
 
     def listing(self, arn: str) -> Listing:
         shards: list[Shard] = []

@@ -20,6 +20,7 @@ from watcher.engine.orders import Order, Orders, Read, heard
 from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import frame
 from watcher.reading.messages import Failed, Message, Page
+from watcher.record.origin import Origin
 
 _FORK_SECONDS = 0.005
 _BREATH = 0.002
@@ -114,16 +115,16 @@ class SimulatedWorker:
         while self._to_send:
             reading, message = self._to_send.popleft()
             if message is not None:
-                self._send(reading.key, message)
+                self._send(reading.origin, message)
                 return
             self._readers.done(reading)
         self._is_sending = False
         self._look()
 
-    def _send(self, key: str, message: Message) -> None:
+    def _send(self, origin: Origin, message: Message) -> None:
         if self._scheduler.trace is not None:
-            self._scheduler.tell(self.name, f"sends {_described(message)} of {key}")
-        self._unsent = b"".join(frame(key, message))
+            self._scheduler.tell(self.name, f"sends {_described(message)} of {origin.shard_id}")
+        self._unsent = b"".join(frame(origin, message))
         self._write()
 
     def _write(self) -> None:

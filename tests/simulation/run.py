@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from tests.simulation.judge import Complaint
 from tests.simulation.program import Program
@@ -37,9 +38,14 @@ class Outcome(NamedTuple):
     """… here."""
 
 
-def play(seed: int, engine: str | None = None, trace: Trace | None = None) -> Outcome:
+def play(
+    seed: int,
+    engine: str | None = None,
+    given: Mapping[str, Any] | None = None,
+    trace: Trace | None = None,
+) -> Outcome:
     """Run a seed."""
-    return play_scenario(draw(seed, engine), trace)
+    return play_scenario(draw(seed, engine, given), trace)
 
 
 def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -67,8 +68,12 @@ class Scenario:
         return f"seed {self.seed}: {self.engine} {' '.join(said)}"
 
 
-def draw(seed: int, engine: str | None = None) -> Scenario:
-    """The scenario of a seed."""
+def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None = None) -> Scenario:
+    """The scenario of a seed.
+
+    `given` are settings that it has whatever the seed says; its `events`, a list of names, come on
+    top of the seed's.
+    """
     rng = random.Random(f"scenario {seed}")
     chosen = rng.choices(ENGINES, (6, 2, 3))[0]
     scenario = Scenario(seed, engine or chosen)
@@ -89,6 +94,13 @@ def draw(seed: int, engine: str | None = None) -> Scenario:
     _draw_watch(scenario, rng)
     _draw_service(scenario, rng)
     _draw_events(scenario, rng)
+    for name, value in (given or {}).items():
+        if name == "events":
+            moments = random.Random(f"given {seed}")
+            more = [(moments.uniform(0.2, scenario.trouble), each) for each in value]
+            scenario.events = sorted(scenario.events + more)
+        else:
+            setattr(scenario, name, value)
     return scenario
 
 

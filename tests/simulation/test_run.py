@@ -19,7 +19,7 @@ from tests.simulation.run import play
 from tests.simulation.scheduler import Trace
 for seed in range(30):
     trace = Trace(keep=False)
-    play(seed, {engine!r}, trace)
+    play(seed, {engine!r}, trace=trace)
     print(trace.digest)
 """
 
@@ -62,7 +62,7 @@ def hashes(engine: str, hash_seed: str) -> list[str]:
 
 def test_a_trace_names_shards_and_records_as_a_person_would() -> None:
     trace = Trace(keep=True)
-    play(3, "processes", trace)
+    play(3, "processes", trace=trace)
     lines = list(shortened(trace.lines))
     assert "begins run 0" in lines[0] + lines[1] + lines[2] + lines[3]
     assert any("the observer   takes #" in line and " of S" in line for line in lines)
@@ -72,8 +72,8 @@ def test_a_trace_names_shards_and_records_as_a_person_would() -> None:
 
 def test_looking_at_a_run_does_not_change_it() -> None:
     seen, unseen = Trace(keep=True), Trace(keep=False)
-    play(5, None, seen)
-    play(5, None, unseen)
+    play(5, trace=seen)
+    play(5, trace=unseen)
     assert seen.digest == unseen.digest
 
 

@@ -13,9 +13,11 @@ from tests.simulation.universe import TABLE, Universe
 from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
-from watcher.engine.manager import Manager, Settings
-from watcher.engine.orders import Read
+from watcher.engine.followed import Followed
+from watcher.engine.manager import Manager
+from watcher.engine.orders import Read, Work
 from watcher.engine.readers import Reading
+from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.workers import Workers
 from watcher.record.record import Record
@@ -71,7 +73,6 @@ class Watch(Program):
         settings = Settings(
             start=self._start(),
             follow=scenario.follow,
-            of_table=scenario.of_table,
             max_records=scenario.max_records if limited else None,
             fail_on_data_loss=scenario.fail_on_data_loss and limited,
             poll_max=scenario.poll_max,
@@ -79,12 +80,13 @@ class Watch(Program):
             on_error=OnError.parse(scenario.on_error),
         )
         queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
+        followed = Followed(
+            arn, settings, first=client, service=client, of_table=scenario.of_table, clock=life
+        )
         return Manager(
-            arn,
+            [followed],
             [self._observer(life)],
             settings,
-            first=client,
-            service=client,
             workers=Workers(
                 queue,
                 self._start_process,
@@ -96,7 +98,9 @@ class Watch(Program):
             clock=life,
         )
 
-    def _start_process(self, name: str, writer: Writer, board: Board) -> SimulatedWorker:
+    def _start_process(
+        self, name: str, work: Work, writer: Writer, board: Board
+    ) -> SimulatedWorker:
         if self._life is None:
             raise Killed
         self._life.check()

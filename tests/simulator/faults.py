@@ -38,6 +38,7 @@ class Faults:
     child_filter: bool = True  # ShardFilter CHILD_SHARDS honoured (DynamoDB Local ignores it)
     describe_page: int = 100
     list_page: int = 100
+    table_arns: str = "honoured"  # in DescribeTable: stripped to the name, refused (DynamoDB Local)
 
     # Positions and time.
     iterator_seconds: float = 900.0

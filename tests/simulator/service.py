@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from .errors import THROTTLES, ServiceError, invalid, not_found
 from .faults import Faults
 from .model import Shard, Stream, World, compact
+from .naming import ACCOUNT
 
 _STREAMS = "DynamoDBStreams_20120810."
 _TABLES = "DynamoDB_20120810."
@@ -231,7 +232,8 @@ class Service:
         streams = [
             stream
             for stream in list(self.world.streams.values())
-            if table in (None, stream.table.name, stream.table.arn)
+            if table in (None, stream.table.name)
+            and stream.table.account == ACCOUNT
             and stream.is_kept(self._horizon())
         ]
         streams.sort(key=lambda stream: stream.arn)
@@ -313,8 +315,15 @@ class Service:
         return compact({"Records": [], "NextShardIterator": follows}).encode()
 
     def _describe_table(self, parameters: Parameters) -> bytes:
-        name = str(_required(parameters, "TableName")).rpartition(":table/")[2]
-        table = self.world.tables.get(name)
+        name = str(_required(parameters, "TableName"))
+        if ":" in name:
+            if self.faults.table_arns == "refused":
+                raise invalid("Invalid table/index name.")
+            if self.faults.table_arns == "stripped":
+                name = name.rpartition(":table/")[2]
+        tables = self.world.tables
+        by_arn = (each for each in tables.values() if each.arn == name)
+        table = tables.get(name) or next(by_arn, None)
         if table is None:
             raise not_found(f"Table: {name} not found")
         answer: Parameters = {
@@ -345,7 +354,7 @@ class Service:
 
     def _stream(self, parameters: Parameters) -> Stream:
         arn = str(_required(parameters, "StreamArn"))
-        if "/stream/" not in arn:
+        if "/stream/" not in arn and arn not in self.world.streams:
             raise invalid(f"Invalid StreamArn: {arn}")
         return self.world.stream(arn, self.faults.retention)
 

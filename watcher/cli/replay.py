@@ -145,7 +145,7 @@ def _hand_over(
     with _sigterm_interrupts():
         for record in replay:
             if test is None or test(record):
-                dispatcher.begin(replay.stream)
+                dispatcher.begin(record.stream)
                 dispatcher.deliver(record)
             else:
                 replay.filtered += 1
@@ -181,8 +181,6 @@ class RecordLines:
         """How many of them whoever iterates has left out."""
         self.unread = 0
         self.bytes = 0
-        self.stream = ""
-        """The ARN of the stream that the last record came from, where it is known."""
 
     def __iter__(self) -> Iterator[Record]:
         before = b""
@@ -195,7 +193,7 @@ class RecordLines:
             try:
                 letter = read(_letter, line)
                 raw = bytes(letter.record) or line.strip()
-                record = Record.from_json(raw, letter.shard_id)
+                record = Record.from_json(raw, letter.shard_id, letter.stream)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 self.unread += 1
                 if self.unread > _WRONG_FILE and not self.records:
@@ -211,7 +209,6 @@ class RecordLines:
                 first.popitem(last=False)
             if is_first and raw != before:
                 self.records += 1
-                self.stream = letter.stream
                 yield record
             before = raw
 

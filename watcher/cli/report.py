@@ -27,7 +27,7 @@ from watcher.report.page import Report, page
 from watcher.report.shards import bars
 from watcher.report.summary import Summary
 from watcher.service.connect import connect
-from watcher.service.model import table_of
+from watcher.service.names import table_name
 from watcher.service.patience import patiently
 from watcher.watching import watch
 
@@ -123,7 +123,7 @@ def _of_stream(source: str, values: dict[str, Any]) -> Report:
         )
     warnings += _unreadable(totals.failures)
     notes = [f"Read with --from {values['start']}.", *_choice(values, totals.filtered)]
-    title = f"Changes of {table_of(arn).rpartition('/')[2]}"
+    title = f"Changes of {listing.table or table_name(arn)}"
     origin = ", ".join(arns or [arn])
     shards = bars(summary.shards, listing)
     return Report(

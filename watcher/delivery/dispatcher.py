@@ -14,10 +14,12 @@ from watcher.backoff import backoff
 from watcher.clock import CLOCK, Clock
 from watcher.delivery import stdout
 from watcher.delivery.callables import check_answer
+from watcher.delivery.ending import Ending, Overdue
 from watcher.delivery.observer import Failure, Observer
 from watcher.delivery.on_error import GivenUp, OnError
 from watcher.delivery.stdout import OutputClosed
 from watcher.errors import ObserverError
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 
 logger = logging.getLogger("watcher")
@@ -29,26 +31,28 @@ class Dispatcher:
     """Hands each record to each observer, one after the other.
 
     An observer's failure follows `on_error` and never keeps a record from another observer.
-    `before_retry` is called before what has failed is tried again, which may take long. Raises
-    UsageError for a file that can't be written.
+    `before_retry` is called before what has failed is tried again, which may take long. Once
+    `ending` has begun, what is pending is not tried again; once it is late, nothing is, and
+    whatever is at work may raise Overdue. Raises UsageError for a file that can't be written.
     """
 
     def __init__(
         self,
         observers: Sequence[Observer],
         on_error: OnError,
-        *,
+        ending: Ending | None = None,
         clock: Clock = CLOCK,
         before_retry: Callable[[], object] = lambda: None,
     ) -> None:
+        self.ending = ending or Ending(clock=clock)
         self._observers = observers
         self._on_error = on_error
         self._given_up = GivenUp(on_error)
         self._before_retry = before_retry
         self._clock = clock
         self._calls = [observer.handle for observer in observers]
-        self._arn = ""
-        self._stopping = False
+        self._begun: set[str] = set()
+        self._is_closing = False
         self._output_closed = False
         # A child that an observer forks, and that comes back here, must not deliver as well.
         forks.in_child(self._leave)
@@ -98,13 +102,15 @@ class Dispatcher:
                 error = Failure(records, error, pause)
             records = error.records
             self._end_if_output_is_closed(error.error)
-            if error.retry_in is None:
-                self.failed[observer.name] += len(records)
-                self._given_up.take(self._arn, observer.name, records, error.error)
-            else:
-                self._before_retry()
-                if not self._wait(error.retry_in, observer, records[0].shard_id):
-                    return
+            with self.ending.working(False):
+                if error.retry_in is None:
+                    self.failed[observer.name] += len(records)
+                    self._given_up.take(observer.name, records, error.error)
+                else:
+                    self._before_retry()
+            retry_in, origin = error.retry_in, records[0].origin
+            if retry_in is not None and not self._wait(retry_in, observer, origin):
+                return
             try:
                 observer.go_on(error, given_up=error.retry_in is None)
                 return
@@ -119,13 +125,16 @@ class Dispatcher:
             self._output_closed = True
             raise OutputClosed from error
 
-    def _wait(self, seconds: float, observer: Observer, shard_id: str) -> bool:
+    def _wait(self, seconds: float, observer: Observer, origin: Origin) -> bool:
         """Wait before a retry; False where there is none, as the watch is to end.
 
-        Only what the observer holds as pending can be left to the next run.
+        What the observer holds as pending is left to the next run at once; a record that it does
+        not hold only when it is late, by raising Overdue.
         """
         end = self._clock.monotonic() + seconds
-        while not (self._stopping and observer.pending(shard_id)):
+        while not ((self._is_closing or self.ending.has_begun) and observer.pending(origin)):
+            if self.ending.is_late():
+                raise Overdue
             left = end - self._clock.monotonic()
             if left <= 0:
                 return True
@@ -134,40 +143,45 @@ class Dispatcher:
 
     def _let(self, observer: Observer, step: Callable[[], None]) -> None:
         """Let an observer do what is its turn, whatever fails meanwhile. Raises as `deliver`."""
-        while True:
-            try:
-                return step()
-            except Failure as failure:
-                self._follow(observer, failure.records, failure)
+        with self.ending.working():
+            while True:
+                try:
+                    return step()
+                except Failure as failure:
+                    self._follow(observer, failure.records, failure)
 
     # What observers have not settled yet
 
     def begin(self, arn: str) -> None:
-        """Records of this stream are to come. Raises as `deliver`."""
-        if arn != self._arn:
-            self.settle()  # what waits is of the stream before
-            self._arn = arn
+        """Records of this stream are to come."""
+        if arn not in self._begun:
+            self._begun.add(arn)
             for observer in self._observers:
                 observer.begin(arn)
 
-    def page_end(self, shard_id: str) -> None:
+    def page_end(self, origin: Origin) -> None:
         """A shard's records at hand have been delivered. Raises as `deliver`."""
         for observer in self._observers:
-            self._let(observer, functools.partial(observer.page_end, shard_id))
+            self._let(observer, functools.partial(observer.page_end, origin))
 
     def tick(self) -> None:
         """Time has passed: something may have waited long enough. Raises as `deliver`."""
         for observer in self._observers:
             self._let(observer, observer.tick)
 
-    def settle(self, shard_id: str | None = None) -> None:
-        """Let what was delivered of a shard (or of all) wait no longer. Raises as `deliver`."""
-        for observer in self._observers:
-            self._let(observer, functools.partial(observer.settle, shard_id))
+    def settle(self, origin: Origin | None = None) -> None:
+        """Let what was delivered of a shard (or of all) wait no longer, unless it is late.
 
-    def unsettled(self, shard_id: str) -> str | None:
+        Raises as `deliver`.
+        """
+        for observer in self._observers:
+            if self.ending.is_late():
+                return
+            self._let(observer, functools.partial(observer.settle, origin))
+
+    def unsettled(self, origin: Origin) -> str | None:
         """The first of a shard's delivered records that some observer has not settled yet."""
-        numbers = [observer.pending(shard_id) for observer in self._observers]
+        numbers = [observer.pending(origin) for observer in self._observers]
         return min((number for number in numbers if number), key=int, default=None)
 
     @property
@@ -175,26 +189,26 @@ class Dispatcher:
         """How many delivered records wait for an observer (the slowest) to settle them."""
         return max((sum(each.waiting().values()) for each in self._observers), default=0)
 
-    def stop(self) -> None:
-        """The watch is to end: what is pending is not tried again."""
-        self._stopping = True
-
     def flush(self) -> None:
         """Bring out what observers have printed. Raises OutputClosed, ObserverError (disk full)."""
-        stdout.flush()
+        with self.ending.working():
+            stdout.flush()
 
     def close(self) -> None:
         """Call the observers' `close`, each whatever became of the others.
 
         Raises ObserverError under `stop` where one failed.
         """
-        self.stop()
+        self._is_closing = True
         for observer in self._observers:
             self._settle_last(observer)
         failed = ""
         for observer in self._observers:
             try:
-                observer.close()
+                with self.ending.working():
+                    observer.close()
+            except Overdue:
+                logger.warning(f"observer {observer.name} was still closing, and is left so")
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -210,16 +224,17 @@ class Dispatcher:
 
     def _settle_last(self, observer: Observer) -> None:
         try:
-            self._let(observer, observer.settle)
+            if not self.ending.is_late():
+                self._let(observer, observer.settle)
         except ObserverError as error:
             logger.error(str(error))
-        except OutputClosed:
+        except (OutputClosed, Overdue):
             pass
         if self._output_closed:
             return
-        for shard_id, count in observer.waiting().items():
+        for origin, count in observer.waiting().items():
             logger.warning(
-                f"observer {observer.name} has not processed {count} records of {shard_id}; "
+                f"observer {observer.name} has not processed {count} records of {origin.shard_id}; "
                 "a checkpoint stays before them"
             )
 

@@ -8,34 +8,36 @@ from multiprocessing.process import BaseProcess
 
 from watcher import forks
 from watcher.engine import worker
-from watcher.engine.orders import Order, Orders
+from watcher.engine.orders import Order, Orders, Work
 from watcher.engine.shared_queue import Writer
 from watcher.engine.workers import Process
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
-from watcher.service.connection import Connection
+from watcher.service.login import own_credentials
+from watcher.service.names import region_in
 from watcher.service.tally import Board
 
 
 class Forked:
     """Starts them."""
 
-    def __init__(self, connection: Connection, arn: str) -> None:
-        self._connection = connection
-        self._arn = arn
+    def __init__(self) -> None:
         self._context = forks.processes()
-        # Never used in this process: a socket that is open can't be shared with a fork.
+        # By stream. Never used in this process: a socket that is open can't be shared with a fork.
         self._clients: dict[str, StreamsClient] = {}
 
-    def __call__(self, name: str, writer: Writer, board: Board) -> Process:
-        """Start one."""
-        if not self._clients and self._context.get_start_method() == "fork":
-            self._clients[self._arn] = for_worker(self._connection, self._arn)
+    def __call__(self, name: str, work: Work, writer: Writer, board: Board) -> Process:
+        """Start one that will do this work first."""
+        credentials = own_credentials(work.connection, region_in(work.arn))
+        shared = credentials.share()
+        credentials.settle()
+        if work.arn not in self._clients and self._context.get_start_method() == "fork":
+            self._clients[work.arn] = for_worker(work.connection, work.arn, shared)
         reading, writing = Pipe(duplex=False)
         orders = Orders(writing)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(reading, writer, board, self._clients),
+            args=(reading, writer, board, self._clients, shared),
             name=f"watcher {name}",
             daemon=True,
         )

@@ -11,6 +11,7 @@ from watcher.engine.figures import Figures, Totals
 from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Page
 from watcher.record import page as pages
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence
 
@@ -32,6 +33,8 @@ class Handover:
         self._dispatcher = dispatcher
         self._figures = figures
         self._totals = totals
+        self.left = 0
+        """How many records of the last page were not delivered."""
         self._wanted = wanted
         self._limit = math.inf if max_records is None else max_records
         self._clock = clock
@@ -43,17 +46,24 @@ class Handover:
         """Whether as many records were delivered as were asked for."""
         return self._totals.records >= self._limit
 
-    def deliver(self, shard: Tracked, page: Page) -> Iterator[None]:
+    def deliver(self, stream: str, shard: Tracked, page: Page) -> Iterator[None]:
         """Hand a page over; stops a few times a second, for what must not wait for slow observers.
 
-        Raises as `Dispatcher.deliver`; the position is then before the record that it failed on.
+        When the end is late, what is `left` of the page stays where it is, and no further page of
+        the shard may follow. Raises as `Dispatcher.deliver`; the position is then before the record
+        that it failed on.
         """
         deliver, wanted = self._dispatcher.deliver, self._wanted
         totals, kinds, monotonic = self._totals, self._totals.kinds, self._clock.monotonic
+        ending = self._dispatcher.ending
+        end = totals.records + totals.filtered + page.last - page.first
         tick = monotonic() + _TICK_SECONDS
-        self._shard = shard
+        self._shard, origin = shard, Origin(stream, shard.id)
         try:
-            for record in pages.records(page.body, shard.id, page.first, page.last):
+            ending.at_work = True
+            for record in pages.records(page.body, origin, page.first, page.last):
+                if ending.has_begun and ending.is_late():
+                    return
                 if wanted is None or wanted(record):
                     deliver(record)
                     self._record = record
@@ -65,11 +75,15 @@ class Handover:
                     self._record = record
                     totals.filtered += 1
                 if monotonic() >= tick:
+                    ending.at_work = False
                     self.move()
                     yield
+                    ending.at_work = True
                     tick = monotonic() + _TICK_SECONDS
-            self._dispatcher.page_end(shard.id)
+            self._dispatcher.page_end(origin)
         finally:
+            ending.at_work = False
+            self.left = end - totals.records - totals.filtered
             self.move()
             self._shard = None
 

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection as Pipe
 import msgspec
 
 from watcher import forks
+from watcher.record.origin import Origin
 from watcher.service.connection import Connection
 from watcher.service.model import Position
 
@@ -29,9 +30,9 @@ class Work(msgspec.Struct, frozen=True):
     poll_max: float
 
     @property
-    def key(self) -> str:
-        """What the shard is called between the manager and its workers."""
-        return self.shard_id
+    def origin(self) -> Origin:
+        """What the shard is called among those of all streams."""
+        return Origin(self.arn, self.shard_id)
 
 
 class Read(msgspec.Struct, frozen=True, tag="read"):

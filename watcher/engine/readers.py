@@ -28,8 +28,7 @@ class Reading:
     """A shard that is being read."""
 
     def __init__(self, work: Work, streams: Service, tally: Tally, clock: Clock = CLOCK) -> None:
-        self.key = work.key
-        self.arn = work.arn
+        self.origin = work.origin
         self.reader = ShardReader(
             streams,
             work.arn,
@@ -106,8 +105,8 @@ class Readers:
 
     def hurry(self, arn: str) -> None:
         """The shards of this stream that are seldom read, as they were idle, are read now."""
-        self._turns.hurry(lambda reading: reading.arn == arn and reading.reader.hurry())
-        self._to_hurry.update(reading for reading in self._at_work if reading.arn == arn)
+        self._turns.hurry(lambda reading: reading.origin.stream == arn and reading.reader.hurry())
+        self._to_hurry.update(reading for reading in self._at_work if reading.origin.stream == arn)
 
     def _room_in(self) -> float:
         """Seconds until one more may be read."""

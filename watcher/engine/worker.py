@@ -18,8 +18,10 @@ from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import Writer
 from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Message
+from watcher.record.origin import Origin
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
+from watcher.service.credentials import SharedCredentials
 from watcher.service.tally import Board
 
 _libc = ctypes.CDLL(None)
@@ -28,20 +30,27 @@ _PR_SET_PDEATHSIG = 1
 _LONGEST_WAIT = 3600.0
 
 
-def run(orders: Pipe, writer: Writer, board: Board, clients: dict[str, StreamsClient]) -> None:
+def run(
+    orders: Pipe,
+    writer: Writer,
+    board: Board,
+    clients: dict[str, StreamsClient],
+    credentials: SharedCredentials | None = None,
+) -> None:
     """The worker's whole life; what it does is counted on the `board`, for the manager to read.
 
     `clients`, by the stream's ARN, were made before the fork and never used there (sockets can't be
-    shared); it makes those that are missing.
+    shared); those that are missing are made, over `credentials`.
     """
     _end_with_parent()
     # Ctrl-C goes to the whole group: the manager decides. SIGTERM ends us at once, at any point:
     # the manager knows what it has received.
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads = Threads(writer)
-    client = functools.partial(_client, dict(clients))
+    client = functools.partial(_client, dict(clients), credentials)
     for order in heard(orders.fileno()):
         match order:
             case Read(work, place):
@@ -50,9 +59,11 @@ def run(orders: Pipe, writer: Writer, board: Board, clients: dict[str, StreamsCl
                 threads.hurry(arn)
 
 
-def _client(clients: dict[str, StreamsClient], work: Work) -> StreamsClient:
+def _client(
+    clients: dict[str, StreamsClient], credentials: SharedCredentials | None, work: Work
+) -> StreamsClient:
     if work.arn not in clients:
-        clients[work.arn] = for_worker(work.connection, work.arn)
+        clients[work.arn] = for_worker(work.connection, work.arn, credentials)
     return clients[work.arn]
 
 
@@ -67,7 +78,7 @@ def _begin(
     try:
         threads.begin(Reading(work, client(work).counting(tally), tally))
     except StreamError as error:  # no client can be made
-        threads.send(work.key, [Failed(str(error), fatal=True)])
+        threads.send(work.origin, [Failed(str(error), fatal=True)])
 
 
 class Threads:
@@ -97,11 +108,11 @@ class Threads:
             self._readers.hurry(arn)
             self._turn.notify()
 
-    def send(self, key: str, messages: list[Message]) -> None:
+    def send(self, origin: Origin, messages: list[Message]) -> None:
         """Hand messages over; while the pipe is full, this and all others wait here."""
         with self._sending:
             for message in messages:
-                self._writer.send(key, message)
+                self._writer.send(origin, message)
 
     def _call_another(self) -> None:
         """Somebody has to wait for the next turn."""
@@ -121,7 +132,7 @@ class Threads:
                 messages = reading.read()
                 with self._lock:
                     self._readers.has_answer(reading)
-                self.send(reading.key, messages)
+                self.send(reading.origin, messages)
                 with self._lock:
                     self._readers.done(reading)
                     self._turn.notify()

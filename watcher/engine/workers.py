@@ -17,7 +17,8 @@ from watcher.engine.orders import Hurry, Order, Read, Work
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.errors import WatcherError
 from watcher.printing.plural import counted
-from watcher.reading.messages import Failed, Finished, Message
+from watcher.reading.messages import Failed, Finished, Message, Page
+from watcher.record.origin import Origin
 from watcher.service.tally import Board, Tally
 
 logger = logging.getLogger("watcher")
@@ -31,6 +32,8 @@ _DEATHS_AT_BIRTH = 3
 _TIGHT_SECONDS = 60.0
 # Hurried shards are read often for twice as long.
 _HURRY_SECONDS = 30.0
+_COUNT_SECONDS = 0.2
+_LOOK_SECONDS = 0.01
 
 
 class Process(Protocol):
@@ -56,8 +59,8 @@ class Process(Protocol):
         """End it by SIGKILL."""
 
 
-Start = Callable[[str, Writer, Board], Process]
-"""Starts a process of this name; raises OSError where there can be no more of them."""
+Start = Callable[[str, Work, Writer, Board], Process]
+"""Starts a process of this name, for this work first; raises OSError where there can be no more."""
 
 
 class Life(Enum):
@@ -72,7 +75,6 @@ class _Run(msgspec.Struct):
     """The reading of one shard, by one worker after the other; times are monotonic seconds."""
 
     life: Life = Life.DEAD
-    work: Work | None = None
     worker: _Worker | None = None
     since: float = 0.0
     deaths: int = 0
@@ -84,11 +86,11 @@ class _Run(msgspec.Struct):
 
 
 class _Worker(msgspec.Struct, eq=False):
-    """A process, and the keys of the shards that it reads."""
+    """A process, and the shards that it reads."""
 
     name: str
     process: Process
-    keys: dict[str, None]
+    shards: dict[Origin, None]
     """In the order in which they were given to it."""
 
 
@@ -114,17 +116,17 @@ class Workers:
         self._most = processes
         self._tight_until = 0.0
         self._failures = 0
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[Origin, _Run] = {}
         self._workers: dict[str, _Worker] = {}
-        self._dead: dict[str, None] = {}  # in the order of their deaths
-        self._over: deque[str] = deque()  # whose reading has ended, and who is to hear of it
+        self._dead: dict[Origin, None] = {}  # in the order of their deaths
+        self._over: deque[Origin] = deque()  # whose reading has ended, and who is to hear of it
         self._hurried: dict[str, float] = {}
         self._have_read = False
         self._stopping = False
 
-    def __contains__(self, key: object) -> bool:
+    def __contains__(self, origin: object) -> bool:
         """Whether the shard is being read, or is to be again."""
-        return key in self._runs
+        return origin in self._runs
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -133,19 +135,18 @@ class Workers:
 
     def start(self, work: Work, tally: Tally) -> None:
         """Have a shard read; where that can't be, it is due later."""
-        run = self._runs.setdefault(work.key, _Run())
-        run.work = work
-        self._dead.pop(work.key, None)
+        run = self._runs.setdefault(work.origin, _Run())
+        self._dead.pop(work.origin, None)
         try:
             worker = self._place(work)
             with contextlib.suppress(BrokenPipeError):  # it is dead: that is about to be heard
                 worker.process.give(Read(work, tally.place))
         except OSError as error:
             self._say_why_not(work, error)
-            self._start_later(work.key, run)
+            self._start_later(work.origin, run)
             return
         self._failures = 0
-        worker.keys[work.key] = None
+        worker.shards[work.origin] = None
         run.worker, run.life, run.since = worker, Life.STARTING, self._clock.monotonic()
 
     def _say_why_not(self, work: Work, error: OSError) -> None:
@@ -156,11 +157,11 @@ class Workers:
 
     def _place(self, work: Work) -> _Worker:
         """A new process, or the one with the fewest shards. Raises OSError."""
-        busy = [worker for worker in self._workers.values() if worker.keys]
+        busy = [worker for worker in self._workers.values() if worker.shards]
         is_tight = busy and self._clock.monotonic() < self._tight_until
         if len(busy) < self._most and not is_tight:
             try:
-                return self._new(work.key)
+                return self._new(work)
             except OSError as error:  # too many processes, or open files
                 if not busy:
                     raise
@@ -168,14 +169,15 @@ class Workers:
                     count, why = counted(len(busy), "process"), error.strerror
                     logger.warning(f"No more than {count} can be started: {why}; shards share them")
                 self._tight_until = self._clock.monotonic() + _TIGHT_SECONDS
-        return min(busy, key=lambda worker: len(worker.keys))
+        return min(busy, key=lambda worker: len(worker.shards))
 
-    def _new(self, name: str) -> _Worker:
+    def _new(self, work: Work) -> _Worker:
+        name = work.shard_id
         while name in self._workers:
             name += "'"
         writer = self.queue.writer(name)
         try:
-            self._workers[name] = _Worker(name, self._start(name, writer, self.board), {})
+            self._workers[name] = _Worker(name, self._start(name, work, writer, self.board), {})
         except OSError:
             self.queue.drop(name)
             raise
@@ -183,45 +185,45 @@ class Workers:
             writer.close()
         return self._workers[name]
 
-    def _start_later(self, key: str, run: _Run) -> None:
+    def _start_later(self, origin: Origin, run: _Run) -> None:
         """The later, the more often it died at once."""
         run.life, run.worker = Life.DEAD, None
-        self._dead[key] = None
+        self._dead[origin] = None
         run.deaths += 1
         run.due = self._clock.monotonic() + backoff(run.deaths)
 
-    def to_restart(self) -> list[str]:
+    def to_restart(self) -> list[Origin]:
         """The shards whose next start is due."""
         now = self._clock.monotonic()
-        return [key for key in self._dead if self._runs[key].due <= now]
+        return [origin for origin in self._dead if self._runs[origin].due <= now]
 
     # What they say
 
-    def receive(self, timeout: float) -> tuple[str, Message | None] | None:
+    def receive(self, timeout: float) -> tuple[Origin, Message | None] | None:
         """A shard and what its reader says; None instead: it is not being read any more.
 
         None where there is nothing to hear, after `timeout` seconds or `queue.wake()`.
         """
         if self._over:
             return self._over.popleft(), None
-        received = self.queue.receive(timeout)
-        if received is None:
-            return None
-        name, message = received
-        if message is None:
-            self._reap(self._workers.pop(name))
-            return (self._over.popleft(), None) if self._over else None
-        if isinstance(message, Finished | Failed):
-            self._leave(name)
-        return name, message
+        match self.queue.receive(timeout):
+            case None:
+                return None
+            case (str() as name, _):
+                self._reap(self._workers.pop(name))
+                return (self._over.popleft(), None) if self._over else None
+            case (Origin() as origin, message):
+                if isinstance(message, Finished | Failed):
+                    self._leave(origin)
+                return origin, message
 
-    def _leave(self, key: str) -> None:
+    def _leave(self, origin: Origin) -> None:
         """Its worker reads this shard no longer; one that reads none has done its work."""
-        worker = self._runs[key].worker
-        self._over.append(key)
+        worker = self._runs[origin].worker
+        self._over.append(origin)
         if worker is not None:
-            worker.keys.pop(key, None)
-            if not worker.keys:
+            worker.shards.pop(origin, None)
+            if not worker.shards:
                 worker.process.dismiss()
 
     def _reap(self, worker: _Worker) -> None:
@@ -229,57 +231,54 @@ class Workers:
         worker.process.join()
         worker.process.dismiss()
         code = worker.process.exitcode
-        self._over.extend(worker.keys)
-        for key in worker.keys:
-            self._runs[key].exitcode = code
-        if worker.keys and not self._stopping:
+        self._over.extend(worker.shards)
+        for origin in worker.shards:
+            self._runs[origin].exitcode = code
+        if worker.shards and not self._stopping:
             how = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
             self._tell(worker, how)
 
     def _tell(self, worker: _Worker, how: str) -> None:
-        key, *others = worker.keys
-        work = self._runs[key].work
-        assert work is not None
+        origin, *others = worker.shards
+        about = {"stream": origin.stream}
         if others:
-            text, about = f"of {len(worker.keys)} shards ended ({how}); starting them", {}
+            text = f"of {len(worker.shards)} shards ended ({how}); starting them"
         else:
-            text, about = f"of shard {key} ended ({how}); starting it", {"shard": work.shard_id}
-        logger.warning(
-            f"The process {text} again where delivery stands", extra={"stream": work.arn, **about}
-        )
+            text = f"of shard {origin.shard_id} ended ({how}); starting it"
+            about["shard"] = origin.shard_id
+        logger.warning(f"The process {text} again where delivery stands", extra=about)
 
-    def reads(self, key: str) -> bool:
+    def reads(self, origin: Origin) -> bool:
         """Note that it has an iterator; whether all have one, for the first time."""
-        self._runs[key].life = Life.READING
+        self._runs[origin].life = Life.READING
         if self._have_read or any(run.life is not Life.READING for run in self._runs.values()):
             return False
         self._have_read = True
         return True
 
-    def delivers(self, key: str) -> None:
+    def delivers(self, origin: Origin) -> None:
         """Note that it does not die at once, and has the other shards of its stream hurry."""
-        run = self._runs[key]
-        run.deaths = 0
+        self._runs[origin].deaths = 0
         now = self._clock.monotonic()
-        if run.work is not None and now >= self._hurried.get(run.work.arn, 0.0):
-            self._hurried[run.work.arn] = now + _HURRY_SECONDS
+        if now >= self._hurried.get(origin.stream, 0.0):
+            self._hurried[origin.stream] = now + _HURRY_SECONDS
             for worker in self._workers.values():
                 with contextlib.suppress(OSError):  # it does not listen just now
-                    worker.process.give(Hurry(run.work.arn))
+                    worker.process.give(Hurry(origin.stream))
 
-    def ended(self, key: str, *, for_good: bool) -> None:
+    def ended(self, origin: Origin, *, for_good: bool) -> None:
         """Its reading's end was heard; unless `for_good`, it is due again.
 
         Raises WatcherError where processes can't live here at all.
         """
-        run = self._runs[key]
+        run = self._runs[origin]
         if for_good:
-            del self._runs[key]
+            del self._runs[origin]
             return
         at_birth = run.life is Life.STARTING and run.exitcode == 1 and not self._have_read
         if self._clock.monotonic() - run.since > _LONG_LIFE_SECONDS:
             run.deaths = 0
-        self._start_later(key, run)
+        self._start_later(origin, run)
         if at_birth and run.deaths >= _DEATHS_AT_BIRTH:
             raise WatcherError(
                 "the shards' processes end as they start; a program with threads, or not on "
@@ -291,11 +290,24 @@ class Workers:
     def stop(self) -> None:
         """Ask all to end; no more are started."""
         self._stopping = True
-        for key in self._dead:
-            del self._runs[key]
+        for origin in self._dead:
+            del self._runs[origin]
         self._dead.clear()
         for worker in self._workers.values():
             worker.process.terminate()
+
+    def unread(self) -> int:
+        """End all, and count the records that they have sent and nobody has received."""
+        self.stop()
+        count = 0
+        deadline = self._clock.monotonic() + _COUNT_SECONDS
+        while self and self._clock.monotonic() < deadline:
+            match self.receive(_LOOK_SECONDS):
+                case (_, Page() as page):
+                    count += page.count
+                case (origin, None):
+                    self.ended(origin, for_good=True)
+        return count
 
     def end(self) -> None:
         """End all, at once."""

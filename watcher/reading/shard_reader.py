@@ -45,7 +45,8 @@ _EMPTY_PAGES_TO_TELL = 5
 # A trim horizon may move on between the iterator and the read, but not every time.
 _TRIMMED_FOR_GOOD = 5
 _FAILURES_TO_DOUBT = 3
-# Where AT_TIMESTAMP is refused (emulators), creation times are as coarse as whole minutes.
+# Where AT_TIMESTAMP is refused (DynamoDB Local), creation times are as coarse as whole minutes.
+# Where it is granted, and then fails, they are seconds: whoever reads anew gets the same records.
 _COARSEST_TIME = 60
 # A full page is about 1 MB or 1,000 records; from here on more is likely to follow at once.
 _FULL_RECORDS = 500
@@ -83,6 +84,7 @@ class ShardReader:
         self._until = None if until is None else until.timestamp()
         self._skip_before: float | None = None
         self._refused_timestamp = False
+        self._coarseness = 0
         self._poll_max = poll_max
         self._empty_pages = 0
         self._was_at_tip = False
@@ -194,8 +196,9 @@ class ShardReader:
                 return self.streams.iterator(self._arn, self.shard_id, position)
             except TimestampRefusedError:
                 self._refused_timestamp = True
+                self._coarseness = _COARSEST_TIME
         assert isinstance(position, AtTime)
-        self._skip_before = position.time.timestamp() - _COARSEST_TIME
+        self._skip_before = position.time.timestamp() - self._coarseness
         return self.streams.iterator(self._arn, self.shard_id, TrimHorizon())
 
     def _doubt_timestamp(self, error: TransientError) -> None:

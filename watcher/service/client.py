@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import botocore.session
 from botocore import exceptions as boto
 from botocore.config import Config
-from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
 
 from watcher.errors import (
@@ -25,7 +21,10 @@ from watcher.errors import (
     TimestampRefusedError,
     TransientError,
 )
+from watcher.service import login
 from watcher.service.connection import Connection, region_of
+from watcher.service.credentials import Credentials, Signing
+from watcher.service.current_stream import current_stream
 from watcher.service.errors_of import as_user_error, code_of, translated
 from watcher.service.model import (
     AfterSequence,
@@ -47,12 +46,6 @@ _READ_SECONDS = 10
 _PAUSES_IN_LISTING = (0.05, 0.1, 0.2)
 
 
-@functools.cache
-def _loader(data_path: str | None) -> Loader:
-    """botocore's descriptions of AWS, read once: nearly all that a client costs (45 ms)."""
-    return create_loader(data_path)
-
-
 class StreamsClient:
     """A client for DynamoDB Streams; one process's own (its sockets can't cross a fork).
 
@@ -66,35 +59,27 @@ class StreamsClient:
         arn_region: str | None = None,
         attempts: int = 3,
         read_seconds: float | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.tally = Tally()
         """Where the calls are counted; the caller may set another."""
-        self._connection = connection
-        self._arn_region = arn_region
-        self._config = Config(
-            connect_timeout=_CONNECT_SECONDS,
-            read_timeout=read_seconds or _READ_SECONDS,
-            retries={"mode": "standard", "total_max_attempts": attempts},
-            tcp_keepalive=True,
-            user_agent_extra="watcher",
-        )
-        self._shortcut_arn: str | None = None
-        self._origin: StreamsClient | None = None
-        self._renewing = threading.Lock()
-        self._open()
-
-    def _open(self) -> None:
-        connection = self._connection
         try:
-            session = botocore.session.Session(profile=connection.profile)
+            session = login.session(connection)
+            region = region_of(connection, session, arn_region)
+            self._credentials = credentials or login.own_credentials(connection, region)
+            session.register_component("credential_provider", Signing(self._credentials))
             session.register_component("response_parser_factory", RawPages())
-            loader = _loader(session.get_config_variable("data_path"))
-            session.register_component("data_loader", loader)
             self._session = session
             self._settings: dict[str, Any] = {
-                "region_name": region_of(connection, session, self._arn_region),
+                "region_name": region,
                 "endpoint_url": connection.endpoint_url,
-                "config": self._config,
+                "config": Config(
+                    connect_timeout=_CONNECT_SECONDS,
+                    read_timeout=read_seconds or _READ_SECONDS,
+                    retries={"mode": "standard", "total_max_attempts": attempts},
+                    tcp_keepalive=True,
+                    user_agent_extra="watcher",
+                ),
             }
             self._client: Any = session.create_client("dynamodbstreams", **self._settings)
             self._reads: Any = self._client
@@ -108,22 +93,15 @@ class StreamsClient:
         """This client for one more use, also in another thread: its calls are counted there."""
         twin = copy.copy(self)
         twin.tally = tally
-        twin._origin = self
         return twin
 
     def renew(self) -> None:
-        """Read credentials and settings anew: somebody may have logged in again."""
-        origin = self._origin or self
-        with origin._renewing:
-            if origin._reads is self._reads:  # else another of its uses has been here
-                origin._renew()
-        self._session, self._client, self._reads = origin._session, origin._client, origin._reads
+        """The credentials were refused; somebody may have logged in again."""
+        self._credentials.renew()
 
-    def _renew(self) -> None:
-        with contextlib.suppress(StreamError):  # the next call will say what is wrong
-            self._open()
-            if self._shortcut_arn is not None:
-                self.take_shortcut(self._shortcut_arn)
+    def tend(self) -> None:
+        """Renew the credentials ahead of their end, without keeping the caller."""
+        self._credentials.tend()
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
         """All streams of the region (or of one table), the disabled ones of 24 hours included."""
@@ -137,24 +115,24 @@ class StreamsClient:
             query["ExclusiveStartStreamArn"] = last
 
     def latest_stream(self, table: str) -> str:
-        """The ARN of a table's current stream. Raises StreamError where it has none."""
+        """The ARN of the current stream of a table, which its name or its ARN names.
+
+        Raises StreamError where it has none, or where this is not the account or region for it.
+        """
+        return current_stream(self, table)
+
+    def describe_table(self, table: str) -> dict[str, Any]:
+        """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
         client: Any = self._session.create_client("dynamodb", **self._settings)
-        try:
-            answer = self._call(client.describe_table, "Table", TableName=table)
-        except ShardNotFoundError:
-            raise StreamError(
-                f"no table {table!r} in {client.meta.region_name}: "
-                "check the name, --region and --profile",
-                about=Connection.__struct_fields__,
-            ) from None
-        arn: str | None = answer["Table"].get("LatestStreamArn")
-        if arn is None:
-            raise StreamError(
-                f"table {table!r} has no stream; enable one: aws dynamodb update-table "
-                f"--table-name {table} --stream-specification "
-                "StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES"
-            )
-        return arn
+        found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
+        return found
+
+    def status(self, arn: str) -> str:
+        """A stream's StreamStatus."""
+        answer = self._call(
+            self._client.describe_stream, "StreamDescription", StreamArn=arn, Limit=1
+        )
+        return str(answer["StreamDescription"].get("StreamStatus", ""))
 
     def listing(self, arn: str) -> Listing:
         """The stream and all its shards, page by page (100 shards each)."""
@@ -250,7 +228,6 @@ class StreamsClient:
 
         To be called before a fork: what it learns and loads is shared by all children.
         """
-        self._shortcut_arn = arn
         with contextlib.suppress(boto.BotoCoreError):  # the first call will say what is wrong
             self._reads = Shortcut(self._session, self._client, arn)
 

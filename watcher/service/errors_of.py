@@ -120,6 +120,11 @@ def as_user_error(error: Exception) -> StreamError:
     return StreamError(text)
 
 
+def is_denied(error: StreamError) -> bool:
+    """Whether the service has refused this caller the action."""
+    return code_of(error.__cause__) in _NO_PERMISSION
+
+
 def code_of(error: BaseException | None) -> str:
     """The service's own code of an error; empty where it is not the service's."""
     if not isinstance(error, boto.ClientError):

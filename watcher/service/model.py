@@ -86,11 +86,6 @@ class StreamName(msgspec.Struct, frozen=True):
     label: str
 
 
-def table_of(arn: str) -> str:
-    """The table's ARN of a stream's ARN."""
-    return arn.partition("/stream/")[0]
-
-
 def opened_at(shard_id: str) -> datetime | None:
     """When a shard was opened: its id has the milliseconds, everywhere so far."""
     opened = _OPENED.match(shard_id)
@@ -119,7 +114,10 @@ class Service(Protocol):
         """The body of one GetRecords answer."""
 
     def latest_stream(self, table: str) -> str:
-        """The ARN of a table's current stream."""
+        """The ARN of the current stream of a table, which its name or its ARN names."""
 
     def renew(self) -> None:
-        """Take new credentials, if there are any."""
+        """The credentials were refused: take new ones, if there are any."""
+
+    def tend(self) -> None:
+        """To be called by a loop that must not wait: renew what ends soon, aside."""

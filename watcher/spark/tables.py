@@ -39,6 +39,11 @@ class Description(msgspec.Struct, frozen=True):
     """Another one where the table was deleted and created anew, or is in another region."""
 
     @property
+    def arn(self) -> str:
+        """The table's."""
+        return self.identity.partition(" ")[0]
+
+    @property
     def key_types(self) -> list[tuple[str, str, str]]:
         """Each key's name, its role (HASH, RANGE) and its type."""
         types = {each["AttributeName"]: each["AttributeType"] for each in self.attributes}

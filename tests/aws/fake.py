@@ -1,0 +1,214 @@
+"""The server: TLS (and plain HTTP for the machines' own endpoints), and where each request goes."""
+
+import json
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from tests.simulator.control import Commands, Control
+from tests.simulator.faults import Faults
+from tests.simulator.model import World
+from tests.simulator.service import Reply, Service
+
+from .accounts import Accounts, Answer
+from .certificates import inspected
+from .signature import Refused, Request
+
+_CODES_AT_DYNAMODB = {
+    "MissingAuthenticationToken": "MissingAuthenticationTokenException",
+    "IncompleteSignature": "IncompleteSignatureException",
+    "InvalidSignature": "InvalidSignatureException",
+    "UnrecognizedClient": "UnrecognizedClientException",
+    "ExpiredToken": "ExpiredTokenException",
+}
+
+
+class Seen(NamedTuple):
+    """A request to DynamoDB: who has signed it, or what was wrong with its signature."""
+
+    operation: str
+    host: str
+    headers: dict[str, str]
+    body: Any
+    key: str
+    refused: str
+
+
+class Table(Control):
+    """A table and its stream: the simulator without its own server."""
+
+    def __init__(self, shards: int) -> None:
+        world = World(time.time, 0)
+        world.add_table("orders", ("pk",)).enable(shards, "NEW_AND_OLD_IMAGES")
+        self._service = Service(world, Faults())
+        self._commands = Commands(world, self._service, "orders")
+        self._changed = threading.Condition(threading.RLock())
+
+    def answer(self, target: str, body: bytes, key: str) -> Reply:
+        """What comes of a request."""
+        with self._changed:
+            reply = self._service.answer(target, body, key)
+            self._changed.notify_all()
+        return reply
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+        with self._changed:
+            if not self._changed.wait_for(condition, timeout):
+                raise TimeoutError(f"not within {timeout} s")
+
+    def _do(self, command: str, **parameters: Any) -> Any:
+        with self._changed:
+            return getattr(self._commands, command)(**parameters)
+
+
+class FakeAWS:
+    """`with FakeAWS(shards=4) as aws:`; what happens to the table is for `aws.table` to say."""
+
+    def __init__(self, shards: int = 1) -> None:
+        self._shards = shards
+        self.reset()
+        self._folder = tempfile.TemporaryDirectory()
+        context, self.ca_file = inspected(Path(self._folder.name))
+        self._servers = [_Server(self, context), _Server(self, None)]
+        self.url = f"https://localhost:{self._servers[0].server_port}"
+        self.plain_url = f"http://127.0.0.1:{self._servers[1].server_port}"
+        self._threads = [
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+            for server in self._servers
+        ]
+
+    def reset(self) -> None:
+        """Another account and another table, of which nothing was asked."""
+        self.table = Table(self._shards)
+        self.accounts = Accounts()
+        self.requests: list[Seen] = []
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        self._folder.cleanup()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that lead here; none gives credentials."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_CA_BUNDLE": self.ca_file,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": self.plain_url,
+        }
+
+    @property
+    def container(self) -> dict[str, str]:
+        """The variables of a container that has a role."""
+        return {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{self.plain_url}/container",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN": self.accounts.container_token,
+        }
+
+    def signed_by(self, operation: str) -> set[str]:
+        """The access keys that have signed calls of an operation, and were let through."""
+        with self.accounts.lock:
+            return {s.key for s in self.requests if s.operation == operation and not s.refused}
+
+    def answer(self, request: Request) -> Answer:
+        """What comes of any request."""
+        if target := request.headers.get("x-amz-target"):
+            return self._dynamodb(target, request)
+        if request.path == "/container":
+            return self.accounts.container(request)
+        if request.path.startswith("/latest/"):
+            return self.accounts.metadata(request)
+        if request.path == "/federation/credentials":
+            return self.accounts.portal(request)
+        if request.path == "/token":
+            return self.accounts.oidc(request)
+        return self.accounts.sts(request)
+
+    def _dynamodb(self, target: str, request: Request) -> Answer:
+        key = refused = ""
+        try:
+            key = self.accounts.checked(request)
+        except Refused as error:
+            refused = str(error)
+            code = _CODES_AT_DYNAMODB[error.code]
+            kind = f"com.amazon.coral.service#{code}"
+            answer = Answer(400, json.dumps({"__type": kind, "message": error.message}))
+        else:
+            reply = self.table.answer(target, request.body, key)
+            answer = Answer(reply.status, "")
+            answer.body = reply.body
+        answer.kind = "application/x-amz-json-1.0"
+        seen = Seen(
+            target.partition(".")[2],
+            request.headers["host"],
+            dict(request.headers),
+            json.loads(request.body),
+            key,
+            refused,
+        )
+        with self.accounts.lock:
+            self.requests.append(seen)
+        return answer
+
+
+class _Server(ThreadingHTTPServer):
+    """One port of it."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, aws: FakeAWS, context: ssl.SSLContext | None) -> None:
+        self.aws = aws
+        super().__init__(("127.0.0.1", 0), _Handler)
+        if context is not None:
+            self.socket = context.wrap_socket(
+                self.socket, server_side=True, do_handshake_on_connect=False
+            )
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone, or does not trust us, is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """A connection, whose requests are all answered in the same way."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: _Server
+
+    def _answer(self) -> None:
+        length = int(self.headers.get("content-length", 0))
+        parts = urlsplit(self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(self.command, parts.path, parts.query, headers, self.rfile.read(length))
+        answer = self.server.aws.answer(request)
+        self.send_response_only(answer.status)
+        self.send_header("Date", format_datetime(self.server.aws.accounts.now(), usegmt=True))
+        self.send_header("Content-Type", answer.kind)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    do_GET = do_POST = do_PUT = _answer

@@ -1,0 +1,108 @@
+"""How a run is ended by a signal: what is at work may finish, but not for ever."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from watcher.clock import CLOCK, Clock
+
+STOP_SECONDS = 5.0
+"""Where nobody says otherwise; docker's own patience ends after 10 s, systemd's after 90."""
+
+# Once the time is up, each further thing that the end calls (an observer's close) has so long.
+_AFTERWARDS_SECONDS = 0.5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Overdue(KeyboardInterrupt):
+    """What is at work takes longer than the run has left."""
+
+
+class Ending:
+    """How much time is left to a run that was told to end: `timeout` seconds from then on."""
+
+    def __init__(self, timeout: float = math.inf, clock: Clock = CLOCK) -> None:
+        self.timeout = timeout
+        self.has_begun = False
+        self.at_work = False
+        """Whether what the main thread does may be broken off: an observer's work, a write."""
+        self._clock = clock
+        self._began_at = 0.0
+
+    def begin(self) -> None:
+        """The run is to end. Safe in a signal handler."""
+        if not self.has_begun:
+            self._began_at = self._clock.monotonic()
+            self.has_begun = True
+
+    def is_late(self) -> bool:
+        """Whether nothing more is to be begun: half of the time is for what is at work already."""
+        return self.has_begun and self._clock.monotonic() - self._began_at >= self.timeout / 2
+
+    @contextmanager
+    def working(self, at_work: bool = True) -> Iterator[None]:
+        """What is done in here may be broken off; or may not, within something that may."""
+        before, self.at_work = self.at_work, at_work
+        try:
+            yield
+        finally:
+            self.at_work = before
+
+    def break_off(self) -> None:
+        """Raise Overdue in what may be broken off; for the handler of a signal."""
+        if self.at_work:
+            raise Overdue
+
+
+@contextmanager
+def ended_by_signals(
+    ending: Ending, stop: Callable[[], object], at_once: Iterable[Callable[[], object]] = ()
+) -> Iterator[None]:
+    """The first SIGINT, SIGTERM or SIGHUP calls `stop`, the second ends the process at once.
+
+    What is still at work when the time is up is broken off. An ignored SIGHUP (nohup) stays so.
+    In another thread than the main one nothing of this can be had.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ends = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal ends
+        if ends:
+            for each in at_once:
+                each()
+            os._exit(128 + number)
+        ends = True
+        stop()
+        if ending.timeout < math.inf:
+            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, break_off)
+            signal.setitimer(signal.ITIMER_REAL, ending.timeout, _AFTERWARDS_SECONDS)
+
+    def break_off(number: int, frame: FrameType | None) -> None:
+        ending.break_off()
+
+    before = {number: signal.signal(number, end) for number in stopping_signals()}
+    try:
+        yield
+    finally:
+        if signal.SIGALRM in before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def stopping_signals() -> list[signal.Signals]:
+    """Those that ask a program to end in order."""
+    return [
+        each
+        for each in _SIGNALS
+        if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN
+    ]
