@@ -1,4 +1,4 @@
-"""The four engines over one played stream: what each of them delivers, and what it says is lost."""
+"""The engines over one played stream: what each of them delivers, and what it says is lost."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from watcher.engine.readers import Readers, Reading
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.workers import Workers
+from watcher.past.retained import Retained
 from watcher.reading.messages import Message
 from watcher.record.origin import Origin
 from watcher.record.record import Record
@@ -154,6 +155,15 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcom
     return Outcome(found)
 
 
+def retained(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """The time machine's reading: all there is at once, and what has come since at the end."""
+    reading = Retained(ARN, stream, clock=clock)
+    records = list(reading.read())
+    clock.sleep(max(0.0, seconds - clock.passed))
+    records += reading.read_on()
+    return Outcome([_number(record) for record in records], len(reading.losses))
+
+
 def _types() -> dict[str, DataType]:
     """Spark's types by their DDL, which only a JVM can parse."""
     identity = StructType([StructField(name, StringType()) for name in ("type", "principal_id")])
@@ -170,4 +180,4 @@ def _number(record: Record) -> int:
     return int(record.sequence_number) - FIRST
 
 
-ENGINES = (watch, pull, spark_stream, spark_batch)
+ENGINES = (watch, pull, spark_stream, spark_batch, retained)

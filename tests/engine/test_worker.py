@@ -16,6 +16,7 @@ from tests.wire import origin
 from watcher.engine.orders import Hurry, Orders, Read, Work
 from watcher.engine.shared_queue import Queue
 from watcher.engine.worker import run
+from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Finished, Message, Page, Started, Trouble
 from watcher.record import page as pages
 from watcher.record.origin import Origin
@@ -116,11 +117,16 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
     assert numbers == [record.sequence_number for record in simulator.records]
 
 
-def test_what_only_the_user_can_mend_is_said_as_fatal(simulator: Simulator, queue: Queue) -> None:
-    simulator.set_faults(auth_error="AccessDeniedException")
+def test_what_only_the_user_can_mend_is_said_as_fatal(
+    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: object) -> list[Message]:
+        raise StreamError("no AWS region")
+
+    monkeypatch.setattr("watcher.reading.shard_reader.ShardReader.read", refused)
     started(simulator, queue)
     (failed,) = said(queue, Failed)
-    assert isinstance(failed, Failed) and failed.fatal and "no permission" in failed.text
+    assert failed == Failed("no AWS region", fatal=True)
 
 
 def test_an_error_of_ours_is_said_and_not_fatal(

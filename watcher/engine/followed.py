@@ -18,7 +18,7 @@ from watcher.reading.losses import Losses
 from watcher.reading.roster import Roster
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
-from watcher.service.model import CLOCKS_APART, Position, Service, TrimHorizon
+from watcher.service.model import Position, Service, TrimHorizon
 from watcher.service.names import table_of
 
 logger = logging.getLogger("watcher")
@@ -108,7 +108,7 @@ class Followed:
         if token is not None:
             self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
         if not self._settings.follow:
-            self.until = listing.time + CLOCKS_APART
+            self.until = self.roster.settled_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.roster.about())
 
@@ -134,6 +134,7 @@ class Followed:
             position=shard.position,
             until=self.until,
             poll_max=self._settings.poll_max,
+            closed=self.roster.is_closed(shard.id),
         )
 
     # The end

@@ -20,7 +20,7 @@ from watcher.engine.workers import Workers
 from watcher.errors import StreamError, UsageError
 from watcher.printing.plural import counted
 from watcher.reading.lineage import Status, Tracked
-from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Started, Trouble
+from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.roster import End
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
@@ -209,7 +209,7 @@ class Manager:
             case Loss():
                 self._keeper.moved()
                 stream.losses.heard(shard, message)
-            case Trouble():
+            case Trouble() | Remark():
                 roster.in_trouble(shard, message)
             case Failed(text, fatal):
                 if fatal:

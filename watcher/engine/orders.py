@@ -28,6 +28,8 @@ class Work(msgspec.Struct, frozen=True):
     position: Position
     until: datetime | None
     poll_max: float
+    closed: bool = False
+    """Whether the shard is known to get no more records."""
 
     @property
     def origin(self) -> Origin:

@@ -34,8 +34,10 @@ class Reading:
             work.arn,
             work.shard_id,
             work.position,
+            closed=work.closed,
             until=work.until,
             poll_max=work.poll_max,
+            clock=clock,
         )
         self.is_over = False
         """Whether it was read to its end, or can't be read any further."""
