@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 from watcher.engine.followed import Followed
 from watcher.engine.newcomers import Newcomers
 from watcher.engine.settings import Settings
 from watcher.engine.streams import Streams
 from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
+from watcher.printing import style
 from watcher.service.clients import Clients
 from watcher.service.model import Position, TrimHorizon
 from watcher.service.names import is_stream, parsed
-from watcher.service.wanted_streams import WantedStreams
+from watcher.service.wanted_streams import WantedStreams, nothing_matches
 
 logger = logging.getLogger("watcher")
 
@@ -46,6 +46,7 @@ def find(wanted: WantedStreams, settings: Settings, *, strict: bool, yes: bool) 
     A name without a stream, or a glob without a match, is an error if it is the only one or
     `strict`; else it is said. Raises StreamError, UsageError (more than 200 streams without `yes`).
     """
+    style.show_tables(wanted.are_several)
     finder = _Finder(settings)
     found: dict[str, Followed] = {}
     missing: dict[str, StreamError] = {}
@@ -68,7 +69,7 @@ def find(wanted: WantedStreams, settings: Settings, *, strict: bool, yes: bool) 
         for arn in _matching(wanted, newcomers, strict):
             found.setdefault(arn, finder.follow(arn))
     if not found:
-        raise next(iter(missing.values()), None) or _nothing(wanted.globs)
+        raise next(iter(missing.values()), None) or nothing_matches(wanted.globs)
     for trouble in missing.values():
         logger.error(f"{trouble}; the others are watched")
     if len(found) > MOST_STREAMS and not yes:
@@ -83,21 +84,9 @@ def _matching(wanted: WantedStreams, newcomers: Newcomers, strict: bool) -> list
         text = f"can't list the streams: {error}"
         raise StreamError(text, about=("endpoint_url", "region")) from error
     if rows:
-        logger.info(f"Streams that match {_shown(wanted.globs)}: {len(rows):,}")
-    for glob in wanted.globs:
-        if not any(wanted.matches(row.table, glob) for row in rows):
-            if strict:
-                raise _nothing([glob])
-            if rows or wanted.names:
-                text = f"No table with a stream matches {glob!r} now; one that comes is watched"
-                logger.warning(text)
+        logger.info(f"Streams that match {' or '.join(map(repr, wanted.globs))}: {len(rows):,}")
+    if strict:
+        wanted.refuse_without_match(rows)
+    for glob in wanted.unmatched(rows) if rows or wanted.names else ():
+        logger.warning(f"No table with a stream matches {glob!r} now; one that comes is watched")
     return [row.arn for row in rows]
-
-
-def _nothing(globs: Iterable[str]) -> StreamError:
-    text = f"no table with a stream matches {_shown(globs)}; see: python -m watcher streams"
-    return StreamError(text)
-
-
-def _shown(globs: Iterable[str]) -> str:
-    return " or ".join(map(repr, globs))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Standing
 from watcher.engine.next_stream import NextStream
+from watcher.engine.orders import Work
 from watcher.engine.settings import Settings
-from watcher.engine.worker import Work
 from watcher.errors import StreamGoneError
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
@@ -47,11 +48,15 @@ class Followed:
         self.sharers = 1
         """How many streams there are that are listed in turn, with this one."""
         self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
+        self.failures = 0
+        """How often in a row it could not be listed or read, while others are followed."""
+        self.rests_until = -math.inf
+        """When (monotonic) it is to be tried again."""
         self.reading: set[str] = set()
-        """The shards that have a process, or are to get another."""
+        """The shards that a worker reads, or is to read again."""
         self._settings = settings
         self._start = start or settings.start
-        self._made_at = datetime.fromtimestamp(int(clock.time()), UTC)
+        self._began = datetime.fromtimestamp(int(clock.time()), UTC) - CLOCKS_APART
         self._first = first
         self._clock = clock
         self._next_stream = NextStream(of_table, settings.follow, clock)
@@ -72,6 +77,11 @@ class Followed:
     def arn(self) -> str:
         """The stream that is being read now."""
         return self.roster.arn
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its shards were listed."""
+        return self.roster.listing.pages > 0
 
     @property
     def name(self) -> str:
@@ -106,17 +116,12 @@ class Followed:
         self.roster = self._new_roster(token.stream_arn, self._start, resumed)
         self._stored = token
 
-    def begin_again(self, unsettled: Callable[[Origin], str | None]) -> None:
-        """After a trouble: from where it stands, or from when it should have begun."""
-        if token := self.token(unsettled):
-            self.resume(token)
-        elif isinstance(self._start, Latest):
-            self._start = AtTime(self._made_at - CLOCKS_APART)
-            self.roster = self._new_roster(self.arn, self._start)
-
     def begin(self) -> None:
         """Make the first listing. Raises StreamError, DataLossError."""
         token = self._stored
+        if self.failures and token is None and isinstance(self._start, Latest):
+            # "Latest" is the moment when the watch began.
+            self.roster = self._new_roster(self.arn, AtTime(self._began))
         try:
             self.roster.begin(self._first)
         except StreamGoneError as error:
@@ -149,14 +154,14 @@ class Followed:
         return shards
 
     def work(self, shard: Tracked) -> Work:
-        """What the process of a shard has to do."""
+        """What the worker of a shard has to do."""
         return Work(
             connection=self._settings.connection,
             arn=self.arn,
             shard_id=shard.id,
             position=shard.position,
             until=self.until,
-            idle_pause=self._settings.idle_pause,
+            poll_max=self._settings.poll_max,
             closed=self.roster.is_closed(shard.id),
         )
 
@@ -168,6 +173,8 @@ class Followed:
         With a new one `move_on` is to be called.
         """
         roster = self.roster
+        if self.failures and not self._settings.follow:
+            return None if self.reading else ""
         if self.reading or not roster.is_settled():
             return None
         if not roster.has_ended or roster.stopped_short:
@@ -198,7 +205,7 @@ class Followed:
 
         None where it has not begun.
         """
-        if not self.roster.has_begun:
+        if not self.has_begun:
             return self._stored
         token = self._made()
         for shard in token.shards:

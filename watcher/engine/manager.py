@@ -18,7 +18,7 @@ from watcher.engine.handover import Handover
 from watcher.engine.settings import Settings
 from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
-from watcher.errors import CredentialsError, StreamError
+from watcher.errors import StreamError
 from watcher.printing.plural import counted
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Remark, Started, Trouble
@@ -59,7 +59,7 @@ class Manager:
         self._dispatcher = Dispatcher(
             observers, settings.on_error, self.ending, clock, self._before_retry
         )
-        self._figures = Figures(settings.idle_pause, clock)
+        self._figures = Figures(settings.poll_max, workers.board, clock)
         limits = settings.wanted, settings.max_records
         self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
 
@@ -102,7 +102,7 @@ class Manager:
 
     def _receive(self) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._workers.queue.receive(_TICK_SECONDS)
+        received = self._workers.receive(_TICK_SECONDS)
         if received is None:
             return False
         origin, message = received
@@ -126,7 +126,7 @@ class Manager:
             self._streams.resume(self._store.load(), self._store.name)
         for stream in self._streams:
             self._begin_stream(stream)
-        if not self._streams:
+        if self._streams.all_fail():
             self._streams.raise_error()
         self._keeper.begin()
 
@@ -135,17 +135,17 @@ class Manager:
         try:
             stream.begin()
         except StreamError as error:
-            self._fail(stream, error)
+            self._streams.in_trouble(stream, error)
         else:
-            self._streams.begun(stream)
+            self._streams.works(stream)
             self._dispatcher.begin(stream.arn)
         finally:
             if stream.arn != arn:
                 self._moved_on(arn, stream)
 
     def _join(self) -> None:
-        """Streams that have come to match since, and those that can't be read for a while."""
-        for stream in self._streams.joining(self._unsettled):
+        """Streams that have come to match since."""
+        for stream in self._streams.joining():
             self._begin_stream(stream)
 
     def _is_done(self) -> bool:
@@ -171,17 +171,6 @@ class Manager:
         self._streams.renamed(arn, stream)
         self._keeper.moved()
 
-    def _fail(self, stream: Followed, error: StreamError) -> None:
-        """What ends the reading of a stream ends the watch only where there is no other."""
-        if self._streams.alone or isinstance(error, CredentialsError):
-            raise error
-        for origin in [Origin(stream.arn, shard_id) for shard_id in stream.reading]:
-            self._workers.drop(origin)
-            self._figures.process_ended(origin, for_good=True)
-        stream.reading.clear()
-        self._streams.leave(stream, error)
-        self._keeper.moved()
-
     def _end(self) -> None:
         if self.totals.stopped and (left := self._handover.left + self._workers.unread()):
             what = f"{counted(left, 'record')} left unread"
@@ -197,10 +186,17 @@ class Manager:
     # Shards and their processes
 
     def _attend(self, stream: Followed) -> None:
+        if self._streams.rests(stream):
+            return
+        if stream.failures and not stream.has_begun:
+            return self._begin_stream(stream)
+        listing = stream.roster.listing
         try:
             stream.attend(before=self._keeper.save_before_waiting)
         except StreamError as error:
-            return self._fail(stream, error)
+            return self._streams.in_trouble(stream, error)
+        if stream.roster.listing is not listing:
+            self._streams.works(stream)
         begun = stream.to_begin()
         for shard in begun:
             logger.info(f"Starting watcher for shard: {shard.id}", extra=stream.roster.about(shard))
@@ -210,9 +206,9 @@ class Manager:
     def _restart_shards(self) -> None:
         for origin in self._workers.to_restart():
             stream = self._streams.get(origin.stream)
-            assert stream is not None
-            self._start(stream, stream.roster.lineage.shards[origin.shard_id])
-            self.totals.restarts += 1
+            if stream is not None and not self._streams.rests(stream):
+                self._start(stream, stream.roster.lineage.shards[origin.shard_id])
+                self.totals.restarts += 1
 
     def _start(self, stream: Followed, shard: Tracked) -> None:
         self._workers.start(stream.work(shard), self._figures.tally(stream.origin(shard)))
@@ -235,12 +231,12 @@ class Manager:
                 roster.in_trouble(shard, message)
             case Failed(text, fatal):
                 if fatal:
-                    return self._fail(stream, StreamError(text))
+                    return self._streams.in_trouble(stream, StreamError(text))
                 logger.debug(text, extra=roster.about(shard))
                 last_line = text.strip().splitlines()[-1]
                 logger.warning(f"Shard {shard.id}: {last_line}", extra=roster.about(shard))
             case None:
-                self._process_ended(stream, shard)
+                self._reading_ended(stream, shard)
 
     def _deliver(self, stream: Followed, shard: Tracked, page: Page) -> None:
         try:
@@ -272,20 +268,16 @@ class Manager:
         stream.roster.finish(shard)
         logger.info(f"Finished shard: {shard.id}", extra=stream.roster.about(shard))
 
-    def _process_ended(self, stream: Followed, shard: Tracked) -> None:
+    def _reading_ended(self, stream: Followed, shard: Tracked) -> None:
         origin = stream.origin(shard)
-        for_good = shard.status in (Status.FINISHED, Status.CAUGHT_UP)
-        how = self._workers.ended(origin, for_good=for_good or self.ending.has_begun)
-        self._figures.process_ended(origin, for_good=for_good)
+        given_up = stream.failures and not self._settings.follow
+        for_good = given_up or shard.status in (Status.FINISHED, Status.CAUGHT_UP)
+        self._workers.ended(origin, for_good=for_good or self.ending.has_begun)
+        self._figures.reading_ended(origin, for_good=for_good)
         if for_good or self.ending.has_begun:
             stream.reading.discard(shard.id)
-            return
-        stream.roster.begin_again(shard)
-        logger.warning(
-            f"The process of shard {shard.id} ended ({how}); starting it again where delivery "
-            "stands",
-            extra=stream.roster.about(shard),
-        )
+        else:
+            stream.roster.begin_again(shard)
 
     # The checkpoint, and the figures
 

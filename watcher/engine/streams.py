@@ -11,7 +11,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Standing
 from watcher.engine.followed import Followed
 from watcher.engine.newcomers import Newcomers
-from watcher.errors import StreamError, UsageError
+from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.printing.plural import counted
 from watcher.reading.lineage import RETENTION
 from watcher.reading.token import Token
@@ -46,8 +46,6 @@ class Streams:
         """What a checkpoint holds of streams that are not followed."""
         self._errors = dict(missing or {})
         """Why a stream can't be read, by its ARN, or by the name that it was asked for by."""
-        self._again: dict[str, tuple[int, float]] = {}
-        """How often one with an error was tried, and when (monotonic) it is again."""
         self.alone = newcomers is None and not missing and len(self._followed) == 1
         self._clock = clock
         self._share()
@@ -66,7 +64,7 @@ class Streams:
     @property
     def awaits_more(self) -> bool:
         """Whether others may join."""
-        return self._newcomers is not None or bool(self._again)
+        return self._newcomers is not None
 
     def _share(self) -> None:
         """DescribeStream's limit is for all of them together."""
@@ -117,58 +115,60 @@ class Streams:
             del self._followed[arn]
             self._followed[stream.arn] = stream
 
-    def leave(self, stream: Followed, error: StreamError | None = None) -> None:
-        """Nothing more is read of it: it is over, or (with an error) can't be read just now."""
+    def leave(self, stream: Followed) -> None:
+        """Nothing more is to be read of it."""
         del self._followed[stream.arn]
         self._left.append(stream)
         self._share()
-        if error is None:
-            self._again.pop(stream.arn, None)
-            return
-        times, _ = self._again.get(stream.arn, (0, 0.0))
-        pause = backoff(times + 1, _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
-        self._again[stream.arn] = times + 1, self._clock.monotonic() + pause
-        if stream.arn not in self._errors:
-            others = f"the others go on, and it is tried again in {_AGAIN_SECONDS:.0f} s"
-            logger.error(f"{stream.name}: {error}; {others}", extra={"stream": stream.arn})
-        self._errors[stream.arn] = error
 
-    def joining(self, unsettled: Callable[[Origin], str | None]) -> list[Followed]:
-        """Those that join now, to be begun: new ones, and those that are to be tried again."""
-        found = [*self._to_try_again(unsettled), *self._new()]
-        for stream in found:
-            self._followed[stream.arn] = stream
-        if found:
-            self._share()
-        return found
-
-    def _to_try_again(self, unsettled: Callable[[Origin], str | None]) -> Iterator[Followed]:
-        now = self._clock.monotonic()
-        for stream in list(self._left):
-            if stream.arn in self._again and self._again[stream.arn][1] <= now:
-                self._left.remove(stream)
-                stream.begin_again(unsettled)
-                yield stream
-
-    def _new(self) -> Iterator[Followed]:
+    def joining(self) -> list[Followed]:
+        """Those that join now, to be begun."""
         if self._newcomers is None:
-            return
-        known = {stream.arn for stream in self._left}
+            return []
+        found = []
+        left = {stream.arn for stream in self._left}
         for stream in self._newcomers.look():
-            if stream.arn in known or any(each.is_same_table(stream.arn) for each in self):
+            if stream.arn in left or any(each.is_same_table(stream.arn) for each in self):
                 continue
             if token := next(filter(stream.is_of, self._kept), None):
                 self._kept.remove(token)
                 stream.resume(token)
             self._errors.pop(stream.table, None)
             logger.info(f"{stream.table} joins the watch", extra={"stream": stream.arn})
-            yield stream
+            self._followed[stream.arn] = stream
+            found.append(stream)
+        self._share()
+        return found
 
-    def begun(self, stream: Followed) -> None:
-        """It can be read: what was wrong with it is over."""
-        if self._errors.pop(stream.arn, None):
-            logger.info(f"{stream.name} can be read again", extra={"stream": stream.arn})
-        self._again.pop(stream.arn, None)
+    # The trouble of one of several
+
+    def in_trouble(self, stream: Followed, error: StreamError) -> None:
+        """It can't be read, or not listed; the others go on. Raises it where there are none."""
+        if self.alone or isinstance(error, CredentialsError):
+            raise error
+        stream.failures += 1
+        pause = backoff(stream.failures, _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
+        stream.rests_until = self._clock.monotonic() + pause
+        if stream.arn not in self._errors:
+            text = f"{stream.table}: {error}; the other streams are watched on"
+            logger.error(text, extra={"stream": stream.arn})
+        self._errors[stream.arn] = error
+
+    def rests(self, stream: Followed) -> bool:
+        """Whether it is to be left alone for a while."""
+        return self._clock.monotonic() < stream.rests_until
+
+    def works(self, stream: Followed) -> None:
+        """What was wrong with it is over."""
+        if stream.failures:
+            stream.failures = 0
+            if self._errors.pop(stream.arn, None):
+                text = f"{stream.table} can be read again"
+                logger.info(text, extra={"stream": stream.arn})
+
+    def all_fail(self) -> bool:
+        """Whether there is none without trouble."""
+        return all(stream.failures for stream in self)
 
     # What became of them
 
@@ -186,5 +186,5 @@ class Streams:
         if len(self._errors) == 1:
             raise next(iter(self._errors.values()))
         if self._errors:
-            texts = "; ".join(map(str, self._errors.values()))
+            texts = "; ".join(dict.fromkeys(map(str, self._errors.values())))
             raise StreamError(f"{counted(len(self._errors), 'stream')} could not be read: {texts}")

@@ -104,11 +104,6 @@ class Roster:
         self._news = True
 
     @property
-    def has_begun(self) -> bool:
-        """Whether there was a listing."""
-        return self._listed_at > -math.inf
-
-    @property
     def settled_at(self) -> datetime:
         """When all that was there as it began shows, and another listing has been made."""
         return self.began_at + CLOCKS_APART + timedelta(seconds=SETTLED_SECONDS + 1)
@@ -164,7 +159,7 @@ class Roster:
 
     def _take(self, listing: Listing) -> None:
         now = self._clock.monotonic()
-        if not self.has_begun:
+        if self._listed_at == -math.inf:
             self.began_at = listing.time - CLOCKS_APART
             self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
@@ -252,8 +247,9 @@ class Roster:
         """
         if isinstance(message, Trouble):
             self._reads.hear(shard.id, message)
-        if text := shard.news(message):
-            logger.warning(f"Shard {shard.id}: {text}", extra=self.about(shard))
+        text = shard.news(message)
+        if text and (whose := self._reads.whose(shard.id, message)):
+            logger.warning(f"{whose}: {text}", extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
         """Where a new reader of a shard begins that takes the place of one that died."""
@@ -316,7 +312,7 @@ class Roster:
 
     def is_settled(self) -> bool:
         """Whether no shard waits for its turn, and no child can show up any more."""
-        if self._finished or not self.has_begun or self.lineage.ready():
+        if self._finished or self._listed_at == -math.inf or self.lineage.ready():
             return False
         if self._listed_at < self._late.settled_at and not self.is_gone:
             self._listing_due = min(self._listing_due, self._late.settled_at)
@@ -338,7 +334,9 @@ class Roster:
 
     @property
     def now(self) -> datetime:
-        """The time by the service's clock."""
+        """The time by the service's clock; by ours before the first listing."""
+        if self._listed_at == -math.inf:
+            return datetime.fromtimestamp(self._clock.time(), UTC)
         passed = self._clock.monotonic() - self._listed_at
         return self.listing.time + timedelta(seconds=passed)
 

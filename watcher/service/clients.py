@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from watcher.errors import ServiceError, StreamError
 from watcher.service.client import StreamsClient
 from watcher.service.connect import connect, for_loop
 from watcher.service.connection import Connection
 from watcher.service.names import parsed, region_in
+from watcher.service.wanted_streams import WantedStreams
 
 
 class Clients:
@@ -40,6 +42,19 @@ class Clients:
             self._patient[region], arn = connect(text, self._connection)
             return arn
         return connect(text, self._connection, self._patient[region])[1]
+
+    def all_of(self, wanted: WantedStreams) -> list[str]:
+        """The ARNs of all streams that are wanted. Raises StreamError where some name has none."""
+        found = [self.resolved(name) for name in wanted.names]
+        if wanted.globs:
+            try:
+                rows = list(wanted.newest(self.here.list_streams(), self.here.tags).values())
+            except ServiceError as error:
+                text = f"can't list the streams: {error}"
+                raise StreamError(text, about=("endpoint_url", "region")) from error
+            wanted.refuse_without_match(rows)
+            found += [row.arn for row in rows]
+        return list(dict.fromkeys(found))
 
     def _at(self, region: str | None) -> StreamsClient:
         if region not in self._patient:

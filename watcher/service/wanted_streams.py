@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from watcher.errors import UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.service.model import StreamName
 from watcher.service.names import table_name
 
@@ -31,13 +31,14 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(
         cls,
-        texts: Iterable[str],
+        texts: str | Iterable[str],
         everything: bool = False,
-        tags: Iterable[str] = (),
-        exclude: Iterable[str] = (),
+        tags: Iterable[str] | None = None,
+        exclude: Iterable[str] | None = None,
     ) -> WantedStreams:
         """From what is given to `watch()`. Raises UsageError where it means nothing."""
-        texts = list(dict.fromkeys(texts))
+        texts = [texts] if isinstance(texts, str) else list(dict.fromkeys(texts))
+        tags, exclude = list(tags or ()), list(exclude or ())
         globs = [text for text in texts if _GLOB.search(text) and not text.startswith("arn:")]
         names = [text for text in texts if text not in globs]
         if everything or (tags and not texts):
@@ -77,9 +78,15 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
                 found[row.table] = row
         return {name: row for name, row in found.items() if self._has_tags(row, tags_of)}
 
-    def matches(self, table: str, glob: str) -> bool:
-        """Whether a table's name does."""
-        return fnmatch.fnmatchcase(table, glob)
+    def unmatched(self, rows: Iterable[StreamName]) -> list[str]:
+        """The globs that match the table of none of these streams."""
+        tables = {row.table for row in rows}
+        return [glob for glob in self.globs if not fnmatch.filter(tables, glob)]
+
+    def refuse_without_match(self, rows: Iterable[StreamName]) -> None:
+        """Raise StreamError where a glob has no match."""
+        if unmatched := self.unmatched(rows):
+            raise nothing_matches(unmatched)
 
     def _has_tags(self, row: StreamName, tags_of: Callable[[str], Tags]) -> bool:
         if not self.tags:
@@ -88,6 +95,12 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         return all(
             name in tags and (not values or tags[name] in values) for name, values in self.tags
         )
+
+
+def nothing_matches(globs: Iterable[str]) -> StreamError:
+    """What is wrong where globs have no match."""
+    shown = " or ".join(map(repr, globs))
+    return StreamError(f"no table with a stream matches {shown}; see: python -m watcher streams")
 
 
 def _any(globs: Iterable[str], table: str) -> bool:
