@@ -17,6 +17,7 @@ from watcher.delivery import handlers
 from watcher.delivery.callables import unfit
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
 from watcher.errors import UsageError, blame
+from watcher.service.price import PRICE
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
@@ -126,6 +127,14 @@ def watch(
             help="a process for each shard up to N of them, then shards share them; default 64",
         ),
     ] = 64,
+    price: Annotated[
+        float,
+        Parameter(
+            metavar="DOLLARS",
+            group="output",
+            help="what 100,000 GetRecords calls cost in your region; default 0.02",
+        ),
+    ] = PRICE,
     region: Annotated[
         str | None, Parameter(metavar="REGION", group="aws", help="AWS region; default the ARN's")
     ] = None,
@@ -224,6 +233,7 @@ def watch(
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         poll_max=_poll_max(poll_max),
+        price=price,
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
         stop_timeout=stop_timeout,
