@@ -78,6 +78,13 @@ class DataLossError(WatcherError):
 class ObserverError(WatcherError):
     """An observer failed under a policy that stops the watch."""
 
+    def __init__(
+        self, text: str, *, about: Iterable[str] = (), observer: str | None = None
+    ) -> None:
+        super().__init__(text, about=about)
+        self.observer = observer
+        """Which one."""
+
 
 class ServiceError(WatcherError):
     """An answer of the service that the reader knows how to live with."""
