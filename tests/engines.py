@@ -1,4 +1,4 @@
-"""The four engines over one played stream: what each of them delivers, and what it says is lost."""
+"""The engines over one played stream: what each of them delivers, and what it says is lost."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ from tests.play import PlayedProcess
 from tests.spark.played import ARN, PlayedQuery, PlayedStream
 from tests.wire import FIRST
 from watcher.delivery.observer import Observer
-from watcher.engine.manager import Manager, Settings
+from watcher.engine.followed import Followed
+from watcher.engine.manager import Manager
+from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.worker import Work, reader_of, steps
 from watcher.engine.workers import Workers
+from watcher.past.retained import Retained
 from watcher.reading.messages import Message
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.connection import Connection
 from watcher.service.model import Service, TrimHorizon
@@ -67,12 +71,11 @@ def watch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
     """The processes, their readers stepped whenever the manager waits."""
     outcome = Outcome()
     queue = _ReadingQueue(stream, clock)
+    settings = Settings(start=TrimHorizon())
     manager = Manager(
-        ARN,
+        [Followed(ARN, settings, first=stream, service=stream, clock=clock)],
         [Observer("seen", lambda record: outcome.numbers.append(_number(record)))],
-        Settings(start=TrimHorizon()),
-        first=stream,
-        service=stream,
+        settings,
         workers=Workers(queue, queue.start, clock),
         clock=clock,
     )
@@ -86,15 +89,17 @@ class _ReadingQueue(Queue):
         super().__init__()
         self._stream = stream
         self._clock = clock
-        self._due: dict[str, float] = {}
-        self._steps: dict[str, Iterator[Message | float]] = {}
+        self._due: dict[Origin, float] = {}
+        self._steps: dict[Origin, Iterator[Message | float]] = {}
 
     def start(self, work: Work, writer: Writer, tally: Tally) -> PlayedProcess:
-        self._steps[work.shard_id] = steps(reader_of(work, self._stream), tally, self._clock)
-        self._due[work.shard_id] = self._clock.monotonic()
+        self._steps[work.origin] = steps(
+            reader_of(work, self._stream, self._clock), tally, self._clock
+        )
+        self._due[work.origin] = self._clock.monotonic()
         return PlayedProcess(0)
 
-    def receive(self, timeout: float) -> tuple[str, Message | None] | None:
+    def receive(self, timeout: float) -> tuple[Origin, Message | None] | None:
         until = self._clock.monotonic() + timeout
         while True:
             for name, due in list(self._due.items()):
@@ -152,6 +157,15 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcom
     return Outcome(found)
 
 
+def retained(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """The time machine's reading: all there is at once, and what has come since at the end."""
+    reading = Retained(ARN, stream, clock=clock)
+    records = list(reading.read())
+    clock.sleep(max(0.0, seconds - clock.passed))
+    records += reading.read_on()
+    return Outcome([_number(record) for record in records], len(reading.losses))
+
+
 def _types() -> dict[str, DataType]:
     """Spark's types by their DDL, which only a JVM can parse."""
     identity = StructType([StructField(name, StringType()) for name in ("type", "principal_id")])
@@ -168,4 +182,4 @@ def _number(record: Record) -> int:
     return int(record.sequence_number) - FIRST
 
 
-ENGINES = (watch, pull, spark_stream, spark_batch)
+ENGINES = (watch, pull, spark_stream, spark_batch, retained)

@@ -22,6 +22,8 @@ from watcher.errors import UsageError, blame
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
+    from watcher.engine.followed import Followed
+    from watcher.engine.settings import Settings
     from watcher.record.record import Record
     from watcher.service.model import Position
 
@@ -160,22 +162,19 @@ def watch(
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
     from watcher.delivery.on_error import OnError
-    from watcher.engine.manager import Manager, Settings
+    from watcher.engine.manager import Manager
+    from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
     from watcher.engine.stores import CheckpointFile
     from watcher.engine.workers import Forked, Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
-    from watcher.service.connect import connect, for_loop
     from watcher.service.connection import Connection
-    from watcher.service.names import is_stream
 
-    connection = Connection(region, profile, endpoint_url)
     settings = Settings(
-        connection=connection,
+        connection=Connection(region, profile, endpoint_url),
         start=position(start),
         follow=follow,
-        of_table=not is_stream(stream),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         idle_pause=poll,
@@ -192,20 +191,28 @@ def watch(
         store = None
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
-        first, arn = connect(stream, connection)
         manager = Manager(
-            arn,
+            [_followed(stream, settings)],
             chosen,
             settings,
-            first=first,
-            service=for_loop(connection, arn, first.tally),
-            workers=Workers(Queue(), Forked(connection, arn)),
+            workers=Workers(Queue(), Forked()),
             store=store,
             displays=displays,
         )
         at_once = [each.close for each in displays]
         with ended_by_signals(manager.ending, manager.stop, at_once):
             return manager.run()
+
+
+def _followed(stream: str, settings: "Settings") -> "Followed":
+    from watcher.engine.followed import Followed
+    from watcher.service.connect import connect, for_loop
+    from watcher.service.names import is_stream
+
+    first, arn = connect(stream, settings.connection)
+    service = for_loop(settings.connection, arn, first.tally)
+    of_table = not is_stream(stream)
+    return Followed(arn, settings, first=first, service=service, of_table=of_table)
 
 
 def _refuse_bad_numbers(max_records: object, **seconds: object) -> None:

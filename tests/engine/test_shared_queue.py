@@ -14,9 +14,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.times import NOON
+from tests.wire import origin
 from watcher.engine import shared_queue as module
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.reading.messages import Finished, Message, Page, Started
+from watcher.record.origin import Origin
 
 fork = multiprocessing.get_context("fork")
 
@@ -32,8 +34,8 @@ def page(number: int, size: int = 10) -> Page:
     return Page(0, 1, str(number), bytes([number % 251]) * size)
 
 
-def received(queue: Queue, count: int) -> list[tuple[str, Message | None]]:
-    got: list[tuple[str, Message | None]] = []
+def received(queue: Queue, count: int) -> list[tuple[Origin, Message | None]]:
+    got: list[tuple[Origin, Message | None]] = []
     end = time.monotonic() + 20
     while len(got) < count and time.monotonic() < end:
         if (one := queue.receive(1.0)) is not None:
@@ -42,19 +44,19 @@ def received(queue: Queue, count: int) -> list[tuple[str, Message | None]]:
 
 
 def test_messages_come_out_in_order_and_whole(queue: Queue) -> None:
-    writer = queue.writer("a")
+    writer = queue.writer(origin("a"))
     sent: list[Message] = [Started(NOON), page(1, 60_000), page(2, 0), Finished(True)]
     for message in sent:
         writer.send(message)
     writer.close()
     got = received(queue, 5)
-    assert [name for name, _ in got] == ["a"] * 5
+    assert [name for name, _ in got] == [origin("a")] * 5
     assert [message for _, message in got] == [*sent, None]
     assert queue.receive(0) is None
 
 
 def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
-    writer = queue.writer("a")
+    writer = queue.writer(origin("a"))
     thread = threading.Thread(target=writer.send, args=(page(7, 5_000_000),))
     thread.start()
     ((_, message),) = received(queue, 1)
@@ -64,18 +66,18 @@ def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
 
 
 def test_writers_take_turns(queue: Queue) -> None:
-    writers = [queue.writer(name) for name in "abc"]
+    writers = [queue.writer(name) for name in map(origin, "abc")]
     for writer in writers:
         for number in range(5):
             writer.send(page(number))
     names = [name for name, _ in received(queue, 15)]
-    assert all(sorted(names[n : n + 3]) == ["a", "b", "c"] for n in range(0, 15, 3))
+    assert all(sorted(names[n : n + 3]) == [*map(origin, "abc")] for n in range(0, 15, 3))
     for writer in writers:
         writer.close()
 
 
 def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
-    writer = queue.writer("a")
+    writer = queue.writer(origin("a"))
     sent = 0
 
     def write() -> None:
@@ -98,20 +100,20 @@ def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
 
 
 def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: Queue) -> None:
-    stopped, other = queue.writer("stopped"), queue.writer("other")
+    stopped, other = queue.writer(origin("stopped")), queue.writer(origin("other"))
     # The first half of a message, and then nothing.
     os.write(stopped._connection.fileno(), module._HEADER.pack(10, 1_000_000) + b"x" * 500)
     for number in range(100):
         other.send(page(number))
-    assert [name for name, _ in received(queue, 100)] == ["other"] * 100
+    assert [name for name, _ in received(queue, 100)] == [origin("other")] * 100
     stopped.close()
-    assert received(queue, 1) == [("stopped", None)]
+    assert received(queue, 1) == [(origin("stopped"), None)]
     other.close()
 
 
 def test_half_read_messages_are_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HELD_BYTES", 500_000)
-    writers = {str(number): queue.writer(str(number)) for number in range(8)}
+    writers = {str(number): queue.writer(origin(str(number))) for number in range(8)}
     for writer in writers.values():
         os.write(writer._connection.fileno(), module._HEADER.pack(2, 200_000) + b"x" * 60_000)
     for _ in range(3):
@@ -141,7 +143,7 @@ def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
 
 
 def test_a_writer_learns_that_the_manager_is_gone(queue: Queue) -> None:
-    writer = queue.writer("a")
+    writer = queue.writer(origin("a"))
     queue.close()
     with pytest.raises(BrokenPipeError):
         writer.send(Finished(True))
@@ -149,15 +151,15 @@ def test_a_writer_learns_that_the_manager_is_gone(queue: Queue) -> None:
 
 
 def test_a_dropped_writer_is_forgotten(queue: Queue) -> None:
-    writer = queue.writer("a")
-    queue.drop("a")
-    queue.drop("a")
+    writer = queue.writer(origin("a"))
+    queue.drop(origin("a"))
+    queue.drop(origin("a"))
     writer.close()
     assert queue.receive(0) is None
 
 
 def test_a_forked_child_keeps_nothing_of_the_queue(queue: Queue) -> None:
-    writer = queue.writer("a")
+    writer = queue.writer(origin("a"))
     reading, writing = os.pipe()
     ready, says_ready = os.pipe()
     child = os.fork()
@@ -200,13 +202,13 @@ def _write_for_ever(writer: Writer, first: int) -> None:
 def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
     """No hang, no torn message, nothing skipped or repeated, no stall of the others."""
     chance = random.Random(4)
-    names = [f"shard-{number}" for number in range(4)]
+    names = [origin(f"shard-{number}") for number in range(4)]
     following = dict.fromkeys(names, 0)
     heard = dict.fromkeys(names, time.monotonic())
-    processes: dict[str, multiprocessing.process.BaseProcess] = {}
+    processes: dict[Origin, multiprocessing.process.BaseProcess] = {}
     longest_stall = 0.0
 
-    def start(name: str) -> None:
+    def start(name: Origin) -> None:
         writer = queue.writer(name)
         processes[name] = fork.Process(target=_write_for_ever, args=(writer, following[name]))
         processes[name].start()

@@ -12,8 +12,10 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from tests.simulator import Simulator
+from tests.wire import origin
 from watcher.engine.shared_queue import Queue
 from watcher.engine.worker import Work, run
+from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Finished, Message, Page, Started, Trouble
 from watcher.record import page as pages
 from watcher.service.connect import for_worker
@@ -37,7 +39,7 @@ def started(
     connection = Connection("us-east-1", None, sim.endpoint)
     shard = sim.shards[0].id
     work = Work(connection, sim.stream_arn, shard, position or TrimHorizon(), None, 0.05)
-    writer = queue.writer(shard)
+    writer = queue.writer(work.origin)
     process = fork.Process(
         target=run, args=(work, writer, tally or Tally(), for_worker(connection, work.arn))
     )
@@ -75,17 +77,22 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends(
         record.sequence_number
         for message in messages
         if isinstance(message, Page)
-        for record in pages.records(bytes(message.body), "s", message.first, message.last)
+        for record in pages.records(bytes(message.body), origin("s"), message.first, message.last)
     ]
     assert numbers == [record.sequence_number for record in simulator.records]
 
 
-def test_what_only_the_user_can_mend_is_said_as_fatal(simulator: Simulator, queue: Queue) -> None:
-    simulator.set_faults(auth_error="AccessDeniedException")
+def test_what_only_the_user_can_mend_is_said_as_fatal(
+    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: object) -> list[Message]:
+        raise StreamError("no AWS region")
+
+    monkeypatch.setattr("watcher.reading.shard_reader.ShardReader.read", refused)
     process = started(simulator, queue)
     (failed,) = said(queue, type(None))
     process.join(5)
-    assert isinstance(failed, Failed) and failed.fatal and "no permission" in failed.text
+    assert failed == Failed("no AWS region", fatal=True)
 
 
 def test_an_error_of_ours_is_said_and_not_fatal(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.hand_clock import HandClock
 from tests.play import PlayedProcess
+from tests.wire import origin
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.worker import Work
 from watcher.engine.workers import Workers
@@ -35,13 +36,13 @@ class Played:
         return self.processes[-1]
 
     def start(self, name: str) -> None:
-        work = Work(Connection(), "arn", name, TrimHorizon(), None, 1.0)
+        work = Work(Connection(), "", name, TrimHorizon(), None, 1.0)
         self.workers.start(work, Tally())
 
     def die(self, name: str) -> str:
         received = self.queue.receive(1.0)
-        assert received == (name, None)
-        return self.workers.ended(name, for_good=False)
+        assert received == (origin(name), None)
+        return self.workers.ended(origin(name), for_good=False)
 
 
 @pytest.fixture
@@ -53,9 +54,9 @@ def played() -> Iterator[Played]:
 
 def test_a_shard_has_a_process_until_its_end(played: Played) -> None:
     played.start("a")
-    assert "a" in played.workers and len(played.workers) == 1
-    assert played.workers.ended("a", for_good=True) == "signal 9"
-    assert "a" not in played.workers and not played.workers
+    assert origin("a") in played.workers and len(played.workers) == 1
+    assert played.workers.ended(origin("a"), for_good=True) == "signal 9"
+    assert origin("a") not in played.workers and not played.workers
 
 
 def test_a_process_that_died_is_due_again_the_later_the_more_often_it_did(played: Played) -> None:
@@ -81,10 +82,10 @@ def test_a_life_well_lived_makes_up_for_earlier_deaths(played: Played, lives: st
     if lives == "long":
         played.clock.sleep(61)
     else:
-        played.workers.delivers("a")
+        played.workers.delivers(origin("a"))
     played.die("a")
     played.clock.sleep(0.11)
-    assert played.workers.to_restart() == ["a"]
+    assert played.workers.to_restart() == [origin("a")]
 
 
 def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
@@ -97,15 +98,15 @@ def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
     ]
     assert played.queue.receive(0.0) is None
     played.clock.sleep(1)
-    assert played.workers.to_restart() == ["a"]
+    assert played.workers.to_restart() == [origin("a")]
 
 
 def test_all_reading_is_told_once(played: Played) -> None:
     played.start("a")
     played.start("b")
-    assert not played.workers.reads("a")
-    assert played.workers.reads("b")
-    assert not played.workers.reads("b")
+    assert not played.workers.reads(origin("a"))
+    assert played.workers.reads(origin("b"))
+    assert not played.workers.reads(origin("b"))
 
 
 def test_processes_that_all_fail_as_they_start_are_an_error(played: Played) -> None:

@@ -178,7 +178,8 @@ class SimulatedClient:
         self._wait(self._read_seconds if hangs else reply.delay)
         if reply.trouble == "invalid-json" and operation == "GetRecords":
             return reply.body[: reply.cut]
-        if reply.status == 200 and not reply.trouble:
+        is_read = operation == "GetRecords" or reply.body.startswith(b"{")
+        if reply.status == 200 and not reply.trouble and is_read:
             return reply.body
         cause = _as_botocore(reply, operation)
         meaning = translated(cause)
@@ -198,8 +199,10 @@ def _as_botocore(reply: Reply, operation: str) -> Exception:
             return boto.IncompleteReadError(actual_bytes=reply.cut, expected_bytes=len(reply.body))
         case "invalid-json":
             return ResponseParserError("Unable to parse response")
-    if reply.body.startswith(b"<"):
-        error = {"Code": str(reply.status), "Message": "Service Unavailable"}
+    if reply.status < 300:
+        return ResponseParserError("an answer that can't be read")
+    if reply.body[:1] in (b"<", b""):
+        error = {"Code": str(reply.status), "Message": repr(reply.body)}
     else:
         wire: Mapping[str, str] = msgspec.json.decode(reply.body)
         error = {"Code": wire["__type"].rpartition("#")[2], "Message": wire["message"]}

@@ -71,4 +71,7 @@ def collections_in(thing: Any, name: str = "", depth: int = _DEPTH) -> list[tupl
             found += collections_in(value, path, depth - 1)
         elif isinstance(value, Sized) and not isinstance(value, str | bytes | tuple):
             found.append((path, len(value)))
+            if isinstance(value, dict):
+                for each in value.values():
+                    found += collections_in(each, f"{path}[]", depth)
     return found

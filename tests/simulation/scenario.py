@@ -134,6 +134,7 @@ def _draw_service(scenario: Scenario, rng: random.Random) -> None:
     if rng.random() < 0.75:
         for name in ("throttle_rate", "error_rate", "reset_rate", "truncate_rate"):
             faults[name] = rng.choice((0.0, 0.02, 0.1))
+        faults["odd_rate"] = rng.choice((0.0, 0.0, 0.05))
         faults["invalid_json_rate"] = rng.choice((0.0, 0.02))
         faults["empty_page_rate"] = rng.choice((0.0, 0.1, 0.5))
         faults["short_page_rate"] = rng.choice((0.0, 0.2))

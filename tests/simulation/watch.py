@@ -13,7 +13,9 @@ from tests.simulation.universe import TABLE, Universe
 from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
-from watcher.engine.manager import Manager, Settings
+from watcher.engine.followed import Followed
+from watcher.engine.manager import Manager
+from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.worker import Work, reader_of, steps
 from watcher.engine.workers import Workers
@@ -69,7 +71,6 @@ class Watch(Program):
         settings = Settings(
             start=self._start(),
             follow=scenario.follow,
-            of_table=scenario.of_table,
             max_records=scenario.max_records if limited else None,
             fail_on_data_loss=scenario.fail_on_data_loss and limited,
             idle_pause=scenario.idle_pause,
@@ -77,12 +78,13 @@ class Watch(Program):
             on_error=OnError.parse(scenario.on_error),
         )
         queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
+        followed = Followed(
+            arn, settings, first=client, service=client, of_table=scenario.of_table, clock=life
+        )
         return Manager(
-            arn,
+            [followed],
             [self._observer(life)],
             settings,
-            first=client,
-            service=client,
             workers=Workers(queue, self._start_process, life),
             store=MemoryStore(self._disk, life, self._scheduler, self._judge, self._kill),
             clock=life,
@@ -98,7 +100,8 @@ class Watch(Program):
         process = ShardProcess(self._scheduler, name, writer.fileno(), self._scenario.pipe_bytes)
         client = self._universe.client(process.wait, _READ_SECONDS)
         client.tally = tally
-        process.begin(steps(reader_of(work, client), tally, VirtualClock(self._scheduler)))
+        clock = VirtualClock(self._scheduler)
+        process.begin(steps(reader_of(work, client, clock), tally, clock))
         self._processes = [each for each in self._processes if each.is_alive]
         self._processes.append(process)
         return process

@@ -140,8 +140,12 @@ class Control(ABC):
         self, operation: str, error: str, times: int = 1, shard_id: str | None = None
     ) -> None:
         """Let the next calls fail: an error code, or empty, hang, reset, reset-midway, truncate,
-        invalid-json, unavailable (503 without JSON)."""
+        invalid-json, unavailable (503 without JSON), or one of errors.ODD."""
         self._do("fail_next", operation=operation, error=error, times=times, shard_id=shard_id)
+
+    def forget_failures(self) -> None:
+        """Let none of the failures come that are still planned."""
+        self._do("forget_failures")
 
     @property
     def faults(self) -> Faults:
@@ -366,6 +370,7 @@ class Commands:
         for command in ("write", "bulk", "put", "modify", "remove", "append", "delete_stream"):
             setattr(self, command, getattr(self._table, command))
         self.fail_next = service.fail_next
+        self.forget_failures = service.forget_failures
         self.advance = world.advance
         self.now = world.now
 

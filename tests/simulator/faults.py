@@ -16,6 +16,7 @@ class Faults:
     operations: tuple[str, ...] = ()
     throttle_rate: float = 0.0
     error_rate: float = 0.0  # 500 and 503, some with a body that is not JSON
+    odd_rate: float = 0.0  # what a proxy answers, or nobody knows: errors.ODD
     reset_rate: float = 0.0  # half before the answer, half in the middle of it
     truncate_rate: float = 0.0  # closes in the middle of the promised body
     invalid_json_rate: float = 0.0  # a whole answer whose JSON stops short

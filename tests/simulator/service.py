@@ -10,14 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .errors import THROTTLES, ServiceError, invalid, not_found
+from .errors import ODD, THROTTLES, ServiceError, invalid, not_found
 from .faults import Faults
 from .model import Shard, Stream, World, compact
 from .naming import ACCOUNT
+from .tables import Items
 
 _STREAMS = "DynamoDBStreams_20120810."
 _TABLES = "DynamoDB_20120810."
 _ITERATOR = struct.Struct(">16sQQd")  # nonce, index of the shard, of the record, time of issue
+_ODD_BODIES = {
+    "cbor": (200, b"\xbfgRecords\x80qNextShardIteratoraa\xff"),
+    "garbage": (200, b"\x00\xff\xfe<>"),
+    "status-204": (204, b""),
+}
+_PAGE = b"<html><head><title>%d</title></head><body>caf\xe9, says the proxy</body></html>"
 _PLAIN_ERROR = b"<html><body><b>Http/1.1 Service Unavailable</b></body> </html>"
 Parameters = dict[str, Any]
 
@@ -67,6 +74,7 @@ class Service:
             _STREAMS + "GetShardIterator": self._get_shard_iterator,
             _STREAMS + "GetRecords": self._get_records,
             _TABLES + "DescribeTable": self._describe_table,
+            **{_TABLES + name: call for name, call in Items(world).handlers().items()},
         }
         self.set_faults(faults)
 
@@ -107,6 +115,11 @@ class Service:
                 reply = Reply(0, b"", trouble)
             elif trouble == "unavailable":
                 reply = Reply(503, _PLAIN_ERROR)
+            elif trouble in _ODD_BODIES:
+                reply = Reply(*_ODD_BODIES[trouble])
+            elif trouble.startswith("status-"):
+                status = int(trouble.removeprefix("status-"))
+                reply = Reply(status, _PAGE % status)
             else:
                 reply = self._answer(target, parameters, access_key, trouble)
         except ServiceError as error:
@@ -176,6 +189,8 @@ class Service:
             return rng.choice(("reset", "reset-midway"))
         if faults.error_rate and rng.random() < faults.error_rate:
             return rng.choice(("InternalServerError", "ServiceUnavailable", "unavailable"))
+        if faults.odd_rate and rng.random() < faults.odd_rate:
+            return rng.choice(ODD)
         if faults.throttle_rate and rng.random() < faults.throttle_rate:
             return rng.choice(THROTTLES)
         if faults.truncate_rate and rng.random() < faults.truncate_rate:

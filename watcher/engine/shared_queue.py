@@ -19,6 +19,7 @@ import msgspec
 
 from watcher import forks
 from watcher.reading.messages import Message, Page
+from watcher.record.origin import Origin
 
 _HEADER = struct.Struct("<II")
 # Room for a whole page, so that its writer can fetch the next one meanwhile. Only for the first
@@ -74,7 +75,7 @@ class Writer:
 class _Inlet:
     """The manager's end of one pipe, and what it holds of a message that is not whole yet."""
 
-    def __init__(self, name: str, connection: Connection) -> None:
+    def __init__(self, name: Origin, connection: Connection) -> None:
         self.name = name
         self.connection = connection
         self.fd = connection.fileno()
@@ -126,7 +127,7 @@ class Queue:
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
-        self._inlets: dict[str, _Inlet] = {}
+        self._inlets: dict[Origin, _Inlet] = {}
         self._ready: list[_Inlet] = []
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
@@ -139,8 +140,8 @@ class Queue:
         # A copy of our ends would keep writers going whose manager is gone.
         forks.in_child(self._give_up)
 
-    def writer(self, name: str) -> Writer:
-        """A new writer called `name`; its messages come out of `receive` under that name."""
+    def writer(self, name: Origin) -> Writer:
+        """A new writer for a shard; its messages come out of `receive` under that name."""
         reading, writing = Pipe(duplex=False)
         if len(self._inlets) < _LARGE_PIPES and hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):  # only slower
@@ -151,7 +152,7 @@ class Queue:
         self._selector.register(inlet.fd, selectors.EVENT_READ, inlet)
         return Writer(writing)
 
-    def receive(self, timeout: float) -> tuple[str, Message | None] | None:
+    def receive(self, timeout: float) -> tuple[Origin, Message | None] | None:
         """The next message and its writer's name; a None message says that the writer is gone.
 
         None where there is no whole one yet: after `timeout` seconds, after `wake()`, or once a
@@ -203,7 +204,7 @@ class Queue:
         self._is_copy = True
         self.close()
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: Origin) -> None:
         """Forget a writer that never came to be."""
         if name in self._inlets:
             self._drop(self._inlets[name])

@@ -20,6 +20,7 @@ from watcher.engine.shared_queue import Writer
 from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Message, Page
 from watcher.reading.shard_reader import ShardReader
+from watcher.record.origin import Origin
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
@@ -40,6 +41,13 @@ class Work(msgspec.Struct, frozen=True):
     position: Position
     until: datetime | None
     idle_pause: float
+    closed: bool = False
+    """Whether the shard is known to get no more records."""
+
+    @property
+    def origin(self) -> Origin:
+        """What the shard is called among those of all streams."""
+        return Origin(self.arn, self.shard_id)
 
 
 def run(
@@ -80,7 +88,7 @@ def _read(
     work: Work, writer: Writer, tally: Tally, streams: StreamsClient, parent: int | None
 ) -> None:
     streams.tally = tally
-    for step in steps(reader_of(work, streams), tally, CLOCK):
+    for step in steps(reader_of(work, streams, CLOCK), tally, CLOCK):
         if isinstance(step, int | float):
             time.sleep(step)
         else:
@@ -89,15 +97,17 @@ def _read(
             return
 
 
-def reader_of(work: Work, streams: Service) -> ShardReader:
+def reader_of(work: Work, streams: Service, clock: Clock) -> ShardReader:
     """The reader for a worker's task."""
     return ShardReader(
         streams,
         work.arn,
         work.shard_id,
         work.position,
+        closed=work.closed,
         until=work.until,
         idle_pause=work.idle_pause,
+        clock=clock,
     )
 
 

@@ -18,9 +18,9 @@ from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.worker import Work
 from watcher.errors import WatcherError
 from watcher.reading.messages import Page
+from watcher.record.origin import Origin
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
-from watcher.service.connection import Connection
 from watcher.service.login import own_credentials
 from watcher.service.names import region_in
 from watcher.service.tally import Tally
@@ -82,24 +82,24 @@ class Workers:
         self.queue = queue
         self._start = start
         self._clock = clock
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[Origin, _Run] = {}
         self._have_read = False
 
-    def __contains__(self, shard_id: object) -> bool:
+    def __contains__(self, origin: object) -> bool:
         """Whether the shard has a process, or is to get another."""
-        return shard_id in self._runs
+        return origin in self._runs
 
     def __len__(self) -> int:
         return len(self._runs)
 
     def start(self, work: Work, tally: Tally) -> None:
         """Start a shard's process; where that can't be, it is due later."""
-        run = self._runs.setdefault(work.shard_id, _Run())
-        writer = self.queue.writer(work.shard_id)
+        run = self._runs.setdefault(work.origin, _Run())
+        writer = self.queue.writer(work.origin)
         try:
             run.process = self._start(work, writer, tally)
         except OSError as error:  # too many processes, or open files
-            self.queue.drop(work.shard_id)
+            self.queue.drop(work.origin)
             text = f"Can't start a process for shard {work.shard_id}: {error.strerror}"
             logger.warning(text, extra={"stream": work.arn, "shard": work.shard_id})
             self._start_later(run)
@@ -114,38 +114,36 @@ class Workers:
         run.deaths += 1
         run.due = self._clock.monotonic() + backoff(run.deaths)
 
-    def to_restart(self) -> list[str]:
+    def to_restart(self) -> list[Origin]:
         """The shards whose next process is due."""
         now = self._clock.monotonic()
         return [
-            shard_id
-            for shard_id, run in self._runs.items()
-            if run.life is Life.DEAD and run.due <= now
+            origin for origin, run in self._runs.items() if run.life is Life.DEAD and run.due <= now
         ]
 
-    def reads(self, shard_id: str) -> bool:
+    def reads(self, origin: Origin) -> bool:
         """Note that it has an iterator; whether all have one, for the first time."""
-        self._runs[shard_id].life = Life.READING
+        self._runs[origin].life = Life.READING
         if self._have_read or any(run.life is not Life.READING for run in self._runs.values()):
             return False
         self._have_read = True
         return True
 
-    def delivers(self, shard_id: str) -> None:
+    def delivers(self, origin: Origin) -> None:
         """Note that it does not die at once."""
-        self._runs[shard_id].deaths = 0
+        self._runs[origin].deaths = 0
 
-    def ended(self, shard_id: str, *, for_good: bool) -> str:
+    def ended(self, origin: Origin, *, for_good: bool) -> str:
         """The end of its writer was seen: reap it; unless `for_good`, another one is due.
 
         How it ended, in words. Raises WatcherError where processes can't live here at all.
         """
-        run = self._runs[shard_id]
+        run = self._runs[origin]
         assert run.process is not None
         run.process.join()
         code = run.process.exitcode
         if for_good:
-            del self._runs[shard_id]
+            del self._runs[origin]
         else:
             at_birth = run.life is Life.STARTING and code == 1 and not self._have_read
             if self._clock.monotonic() - run.since > _LONG_LIFE_SECONDS:
@@ -160,9 +158,9 @@ class Workers:
 
     def stop(self) -> None:
         """Ask all to end; no more are started."""
-        for shard_id, run in list(self._runs.items()):
+        for origin, run in list(self._runs.items()):
             if run.process is None:
-                del self._runs[shard_id]
+                del self._runs[origin]
             else:
                 run.process.terminate()
 
@@ -192,23 +190,23 @@ class Workers:
 class Forked:
     """Starts real processes, as cheaply as the machine allows."""
 
-    def __init__(self, connection: Connection, arn: str) -> None:
-        self._connection = connection
-        self._arn = arn
+    def __init__(self) -> None:
         self._context = forks.processes()
-        self._credentials = own_credentials(connection, region_in(arn))
-        # Never used in this process: a socket that is open can't be shared with a fork.
-        self._client: StreamsClient | None = None
+        # By stream. Never used in this process: a socket that is open can't be shared with a fork.
+        self._clients: dict[str, StreamsClient] = {}
 
     def __call__(self, work: Work, writer: Writer, tally: Tally) -> Process:
         """Start one."""
-        shared = self._credentials.share()
-        self._credentials.settle()
-        if self._client is None and self._context.get_start_method() == "fork":
-            self._client = for_worker(self._connection, self._arn, shared)
+        arn = work.arn
+        credentials = own_credentials(work.connection, region_in(arn))
+        shared = credentials.share()
+        credentials.settle()
+        if arn not in self._clients and self._context.get_start_method() == "fork":
+            self._clients[arn] = for_worker(work.connection, arn, shared)
+        client = self._clients.get(arn)
         process: Process = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(work, writer, tally, self._client, None if self._client else shared),
+            args=(work, writer, tally, client, None if client else shared),
             name=f"watcher {work.shard_id}",
             daemon=True,
         )

@@ -102,7 +102,9 @@ class StreamsClient:
         while True:
             answer = self._call(self._client.list_streams, "Streams", **query)
             for row in answer["Streams"]:
-                yield StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+                with _as_the_services():
+                    name = StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+                yield name
             if not (last := answer.get("LastEvaluatedStreamArn")):
                 return
             query["ExclusiveStartStreamArn"] = last
@@ -143,16 +145,18 @@ class StreamsClient:
             stream = answer["StreamDescription"]
             pages += 1
             for row in stream.get("Shards", ()):
-                shards[row["ShardId"]] = _shard(row)
+                shard = _shard(row)
+                shards[shard.id] = shard
             if not (last := stream.get("LastEvaluatedShardId")):
                 return Listing(
-                    arn=stream["StreamArn"],
+                    arn=stream.get("StreamArn", arn),
                     table=stream.get("TableName", ""),
                     status=stream.get("StreamStatus", ""),
                     view_type=stream.get("StreamViewType", ""),
                     shards=list(shards.values()),
                     pages=pages,
                     time=_service_time(answer),
+                    created=stream.get("CreationRequestDateTime"),
                 )
             query["ExclusiveStartShardId"] = last
 
@@ -248,13 +252,23 @@ class StreamsClient:
 
 
 def _shard(row: dict[str, Any]) -> Shard:
-    numbers = row.get("SequenceNumberRange", {})
-    return Shard(
-        id=row["ShardId"],
-        parent=row.get("ParentShardId") or None,
-        start=numbers.get("StartingSequenceNumber"),
-        end=numbers.get("EndingSequenceNumber"),
-    )
+    with _as_the_services():
+        numbers = row.get("SequenceNumberRange", {})
+        return Shard(
+            id=row["ShardId"],
+            parent=row.get("ParentShardId") or None,
+            start=numbers.get("StartingSequenceNumber"),
+            end=numbers.get("EndingSequenceNumber"),
+        )
+
+
+@contextlib.contextmanager
+def _as_the_services() -> Iterator[None]:
+    """Without one of its members, an answer is none of the service's, or not all of it."""
+    try:
+        yield
+    except KeyError as error:
+        raise TransientError(f"an answer without {error}") from error
 
 
 def _retries(answer: Mapping[str, Any]) -> int:

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from watcher.errors import ShardNotFoundError, StreamError
-from watcher.service.errors_of import code_of, is_denied
+from watcher.errors import DeniedError, ShardNotFoundError, StreamError
+from watcher.service.errors_of import code_of
 from watcher.service.model import StreamName
 from watcher.service.names import is_another, is_real, region_in, table_name, table_of
 
@@ -39,9 +39,7 @@ def current_stream(tables: Tables, table: str) -> str:
     """
     try:
         described = _described(tables, table)
-    except StreamError as error:
-        if not is_denied(error):
-            raise
+    except DeniedError as error:
         return _listed(tables, table, error)
     _refuse_another(table, described, tables.region)
     arn: str | None = described.get("LatestStreamArn")

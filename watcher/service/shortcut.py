@@ -18,7 +18,7 @@ from botocore import exceptions as boto
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.httpsession import get_cert_path
-from botocore.parsers import ResponseParser, ResponseParserFactory
+from botocore.parsers import ResponseParser, ResponseParserError, ResponseParserFactory
 from botocore.utils import get_environ_proxies
 
 from watcher.service.plain_http import PlainHTTP
@@ -28,6 +28,10 @@ _KEPT_HEADERS = ("content-type", "user-agent", "x-amz-target")
 _SCOPE = re.compile(
     r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request"
 )
+
+_FIRST_ERROR = 300  # as botocore has it
+_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
+_SHOWN_BYTES = 100
 
 
 class RawPages(ResponseParserFactory):
@@ -42,10 +46,21 @@ class RawPages(ResponseParserFactory):
         parse = parser.parse
 
         def parse_unless_page(response: Any, shape: Any) -> Any:
-            if shape is None or shape.name != "GetRecordsOutput" or response["status_code"] != 200:
+            status = response["status_code"]
+            metadata = {"HTTPStatusCode": status, "HTTPHeaders": response["headers"]}
+            if shape is not None and shape.name == "GetRecordsOutput" and status == 200:
+                return {"Body": response["body"], "ResponseMetadata": metadata}
+            try:
                 return parse(response, shape)
-            metadata = {"HTTPStatusCode": 200, "HTTPHeaders": response["headers"]}
-            return {"Body": response["body"], "ResponseMetadata": metadata}
+            except _UNREADABLE as error:
+                # Neither UTF-8 nor an object, or one whose members are none of the service's.
+                if status < _FIRST_ERROR:
+                    raise ResponseParserError(f"an answer that can't be read: {error}") from error
+                text = repr(response["body"][:_SHOWN_BYTES])
+                return {
+                    "Error": {"Code": str(status), "Message": text},
+                    "ResponseMetadata": metadata,
+                }
 
         parser.parse = parse_unless_page  # type: ignore[method-assign]
         return parser
@@ -147,7 +162,7 @@ class Shortcut:
             return None
         response = {"status_code": answer.status, "headers": answer.headers, "body": answer.body}
         parsed = self._parser.parse(response, call.shape)
-        if answer.status != 200:
+        if answer.status >= _FIRST_ERROR:
             raise boto.ClientError(parsed, call.operation)
         return parsed
 
