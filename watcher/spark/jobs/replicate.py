@@ -13,9 +13,8 @@ from pyspark.sql import SparkSession
 from watcher.errors import StreamError, UsageError
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.errors_of import code_of
 from watcher.service.model import CLOCKS_APART, Listing
-from watcher.service.names import is_another, table_of
+from watcher.service.names import table_of
 from watcher.service.patience import patiently
 from watcher.service.tables import BATCH, Description, TablesClient, tables
 from watcher.spark.folders import Folder
@@ -134,7 +133,8 @@ def replicate(
     kept = Folder(spark, checkpoint)
     target = Target(to, tables(there).endpoint)
     known = _known_target(kept, target)
-    source = _source(tables(here), arn, listing.table)
+    table = table_of(arn)
+    source = tables(here).named(table)[0] if table != arn else listing.table
     identity = _prepare(tables(here), tables(there), source, target, known, create)
     target = msgspec.structs.replace(target, identity=identity)
     kept.save(_TARGET_FILE, target)
@@ -166,25 +166,6 @@ def replicate(
     )
     logger.info(f"Applying the changes of {listing.table} to {to}")
     return run(triggered(writer, once=once, every=every).start, "applied")
-
-
-def _source(here: TablesClient, arn: str, name: str) -> str:
-    """What to call the stream's table: by its name, another account's would mean our own."""
-    table = table_of(arn)
-    if table == arn:
-        return name
-    try:
-        here.describe(table)
-        return table
-    except StreamError as error:
-        if code_of(error.__cause__) != "ValidationException":
-            raise
-    described = here.describe(name)  # DynamoDB Local and others know tables by names only
-    if described is not None and is_another(table, described.arn):
-        raise StreamError(
-            f"no table {table}: what is there is {described.arn}; check the --profile"
-        )
-    return name
 
 
 def _refuse_without_images(listing: Listing) -> None:
