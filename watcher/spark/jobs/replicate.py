@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import Parameter
 from pyspark.sql import SparkSession
 
-from watcher.errors import StreamError, UsageError
+from watcher.errors import StreamError, UsageError, without_passwords
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART, Listing
@@ -184,7 +184,7 @@ def _known_target(kept: Folder, target: Target) -> Target:
     known = kept.load(_TARGET_FILE, Target)
     if known is None:
         return target  # a new checkpoint, or one from before this was stored
-    if (known.table, known.endpoint) != (target.table, target.endpoint):
+    if (known.table, without_passwords(known.endpoint)) != (target.table, target.endpoint):
         raise UsageError(
             f"the checkpoint {kept.path} is of the copy to {known}, not to {target}: "
             "choose another --checkpoint, or give that table"
