@@ -61,7 +61,7 @@ def loaded(*arguments: str) -> list[str]:
         ('filter = "@/etc/passwd"', "filter"),
         ('metrics-port = "0.0.0.0:9000"', "metrics-port"),
         (
-            '[watch]\npoll = 3\ncheckpoint = "c"\nendpoint-url = "http://x"',
+            '[watch]\npoll-max = 3\ncheckpoint = "c"\nendpoint-url = "http://x"',
             "checkpoint and endpoint-url",
         ),
     ],
@@ -128,9 +128,9 @@ def test_the_environment_and_the_users_own_file_may_do_everything(
 
 def test_what_is_used_of_the_folder_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "watcher")
-    written('from = "2h"\n[watch]\npoll = 2')
+    written('from = "2h"\n[watch]\npoll-max = 2')
     loaded("--evil")
-    assert caplog.messages == ["From this folder: watcher.toml (from, poll), handlers/evil.py"]
+    assert caplog.messages == ["From this folder: watcher.toml (from, poll-max), handlers/evil.py"]
     caplog.clear()
     Path("watcher.toml").unlink()
     loaded("--print-json")
@@ -156,7 +156,7 @@ def test_what_can_not_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
             written(text)
         with pytest.raises(UsageError, match=words):
             Invocation("trust", []).run()
-    written("poll = 3")
+    written("poll-max = 3")
     Path("file").touch()
     monkeypatch.setenv("XDG_DATA_HOME", "file")
     with pytest.raises(UsageError, match="can't write file/watcher/trusted/"):
