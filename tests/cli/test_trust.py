@@ -149,6 +149,15 @@ def test_a_copy_elsewhere_is_not_trusted(here: Path, monkeypatch: pytest.MonkeyP
         loaded()
 
 
+def test_who_is_kept_out_of_their_home_trusts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    written("evil = true")
+    for home in ("/proc/1/cwd/nowhere", "/dev/null/x", "x" * 5000):
+        monkeypatch.setenv("XDG_DATA_HOME", home)
+        defaults._known.cache_clear()
+        with pytest.raises(UsageError, match="in this folder sets evil"):
+            loaded()
+
+
 def test_what_can_not_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     cli.main(["trust"])
     for text, words in ((None, "no watcher.toml in this folder"), ("x = [", "is not TOML")):
