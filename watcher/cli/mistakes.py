@@ -80,5 +80,9 @@ def _either(words: Sequence[str]) -> str:
 
 def blamed(error: WatcherError, flag: str | None, origins: Mapping[str, str | None]) -> str:
     """An error's text, with the option that is to blame, and where options' values are from."""
-    parts = [f"{flag} is from {origin}" for flag, origin in origins.items() if origin]
+    parts = [
+        f"from {origin}" if name == flag else f"{name} is from {origin}"
+        for name, origin in origins.items()
+        if origin
+    ]
     return f"{error.blaming(flag)} ({', '.join(parts)})" if parts else error.blaming(flag)

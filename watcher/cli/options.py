@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import types
 import typing
@@ -17,6 +18,8 @@ from watcher.cli import completers
 if TYPE_CHECKING:
     from watcher.service.connection import Connection
 
+logger = logging.getLogger("watcher")
+
 AWS = ("region", "profile", "endpoint_url")
 
 
@@ -27,6 +30,16 @@ class Given(NamedTuple):
     """The parameters that the command line gives, in its order and as often as it does."""
     origins: Mapping[str, str]
     """Those that a file or a variable gives, and where that is."""
+    of_folder: Sequence[str] = ()
+    """The options that the working folder's file gives, as it calls them."""
+    strange: Sequence[str] = ()
+    """The parameters that it gives without being trusted (see `trusted.py`)."""
+
+    def say_used(self, modules: Iterable[str] = ()) -> None:
+        """What the working folder has a share in; a command that asks for this has to say it."""
+        parts = [f"watcher.toml ({', '.join(self.of_folder)})"] if self.of_folder else []
+        if parts := [*parts, *modules]:
+            logger.info(f"From this folder: {', '.join(parts)}")
 
 
 Asked = Annotated[Given, Parameter(parse=False)]
