@@ -257,8 +257,7 @@ def watch(
             store=store,
             displays=displays,
         )
-        at_once = [each.close for each in displays]
-        with ended_by_signals(manager.ending, manager.stop, at_once):
+        with ended_by_signals(manager.ending, manager.stop, [each.close for each in displays]):
             return manager.run()
 
 
