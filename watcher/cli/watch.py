@@ -27,7 +27,7 @@ _ENGINE = options.option(
     Parameter(
         choices=("processes", "spark"),
         metavar="ENGINE",
-        group="handlers",
+        group="spark",
         help="where handlers run: processes here (default), or executors of spark",
     ),
 )
