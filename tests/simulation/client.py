@@ -165,7 +165,7 @@ class SimulatedClient:
 
     def _time(self) -> datetime:
         """The Date header, in whole seconds."""
-        return datetime.fromtimestamp(int(self._service.world.now()), UTC)
+        return datetime.fromtimestamp(self._service.date(), UTC)
 
     def _call(self, target: str, operation: str, query: dict[str, Any]) -> Any:
         return msgspec.json.decode(self._body(target, operation, query))
