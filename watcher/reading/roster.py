@@ -126,8 +126,8 @@ class Roster:
             return Ask(Question.CHILDREN, self._finished[0])
         if self._clock.monotonic() >= self._listing_due:
             return Ask(Question.LISTING)
-        if (hidden := self._hidden.to_ask()) is not None:
-            return Ask(Question.HIDDEN, hidden)
+        if self._hidden.is_due():
+            return Ask(Question.HIDDEN)
         return None
 
     def put(self, ask: Ask, service: Service) -> None:
@@ -139,7 +139,7 @@ class Roster:
                 case Question.CHILDREN:
                     self._take_children(service)
                 case Question.HIDDEN:
-                    if self._hidden.ask(ask.shard_id, self.arn, service):
+                    if self._hidden.ask(self.arn, service):
                         self._news = True
                     elif not self._failures:
                         self._list_in(PAUSE_SECONDS_MAX)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from botocore import exceptions as boto
@@ -19,6 +20,7 @@ from watcher.errors import (
     StreamGoneError,
     TimestampRefusedError,
     TransientError,
+    WatcherError,
 )
 from watcher.service import login
 from watcher.service.connection import Connection, region_of
@@ -37,6 +39,7 @@ from watcher.service.model import (
     TrimHorizon,
 )
 from watcher.service.shortcut import RawPages, Shortcut
+from watcher.service.side_by_side import side_by_side
 from watcher.service.tally import Tally
 
 # Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
@@ -211,6 +214,12 @@ class StreamsClient:
                 raise TimestampRefusedError(str(error)) from error
             raise
         return answer["ShardIterator"], _service_time(answer)
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
+        return side_by_side(
+            {name: partial(self.iterator, arn, name, TrimHorizon()) for name in shard_ids}
+        )
 
     def records(self, iterator: str) -> bytes:
         """The body of one GetRecords answer, for `page.decode` and `page.records`.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import msgspec
 
+from watcher.errors import WatcherError
 from watcher.service.tally import Tally
 
 _OPENED = re.compile(r"shardId-(\d{20})-")
@@ -111,6 +113,9 @@ class Service(Protocol):
 
     def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         """An iterator at a position of a shard, and the service's own time."""
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
 
     def records(self, iterator: str) -> bytes:
         """The body of one GetRecords answer."""
