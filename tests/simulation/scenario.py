@@ -151,7 +151,8 @@ def _draw_odd_clocks(scenario: Scenario, rng: random.Random) -> None:
     habits["closed_empty"] = rng.choice((0, 0, 0, 15))
     habits["date_skew"] = rng.choice((0.0, 0.0, -180.0))
     habits["date_skew_rate"] = rng.choice((0.3, 1.0))
-    scenario.faults["back_rate"] = rng.choice((0.0, 0.0, 0.1))
+    if scenario.start == "trim_horizon":  # else it would go back to before the beginning
+        scenario.faults["back_rate"] = rng.choice((0.0, 0.0, 0.1))
 
 
 # What may happen, and how often in comparison.

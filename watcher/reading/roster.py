@@ -173,6 +173,16 @@ class Roster:
             self._list_in(self._began + SETTLED_SECONDS - now)
         if self._late.are_missing(self.lineage):
             self._list_in(self._late.pause())
+        self._look_at_those_left(now)
+
+    def _look_at_those_left(self, now: float) -> None:
+        """A shard that was left as an open one may be closed: then its end is to be read."""
+        for shard in self.lineage.unfinished:
+            if shard.status is Status.CAUGHT_UP and self.is_closed(shard.id):
+                if shard.id not in self._in_use:
+                    shard.status = Status.WAITING
+                else:  # still by the one who has left it
+                    self._late.settled_at = now + PAUSE_SECONDS_MAX
 
     def _ask_for_late_children(self) -> None:
         """A resumed shard may have finished just before: no listing may show its children yet."""
@@ -263,11 +273,13 @@ class Roster:
             if self.is_closed(shard.id) or not self._knows_what_is_open():
                 return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
+            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
             what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
             logger.info(what, extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
-            if self._is_listed_open(shard.id):
+            is_over = self.is_gone or self.is_closed(shard.id)
+            if not is_over and self.listing.is_open(shard.id):
                 # Nothing else would read what comes; unless it is the stream that is gone.
                 self._listing_due = -math.inf
                 shard.refusals += 1
@@ -275,10 +287,6 @@ class Roster:
                 return End.READ_AGAIN
             self.losses.heard(shard, message.gone)
         return End.CLOSED
-
-    def _is_listed_open(self, shard_id: str) -> bool:
-        is_over = self.is_gone or self.is_closed(shard_id)
-        return not is_over and self.listing.is_open(shard_id)
 
     def is_closed(self, shard_id: str) -> bool:
         """Whether a shard is known to get no more records."""
@@ -311,7 +319,8 @@ class Roster:
         if self._finished or self._listed_at == -math.inf or self.lineage.ready():
             return False
         if self._listed_at < self._late.settled_at and not self.is_gone:
-            self._listing_due = min(self._listing_due, self._late.settled_at)
+            if not self._failures:
+                self._listing_due = min(self._listing_due, self._late.settled_at)
             return False
         return True
 
