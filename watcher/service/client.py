@@ -37,6 +37,7 @@ from watcher.service.model import (
     Shard,
     StreamName,
     TrimHorizon,
+    without_circles,
 )
 from watcher.service.shortcut import RawPages, Shortcut
 from watcher.service.side_by_side import side_by_side
@@ -45,6 +46,8 @@ from watcher.service.tally import Tally
 # Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 10
+# A clock may be off; a header that is further off is none.
+_YEARS_OFF = 20
 _PAUSES_IN_LISTING = (0.05, 0.1, 0.2)
 
 
@@ -156,7 +159,7 @@ class StreamsClient:
                     table=stream.get("TableName", ""),
                     status=stream.get("StreamStatus", ""),
                     view_type=stream.get("StreamViewType", ""),
-                    shards=list(shards.values()),
+                    shards=without_circles(shards.values()),
                     pages=pages,
                     time=_service_time(answer),
                     created=stream.get("CreationRequestDateTime"),
@@ -286,8 +289,15 @@ def _retries(answer: Mapping[str, Any]) -> int:
 
 
 def _service_time(answer: dict[str, Any]) -> datetime:
-    """The service's clock, not ours: ours may be wrong by minutes."""
+    """The service's clock, not ours: ours may be wrong by minutes.
+
+    Where it tells none, or one that is no time of DynamoDB's, ours has to do.
+    """
+    ours = datetime.now(UTC).replace(microsecond=0)
     try:
-        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    except (KeyError, ValueError):
-        return datetime.now(UTC).replace(microsecond=0)
+        time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    except (KeyError, ValueError, OverflowError, IndexError, TypeError):
+        return ours
+    if time.tzinfo is None:  # it says no zone: in HTTP there is one only
+        time = time.replace(tzinfo=UTC)
+    return time if abs(time.year - ours.year) <= _YEARS_OFF else ours

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -57,6 +57,27 @@ class Shard(msgspec.Struct, frozen=True):
     parent: str | None = None
     start: str | None = None
     end: str | None = None
+
+
+def without_circles(shards: Iterable[Shard]) -> list[Shard]:
+    """The shards as they are listed, but none below itself: the first by its id has no parent."""
+    listed = {shard.id: shard for shard in shards}
+    cut: set[str] = set()
+    looked_at: set[str] = set()
+    for shard_id in listed:
+        line: dict[str, None] = {}
+        at: str | None = shard_id
+        while at in listed and at not in looked_at and at not in line:
+            line[at] = None
+            at = listed[at].parent
+        if at in line:
+            names = list(line)
+            cut.add(min(names[names.index(at) :]))
+        looked_at.update(line)
+    return [
+        msgspec.structs.replace(shard, parent=None) if shard.id in cut else shard
+        for shard in listed.values()
+    ]
 
 
 class Listing(msgspec.Struct, frozen=True):
