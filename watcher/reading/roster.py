@@ -27,7 +27,7 @@ from watcher.errors import (
 )
 from watcher.reading.asks import Ask, Question
 from watcher.reading.hidden import HiddenParents
-from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren
+from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren, is_young
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Remark, Trouble
@@ -40,7 +40,6 @@ from watcher.service.model import (
     Listing,
     Position,
     Service,
-    opened_at,
 )
 from watcher.service.patience import patiently
 
@@ -192,7 +191,7 @@ class Roster:
 
     def _may_have_more_children(self, shard_id: str) -> bool:
         children = self.lineage.children(shard_id)
-        return not children or any(self._is_young(child) for child in children)
+        return not children or any(is_young(each, self.listing.time) for each in children)
 
     def _trouble(self, error: WatcherError) -> None:
         self._failures += 1
@@ -220,12 +219,6 @@ class Roster:
 
     def _list_in(self, seconds: float) -> None:
         self._listing_due = min(self._listing_due, self._clock.monotonic() + seconds)
-
-    def _is_young(self, shard: Tracked) -> bool:
-        """Whether a sibling of it may still be missing in the last listing."""
-        opened = opened_at(shard.id)
-        grace = timedelta(seconds=SETTLED_SECONDS)
-        return opened is None or opened + grace > self.listing.time
 
     # Shards to begin, and what is heard of them
 
