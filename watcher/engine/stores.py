@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from pathlib import Path
-from typing import IO
 
-from watcher import forks
+from watcher import files, forks
 from watcher.errors import UsageError
 from watcher.reading.token import Token, encode, from_json
 
@@ -28,7 +26,7 @@ class CheckpointFile:
         self.name = str(self.path)
         self._aside = self.path.with_name(self.path.name + ".new")
         try:
-            self._lock: IO[bytes] = open(f"{self.path}.lock", "ab")
+            self._lock = files.lock_file(f"{self.path}.lock")
         except OSError as error:
             raise self._unusable(error) from None
         # A shard's process that outlives us must not keep the next program out.
@@ -58,16 +56,7 @@ class CheckpointFile:
     def save(self, token: Token) -> None:
         """Write aside, flush to the disk, rename: a reader sees the old token or the new one."""
         try:
-            with open(self._aside, "wb") as file:
-                file.write(encode(token))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(self._aside, self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            files.replace(self.path, encode(token), self._aside)
         except OSError as error:
             raise self._unusable(error) from None
 
