@@ -7,7 +7,7 @@ script the watch is stopped; it ends by itself where it should.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,22 +15,25 @@ from tests.hand_clock import HandClock
 from tests.wire import FIRST, body
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
-from watcher.engine.manager import Manager, Settings
+from watcher.engine.followed import Followed
+from watcher.engine.manager import Manager
+from watcher.engine.orders import Order, Read, Work
+from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
-from watcher.engine.worker import Work
 from watcher.engine.workers import Workers
 from watcher.errors import ShardNotFoundError
 from watcher.reading import token as tokens
 from watcher.reading.messages import Message, Page
 from watcher.reading.token import Token
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import Listing, Position, Shard, TrimHorizon
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
 NEW_ARN = ARN[:-1] + "2"
 
-Step = tuple[str, Message | None] | float | Callable[[], object]
+Step = tuple[str | Origin, Message | None] | float | Callable[[], object]
 
 
 class PlayedService:
@@ -87,11 +90,25 @@ class PlayedService:
 
 
 class PlayedProcess:
-    """A process that was started in name only."""
+    """A process that was started in name only; `begun` is called for each shard it is to read."""
 
-    def __init__(self, exitcode: int = -9) -> None:
+    def __init__(
+        self, exitcode: int = -9, begun: Callable[[Work], object] = lambda work: None
+    ) -> None:
         self.exitcode = exitcode
         self.ended = ""
+        self.orders: list[Order] = []
+        self._begun = begun
+
+    def give(self, order: Order) -> None:
+        if self.ended:
+            raise BrokenPipeError
+        self.orders.append(order)
+        if isinstance(order, Read):
+            self._begun(order.work)
+
+    def dismiss(self) -> None:
+        self.ended = self.ended or "dismissed"
 
     def join(self, timeout: float | None = None) -> None:
         pass
@@ -110,14 +127,20 @@ class PlayedQueue(Queue):
         super().__init__()
         self.script: Iterator[Step] = iter(())
         self.at_end: Callable[[], object] = lambda: None
+        self.workers: dict[Origin, str] = {}
+        """The process that has a shard."""
+        self.origins: dict[str, Origin] = {}
+        """The shard that was begun last, of those of this id."""
         self._clock = clock
         self._until = 0.0
 
-    def receive(self, timeout: float) -> tuple[str, Message | None] | None:
+    def receive(self, timeout: float) -> tuple[Origin, Message] | tuple[str, None] | None:
         if self._clock.monotonic() >= self._until:
             step = next(self.script, self.at_end)
             if isinstance(step, tuple):
-                return step
+                name, message = step
+                origin = name if isinstance(name, Origin) else self.origins[name]
+                return (self.workers[origin], None) if message is None else (origin, message)
             if callable(step):
                 step()
             else:
@@ -135,17 +158,16 @@ class Memory:
         self.saved = None if token is None else tokens.encode(token)
         self.saves = 0
 
-    def load(self) -> Token | None:
-        return None if self.saved is None else tokens.from_json(self.saved)
+    def load(self) -> list[Token]:
+        return [] if self.saved is None else tokens.all_from_json(self.saved)
 
-    def save(self, token: Token) -> None:
-        self.saved = tokens.encode(token)
+    def save(self, stored: Sequence[Token]) -> None:
+        self.saved = tokens.encode_all(stored)
         self.saves += 1
 
     @property
     def token(self) -> Token:
-        token = self.load()
-        assert token is not None
+        (token,) = self.load()
         return token
 
     def position(self, shard_id: str) -> Position:
@@ -175,23 +197,36 @@ class Play:
         self.queue = PlayedQueue(self.clock)
         settings.setdefault("start", TrimHorizon())
         on_error = OnError.parse(settings.pop("on_error", "log"))
-        self.manager = Manager(
-            settings.pop("arn", ARN),
-            [Observer("seen", observe)],
-            Settings(on_error=on_error, **settings),
+        of_table = settings.pop("of_table", False)
+        made = Settings(on_error=on_error, **settings)
+        followed = Followed(
+            ARN,
+            made,
             first=self.service,
             service=self.service,
+            of_table=of_table,
+            clock=self.clock,
+        )
+        self.manager = Manager(
+            [followed],
+            [Observer("seen", observe)],
+            made,
             workers=Workers(self.queue, self._start, self.clock),
             store=self.store,
             clock=self.clock,
         )
         self.totals = self.manager.totals
 
-    def _start(self, work: Work, writer: Writer, tally: Tally) -> PlayedProcess:
+    def _start(self, name: str, work: Work, writer: Writer, board: Board) -> PlayedProcess:
         if self.refused:
             raise self.refused.pop(0)
-        self.begun.append((work.shard_id, work.position))
-        return PlayedProcess(self.exitcode)
+
+        def begun(work: Work) -> None:
+            self.queue.origins[work.shard_id] = work.origin
+            self.queue.workers[work.origin] = name
+            self.begun.append((work.shard_id, work.position))
+
+        return PlayedProcess(self.exitcode, begun)
 
     @property
     def names(self) -> list[str]:

@@ -12,15 +12,18 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.engines import ENGINES, Outcome, Timeline, spark_batch
+from tests.engines import ENGINES, Outcome, Timeline, retained, spark_batch
 from tests.spark.played import ARN, EXPIRED, PlayedStream
 from tests.wire import FIRST
 from watcher import Stream
 from watcher.errors import (
     CredentialsError,
     DataLossError,
+    DeniedError,
     ExpiredIteratorError,
+    OddAnswerError,
     ShardNotFoundError,
+    StreamError,
     TransientError,
 )
 from watcher.service.model import Position
@@ -75,6 +78,32 @@ def troubles(stream: PlayedStream, clock: Timeline) -> None:
     throttled = TransientError("slow down", throttled=True)
     clock.at(1, lambda: stream.read_errors.extend([throttled, TransientError("500")] * 3))
     clock.at(1, lambda: stream.listing_errors.extend([TransientError("reset")] * 3))
+    a_split(stream, clock)
+
+
+def odd_answers(stream: PlayedStream, clock: Timeline) -> None:
+    """A proxy says what it likes, once and again, to whatever it is asked; a batch is read then."""
+
+    def say(times: int) -> None:
+        stream.read_errors[:] = [OddAnswerError("<html>")] * times
+
+    for moment, times in (2, 2), (4, 5), (11, 9), (29.9, 2):
+        clock.at(moment, lambda times=times: say(times))  # type: ignore[misc]
+    clock.at(2, lambda: stream.listing_errors.extend([OddAnswerError("<html>")] * 5))
+    clock.at(25, stream.listing_errors.clear)
+    a_split(stream, clock)
+
+
+def a_denial_that_passes(stream: PlayedStream, clock: Timeline) -> None:
+    """A policy is changed, and not everywhere at once."""
+
+    def deny() -> None:
+        stream.read_errors.extend([DeniedError("no permission")] * 4)
+        stream.listing_errors.extend([DeniedError("no permission")] * 4)
+
+    clock.at(1, deny)
+    clock.at(25, stream.listing_errors.clear)
+    clock.at(25, stream.read_errors.clear)  # as a batch begins, they would be its end
     a_split(stream, clock)
 
 
@@ -158,6 +187,8 @@ HISTORIES = [
     History("a listing that lags", a_listing_that_lags, 30),
     History("an expired token", an_expired_token, 20),
     History("troubles", troubles, 30),
+    History("odd answers", odd_answers, 30),
+    History("a denial that passes", a_denial_that_passes, 30),
     History("a hidden parent", a_hidden_parent, 20),
     History("a parent that answers 500", a_parent_that_answers_500, 10),
     History("a gone parent", a_gone_parent, 10),
@@ -199,6 +230,24 @@ def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engi
             before = stream.records_of.get(parent, [])
             positions = [outcome.numbers.index(each) for each in before if each in expected]
             assert not own or max(positions, default=-1) < outcome.numbers.index(own[0])
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+@pytest.mark.parametrize("after", [0, 2])
+def test_every_engine_ends_where_reads_are_denied(engine: Engine, after: float) -> None:
+    """At once at its beginning, else after a minute of it."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    denied = [DeniedError("no permission")] * 1000
+    after = 0 if engine in (spark_batch, retained) else after  # each of their reads is a beginning
+    if after:
+        clock.at(after, lambda: stream.read_errors.extend(denied))
+    else:
+        stream.read_errors += denied
+    with pytest.raises(StreamError, match="no permission"):
+        engine(stream, clock, 0.0 if engine in (spark_batch, retained) else 200.0)
+    assert 60 < clock.passed < 80 if after else clock.passed < 2
 
 
 def test_next_comes_back_while_every_iterator_is_refused() -> None:

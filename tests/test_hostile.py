@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 
 from tests.simulator import Simulator
-from tests.wire import body, wire
+from tests.wire import body, origin, wire
 from watcher import StreamError, watch
 from watcher.cli import main
 from watcher.delivery.handlers import find, load
@@ -43,7 +43,7 @@ def decoded(raw: bytes) -> None:
         wire_page = page.decode(raw)
     except TransientError:
         return
-    walk(page.records(raw, "shard", 0, len(wire_page.Records)))
+    walk(page.records(raw, origin("shard"), 0, len(wire_page.Records)))
 
 
 @given(st.binary(max_size=200))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 
 FIRST = 10**21
@@ -25,6 +26,11 @@ def wire(number: int, key: str = "a", *, size: int = 0) -> dict[str, object]:
             "SequenceNumber": str(FIRST + number),
         },
     }
+
+
+def origin(shard_id: str) -> Origin:
+    """A shard of a stream that has no name."""
+    return Origin("", shard_id)
 
 
 def record(number: int, shard_id: str = "shard-0") -> Record:

@@ -67,6 +67,14 @@ class CredentialsError(StreamError):
     """No credentials, or refused ones (expired, most often): new ones may come."""
 
 
+class DeniedError(StreamError):
+    """No permission; a policy that changes is not everywhere at once."""
+
+
+class OddAnswerError(StreamError):
+    """An answer that says nothing of the stream: a proxy's page, or what nobody knows."""
+
+
 class StreamGoneError(StreamError):
     """There is no such stream (any more)."""
 

@@ -20,6 +20,7 @@ from watcher import Record, UsageError, lambda_function
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.lambdas import BadAnswerError, Context, lambda_record, processed
 from watcher.delivery.on_error import OnError
+from watcher.record.origin import Origin
 
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026-11-21T00:00:00.000"
 
@@ -41,11 +42,11 @@ def record(number: int, shard: str = "s") -> Record:
             "StreamViewType": "NEW_AND_OLD_IMAGES",
         },
     }
-    return Record.from_json(json.dumps(wire).encode(), shard)
+    return Record.from_json(json.dumps(wire).encode(), shard, ARN)
 
 
 def test_an_event_is_lambdas() -> None:
-    (seen,) = DynamoDBStreamEvent({"Records": [lambda_record(record(7), ARN)]}).records
+    (seen,) = DynamoDBStreamEvent({"Records": [lambda_record(record(7))]}).records
     assert seen.event_name is DynamoDBRecordEventName.REMOVE
     assert seen.event_source == "aws:dynamodb"
     assert seen.event_source_arn == ARN
@@ -61,7 +62,7 @@ def test_an_event_is_lambdas() -> None:
     assert change.sequence_number == "7"
     assert change.size_bytes == 42
     assert change.stream_view_type is StreamViewType.NEW_AND_OLD_IMAGES
-    assert lambda_record(record(7), ARN)["dynamodb"]["OldImage"]["data"] == {"B": "AAE="}
+    assert lambda_record(record(7))["dynamodb"]["OldImage"]["data"] == {"B": "AAE="}
 
 
 @pytest.mark.parametrize(
@@ -123,10 +124,9 @@ def test_powertools_batch_processor_reports_what_is_retried() -> None:
 
     observer = lambda_function(handler, retries=1)
     dispatcher = Dispatcher([observer], OnError())
-    dispatcher.begin(ARN)
     for number in (1, 2, 3, 4):
         dispatcher.deliver(record(number))
-    dispatcher.page_end("s")
+    dispatcher.page_end(Origin(ARN, "s"))
     assert calls == [["1", "2", "3", "4"], ["3", "4"]]
     assert dispatcher.failures == 0
 
@@ -137,7 +137,6 @@ def test_a_record_that_waits_for_its_batch_or_whose_batch_failed_is_not_processe
 
     observer = lambda_function(handler, batch_size=2, batch_window=60, retries=0)
     dispatcher = Dispatcher([observer], OnError())
-    dispatcher.begin(ARN)
     counts = []
     for number in (1, 2, 3, 4):
         dispatcher.deliver(record(number))
@@ -150,10 +149,9 @@ def test_a_context_has_what_functions_look_at() -> None:
     seen: list[Context] = []
     observer = lambda_function(lambda event, context: seen.append(context))
     dispatcher = Dispatcher([observer], OnError())
-    dispatcher.begin(ARN)
     for _ in range(2):
         dispatcher.deliver(record(1))
-        dispatcher.page_end("s")
+        dispatcher.page_end(Origin(ARN, "s"))
     first, second = seen
     assert first.aws_request_id != second.aws_request_id
     assert first.function_name == "<lambda>"
@@ -174,9 +172,8 @@ def test_a_function_that_answers_a_coroutine_has_failed() -> None:
     async def inner() -> None: ...
 
     dispatcher = Dispatcher([lambda_function(lambda *_: inner(), retries=0)], OnError())
-    dispatcher.begin(ARN)
     dispatcher.deliver(record(1))
-    dispatcher.page_end("s")
+    dispatcher.page_end(Origin(ARN, "s"))
     assert dispatcher.failures == 1
 
 

@@ -9,7 +9,10 @@ from tests.wire import record
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Failure, Observer
 from watcher.delivery.on_error import OnError
+from watcher.record.origin import Origin
 from watcher.record.record import Record
+
+SHARD = Origin("", "shard-0")
 
 
 def test_a_callable_settles_each_record_as_it_comes() -> None:
@@ -17,12 +20,12 @@ def test_a_callable_settles_each_record_as_it_comes() -> None:
     observer = Observer("seen", seen.append)
     observer.begin("arn")
     observer.handle(record(1))
-    observer.page_end("shard-0")
+    observer.page_end(SHARD)
     observer.tick()
     observer.settle()
     observer.close()
     assert seen == [record(1)]
-    assert observer.pending("shard-0") is None
+    assert observer.pending(SHARD) is None
     assert observer.waiting() == {}
 
 
@@ -40,7 +43,7 @@ class Pairs(Observer):
         if len(self.pair) == 2:
             self.settle()
 
-    def settle(self, shard_id: str | None = None) -> None:
+    def settle(self, origin: Origin | None = None) -> None:
         if self.failures:
             self.failures -= 1
             raise Failure(self.pair, ValueError("no"), 1.0)
@@ -48,11 +51,11 @@ class Pairs(Observer):
             self.settled.append([each.sequence_number[-1] for each in self.pair])
         self.pair = []
 
-    def pending(self, shard_id: str) -> str | None:
+    def pending(self, origin: Origin) -> str | None:
         return self.pair[0].sequence_number if self.pair else None
 
-    def waiting(self) -> dict[str, int]:
-        return {"shard-0": len(self.pair)} if self.pair else {}
+    def waiting(self) -> dict[Origin, int]:
+        return {SHARD: len(self.pair)} if self.pair else {}
 
     def go_on(self, failure: Failure, *, given_up: bool) -> None:
         self.settle()
@@ -65,7 +68,7 @@ def test_one_that_settles_several_at_once_is_tried_again_when_it_says(failures: 
         [pairs],
         OnError(),
         clock=clock,
-        before_retry=lambda: pending.append(made.unsettled("shard-0")),
+        before_retry=lambda: pending.append(made.unsettled(SHARD)),
     )
     for number in (1, 2, 3):
         made.deliver(record(number))
@@ -73,7 +76,7 @@ def test_one_that_settles_several_at_once_is_tried_again_when_it_says(failures: 
     assert clock.passed == pytest.approx(failures)
     assert pending == [record(1).sequence_number] * failures
     assert made.left == 1 and made.processed(3) == {"pairs": 2}
-    assert made.unsettled("shard-0") == record(3).sequence_number
-    made.settle("shard-0")
+    assert made.unsettled(SHARD) == record(3).sequence_number
+    made.settle(SHARD)
     assert pairs.settled == [["1", "2"], ["3"]]
-    assert made.unsettled("shard-0") is None
+    assert made.unsettled(SHARD) is None

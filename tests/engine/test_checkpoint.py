@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.hand_clock import HandClock
@@ -16,10 +18,10 @@ TOKEN = Token("arn", [], [])
 class Failing(Memory):
     fails = True
 
-    def save(self, token: Token) -> None:
+    def save(self, stored: Sequence[Token]) -> None:
         if self.fails:
             raise UsageError("can't use checkpoint c: No space left on device")
-        super().save(token)
+        super().save(stored)
 
 
 @pytest.fixture
@@ -29,12 +31,12 @@ def clock() -> HandClock:
 
 def test_what_cannot_be_saved_is_said_at_the_beginning(clock: HandClock) -> None:
     with pytest.raises(UsageError):
-        Keeper(Failing(), lambda: TOKEN, clock).begin()
+        Keeper(Failing(), lambda: [TOKEN], clock).begin()
 
 
 def test_it_saves_about_once_a_second_and_only_where_something_moved(clock: HandClock) -> None:
     store = Memory()
-    keeper = Keeper(store, lambda: TOKEN, clock)
+    keeper = Keeper(store, lambda: [TOKEN], clock)
     for _ in range(100):
         clock.sleep(0.1)
         keeper.save_if_due()
@@ -48,7 +50,7 @@ def test_it_saves_about_once_a_second_and_only_where_something_moved(clock: Hand
 
 def test_while_all_is_idle_the_token_is_kept_young(clock: HandClock) -> None:
     store = Memory()
-    keeper = Keeper(store, lambda: TOKEN, clock)
+    keeper = Keeper(store, lambda: [TOKEN], clock)
     for _ in range(3600):
         clock.sleep(1)
         keeper.save_if_due()
@@ -57,7 +59,7 @@ def test_while_all_is_idle_the_token_is_kept_young(clock: HandClock) -> None:
 
 def test_before_something_that_may_take_long_it_saves_what_moved(clock: HandClock) -> None:
     store = Memory()
-    keeper = Keeper(store, lambda: TOKEN, clock)
+    keeper = Keeper(store, lambda: [TOKEN], clock)
     clock.sleep(0.5)
     keeper.save_before_waiting()
     assert store.saves == 0
@@ -74,7 +76,7 @@ def test_a_trouble_is_said_once_and_is_an_error_only_if_it_lasts(
     clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Failing()
-    keeper = Keeper(store, lambda: TOKEN, clock)
+    keeper = Keeper(store, lambda: [TOKEN], clock)
     for _ in range(3):
         clock.sleep(1)
         keeper.moved()
@@ -89,7 +91,7 @@ def test_a_trouble_is_said_once_and_is_an_error_only_if_it_lasts(
 
 
 def test_without_a_store_nothing_is_saved(clock: HandClock) -> None:
-    keeper = Keeper(None, lambda: TOKEN, clock)
+    keeper = Keeper(None, lambda: [TOKEN], clock)
     keeper.begin()
     keeper.moved()
     keeper.end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,11 +12,12 @@ from tests.times import NOON
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
-from watcher.engine.figures import Figures, Snapshot, Totals
+from watcher.engine.figures import Figures, Snapshot, Standing, Totals
 from watcher.reading.lineage import Lineage, Status
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import Shard, TrimHorizon
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
 
 class Watch:
@@ -25,7 +26,8 @@ class Watch:
     def __init__(self, *shards: Shard) -> None:
         self.clock = HandClock()
         self.tally = Tally()
-        self.figures = Figures(self.tally, idle_pause=1.0, clock=self.clock)
+        self.figures = Figures(1.0, Board(8), self.clock)
+        self.until: datetime | None = None
         self.totals = Totals()
         self.lineage = Lineage(TrimHorizon())
         self.lineage.update(shards)
@@ -34,7 +36,7 @@ class Watch:
 
     def begin(self, shard: str) -> None:
         self.lineage.shards[shard].status = Status.RUNNING
-        self.readers[shard] = self.figures.tally(shard)
+        self.readers[shard] = self.figures.tally(Origin("", shard))
 
     def deliver(self, shard: str, count: int, age: float) -> None:
         """Records that were created so many seconds ago."""
@@ -46,10 +48,11 @@ class Watch:
 
     def finish(self, shard: str) -> None:
         self.lineage.shards[shard].status = Status.FINISHED
-        self.figures.process_ended(shard, for_good=True)
+        self.figures.reading_ended(Origin("", shard), for_good=True)
 
     def look(self) -> Snapshot:
-        return self.figures.snapshot(self.totals, self.lineage, self.dispatcher, self.clock.time())
+        standing = Standing("", self.lineage, self.clock.time(), self.tally, self.until)
+        return self.figures.snapshot(self.totals, [standing], self.dispatcher)
 
 
 @pytest.fixture
@@ -120,9 +123,9 @@ def test_a_finished_shard_has_no_lag_and_its_calls_still_count(watch: Watch) -> 
 def test_a_process_that_died_in_the_middle_leaves_nothing_in_the_queue(watch: Watch) -> None:
     watch.readers["a"].read(10)
     watch.deliver("a", 4, age=5)
-    watch.figures.process_ended("a", for_good=False)
+    watch.figures.reading_ended(Origin("", "a"), for_good=False)
     assert watch.look().queued == 0
-    assert watch.figures.tally("a") is watch.readers["a"]
+    assert watch.figures.tally(Origin("", "a")) is watch.readers["a"]
     watch.readers["a"].read(6)
     assert watch.look().queued == 6
 
@@ -132,7 +135,7 @@ def test_progress_goes_by_shards_and_in_them_by_time() -> None:
     child = f"shardId-{opened:020}-b"
     watch = Watch(Shard("a"), Shard(child, "a"))
     assert watch.look().done is None
-    watch.figures.until = NOON + timedelta(seconds=2)
+    watch.until = NOON + timedelta(seconds=2)
     watch.begin("a")
     assert watch.look().done == 0
     watch.deliver("a", 1, age=7200)

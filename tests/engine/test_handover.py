@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.hand_clock import HandClock
-from tests.play import Seen, page
+from tests.play import ARN, Seen, page
 from tests.wire import FIRST
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
@@ -18,7 +18,7 @@ from watcher.errors import ObserverError
 from watcher.reading.lineage import Tracked
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence, TrimHorizon
-from watcher.service.tally import Tally
+from watcher.service.tally import Board
 
 
 class Page:
@@ -31,12 +31,12 @@ class Page:
         dispatcher = Dispatcher(
             [Observer("seen", observe)], OnError.parse(on_error), clock=self.clock
         )
-        figures = Figures(Tally(), 1.0, self.clock)
+        figures = Figures(1.0, Board(4), self.clock)
         self.handover = Handover(dispatcher, figures, self.totals, clock=self.clock, **more)
 
     def deliver(self, *numbers: int) -> list[Any]:
         """Where the position stood, each time that the delivery paused."""
-        return [self.shard.position for _ in self.handover.deliver(self.shard, page(*numbers))]
+        return [self.shard.position for _ in self.handover.deliver(ARN, self.shard, page(*numbers))]
 
 
 def after(number: int) -> AfterSequence:

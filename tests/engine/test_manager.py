@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -158,9 +159,7 @@ def test_what_was_delivered_is_saved_before_an_observer_is_tried_again(
 
     def observe(record: Record) -> None:
         if record.sequence_number == str(FIRST + 2):
-            token = store.load()
-            assert token is not None
-            stored.append(token.shards[0].sequence_number)
+            stored.append(store.token.shards[0].sequence_number)
             assert len(stored) > 1
 
     played(service, observe, store=store, on_error="retry:1").run(1.0, ("a", page(1, 2)), 0.1)
@@ -264,7 +263,7 @@ def test_one_late_child_of_two_is_waited_for_at_the_end(service: PlayedService, 
 
     ends: list[Step] = [("b", Finished(False)), ("b", None), service.hidden.clear]
     play = played(service, seen, follow=False).run(
-        *(split, ("a", Finished(True)), ("a", None), 1.0, *ends, GRACE),
+        *(GRACE, split, ("a", Finished(True)), ("a", None), 1.0, *ends, GRACE),
         *(("c", Finished(False)), ("c", None)),
     )
     assert play.names == ["a", "b", "c"]
@@ -344,10 +343,10 @@ def test_a_checkpoint_older_than_retention_is_a_loss_by_the_services_clock(
 class Full(Memory):
     """A disk that fills up after the beginning."""
 
-    def save(self, token: Token) -> None:
+    def save(self, stored: Sequence[Token]) -> None:
         if self.saved is not None:
             raise UsageError("can't use checkpoint c: No space left on device")
-        super().save(token)
+        super().save(stored)
 
 
 def test_a_disk_that_fills_up_is_said_once_and_is_an_error_in_the_end(
@@ -469,9 +468,9 @@ class Frozen(Memory):
 
     frozen = False
 
-    def save(self, token: Token) -> None:
+    def save(self, stored: Sequence[Token]) -> None:
         if not self.frozen:
-            super().save(token)
+            super().save(stored)
 
 
 class AnyHistory:

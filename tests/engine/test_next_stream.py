@@ -60,3 +60,24 @@ def test_a_service_that_does_not_tell_is_taken_for_none(
 
     monkeypatch.setattr(service, "latest_stream", refuse)
     assert asked(service, NextStream(False, True, service._clock), 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("arn", "table"),
+    [
+        (ARN, ARN.partition("/stream/")[0]),
+        ("S8a2b1c30-0f4e-11f0-9cd2-0242ac120002", "orders"),
+    ],
+)
+def test_it_asks_by_the_tables_whole_arn_and_by_its_name_where_there_is_none(
+    service: PlayedService, monkeypatch: pytest.MonkeyPatch, arn: str, table: str
+) -> None:
+    asked_for: list[str] = []
+
+    def latest(table: str) -> str:
+        asked_for.append(table)
+        return arn
+
+    monkeypatch.setattr(service, "latest_stream", latest)
+    assert NextStream(True, False, service._clock).after(service, arn, "gone", "orders") == ""
+    assert asked_for == [table]

@@ -27,6 +27,7 @@ def test_a_wheel_has_the_built_in_handlers_and_the_types(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert "watcher/builtin_handlers/print_summary.py" in names
     assert "watcher/py.typed" in names
+    assert "pyspark_dynamodb_streams/__init__.py" in names  # where Spark looks for sources
     assert not [name for name in names if name.startswith("tests")]
 
 

@@ -4,16 +4,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.simulator import Simulator
+from tests.simulator.errors import ODD
 from watcher.errors import (
+    CredentialsError,
+    DeniedError,
     ExpiredIteratorError,
+    OddAnswerError,
     ShardNotFoundError,
     StreamError,
     TimestampRefusedError,
     TransientError,
     TrimmedDataError,
+    WatcherError,
 )
+from watcher.record import page
 from watcher.service.client import StreamsClient
-from watcher.service.connect import connect
+from watcher.service.connect import connect, for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import AfterSequence, AtSequence, AtTime, Latest, TrimHorizon
 
@@ -122,9 +128,23 @@ def test_a_refused_timestamp_is_known_from_other_refusals(simulator: Simulator) 
         ("reset-midway", TransientError),
         ("truncate", TransientError),
         ("invalid-json", TransientError),
-        ("AccessDeniedException", StreamError),
-        ("ExpiredTokenException", StreamError),
-        ("UnrecognizedClientException", StreamError),
+        ("AccessDeniedException", DeniedError),
+        ("ExpiredTokenException", CredentialsError),
+        ("UnrecognizedClientException", CredentialsError),
+        ("status-204", TransientError),
+        ("status-301", OddAnswerError),
+        ("status-307", OddAnswerError),
+        ("status-403", OddAnswerError),
+        ("status-404", OddAnswerError),
+        ("status-407", OddAnswerError),
+        ("status-408", TransientError),
+        ("status-413", OddAnswerError),
+        ("status-429", TransientError),
+        ("status-500", TransientError),
+        ("ValidationException", OddAnswerError),
+        ("UnheardOfException", OddAnswerError),
+        ("cbor", TransientError),
+        ("garbage", TransientError),
     ],
 )
 def test_each_error_of_a_read_means_one_thing(
@@ -135,13 +155,11 @@ def test_each_error_of_a_read_means_one_thing(
     iterator, _ = streams.iterator(simulator.stream_arn, shard, TrimHorizon())
     simulator.fail_next("GetRecords", code, times=10)
     with pytest.raises(error):
-        from watcher.record import page
-
         page.decode(streams.records(iterator))
 
 
 @pytest.mark.parametrize("operation", ["DescribeStream", "GetShardIterator", "ListStreams"])
-@pytest.mark.parametrize("trouble", ["truncate", "invalid-json"])
+@pytest.mark.parametrize("trouble", ["truncate", "invalid-json", "cbor", "garbage", "status-204"])
 def test_a_cut_off_answer_is_never_taken_for_an_empty_one(
     simulator: Simulator, operation: str, trouble: str
 ) -> None:
@@ -162,6 +180,25 @@ def test_a_throttled_call_is_known_as_such(simulator: Simulator) -> None:
     with pytest.raises(TransientError) as caught:
         client(simulator).listing(simulator.stream_arn)
     assert caught.value.throttled
+
+
+@pytest.mark.parametrize("code", ODD)
+def test_botocores_own_way_and_the_shortcut_take_each_answer_for_the_same(
+    simulator: Simulator, code: str
+) -> None:
+    kinds = []
+    arn, shard = simulator.stream_arn, simulator.shards[0].id
+    connection = Connection("us-east-1", endpoint_url=simulator.endpoint)
+    for streams in (client(simulator), for_worker(connection, arn)):
+        for operation in ("GetShardIterator", "GetRecords"):
+            iterator, _ = streams.iterator(arn, shard, TrimHorizon())
+            simulator.fail_next(operation, code, times=10)
+            with pytest.raises(WatcherError) as caught:
+                page.decode(streams.records(iterator))
+                streams.iterator(arn, shard, TrimHorizon())
+            kinds.append((operation, type(caught.value)))
+            simulator.forget_failures()
+    assert kinds[:2] == kinds[2:]
 
 
 def test_missing_permission_names_what_the_role_needs(simulator: Simulator) -> None:
@@ -192,6 +229,7 @@ def test_the_arns_region_counts_before_the_environments_and_after_an_explicit_on
     assert StreamsClient(Connection()).region == "us-west-1"
     local = Connection(endpoint_url="http://127.0.0.1:1")
     assert StreamsClient(local, "ddblocal").region == "us-west-1"
+    assert StreamsClient(local, "eu-west-3").region == "eu-west-3"
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     assert StreamsClient(local, "ddblocal").region == "ddblocal"
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
+from tests.wire import origin
 from watcher import watch
 from watcher.delivery.handlers import find, load
 from watcher.errors import CredentialsError, ExpiredIteratorError, TransientError
@@ -163,7 +164,7 @@ WIRE = (
 
 def records(count: int, first: int = 0) -> list[Record]:
     body = b'{"Records":[' + b",".join(WIRE.replace(b'"1"', b'"%d"' % n) for n in range(count))
-    return list(page.records(body + b"]}", "shard", first))
+    return list(page.records(body + b"]}", origin("shard"), first))
 
 
 def test_each_record_of_a_page_has_its_own_bytes_in_any_order() -> None:

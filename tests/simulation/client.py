@@ -18,6 +18,7 @@ from watcher.errors import (
     TimestampRefusedError,
     TransientError,
 )
+from watcher.service.current_stream import current_stream
 from watcher.service.errors_of import code_of, translated
 from watcher.service.model import (
     AfterSequence,
@@ -83,13 +84,17 @@ class SimulatedClient:
             yield StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
 
     def latest_stream(self, table: str) -> str:
-        try:
-            answer = self._call(_TABLES, "DescribeTable", {"TableName": table})["Table"]
-        except ShardNotFoundError:
-            raise StreamError(f"no table {table!r}") from None
-        if "LatestStreamArn" not in answer:
-            raise StreamError(f"table {table!r} has no stream")
-        return str(answer["LatestStreamArn"])
+        return current_stream(self, table)
+
+    def describe_table(self, table: str) -> dict[str, Any]:
+        answer: dict[str, dict[str, Any]]
+        answer = self._call(_TABLES, "DescribeTable", {"TableName": table})
+        return answer["Table"]
+
+    def status(self, arn: str) -> str:
+        query = {"StreamArn": arn, "Limit": 1}
+        answer = self._call(_STREAMS, "DescribeStream", query)
+        return str(answer["StreamDescription"]["StreamStatus"])
 
     def listing(self, arn: str) -> Listing:
         shards: list[Shard] = []
@@ -173,7 +178,8 @@ class SimulatedClient:
         self._wait(self._read_seconds if hangs else reply.delay)
         if reply.trouble == "invalid-json" and operation == "GetRecords":
             return reply.body[: reply.cut]
-        if reply.status == 200 and not reply.trouble:
+        is_read = operation == "GetRecords" or reply.body.startswith(b"{")
+        if reply.status == 200 and not reply.trouble and is_read:
             return reply.body
         cause = _as_botocore(reply, operation)
         meaning = translated(cause)
@@ -193,8 +199,10 @@ def _as_botocore(reply: Reply, operation: str) -> Exception:
             return boto.IncompleteReadError(actual_bytes=reply.cut, expected_bytes=len(reply.body))
         case "invalid-json":
             return ResponseParserError("Unable to parse response")
-    if reply.body.startswith(b"<"):
-        error = {"Code": str(reply.status), "Message": "Service Unavailable"}
+    if reply.status < 300:
+        return ResponseParserError("an answer that can't be read")
+    if reply.body[:1] in (b"<", b""):
+        error = {"Code": str(reply.status), "Message": repr(reply.body)}
     else:
         wire: Mapping[str, str] = msgspec.json.decode(reply.body)
         error = {"Code": wire["__type"].rpartition("#")[2], "Message": wire["message"]}

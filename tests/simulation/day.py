@@ -53,7 +53,7 @@ class Day(Watch):
 def play_day(days: int = 1, trace: Trace | None = None) -> Day:
     """A whole day, or more of them."""
     hours = 24 * days
-    scenario = Scenario(0, "processes", shards=SHARDS, keys=3 * SHARDS, idle_pause=10.0)
+    scenario = Scenario(0, "processes", shards=SHARDS, keys=3 * SHARDS, poll_max=10.0)
     scenario.habits = {"latency": 0.002}
     scenario.writes = scenario.trouble = hours * 3600.0 + _ACTIVE_SECONDS
     scenario.burst = 3
@@ -71,4 +71,7 @@ def collections_in(thing: Any, name: str = "", depth: int = _DEPTH) -> list[tupl
             found += collections_in(value, path, depth - 1)
         elif isinstance(value, Sized) and not isinstance(value, str | bytes | tuple):
             found.append((path, len(value)))
+            if isinstance(value, dict):
+                for each in value.values():
+                    found += collections_in(each, f"{path}[]", depth)
     return found

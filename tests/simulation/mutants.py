@@ -77,8 +77,8 @@ MUTANTS = [
     ),
     Mutant(
         "an end does not wait for a late child",
-        "reading/roster.py",
-        "            self._settled_at = until\n",
+        "reading/late_children.py",
+        "            self.settled_at = until\n",
         "            pass\n",
     ),
     Mutant(
@@ -116,8 +116,8 @@ MUTANTS = [
     Mutant(
         "the last page of a closed shard is dropped",
         "reading/shard_reader.py",
-        "        if last > first:\n            number",
-        "        if last > first and self._iterator is not None:\n            number",
+        "        for first, last in parts:\n",
+        "        for first, last in parts if self._iterator is not None else ():\n",
     ),
     Mutant(
         "an expired iterator starts again at LATEST",
@@ -167,14 +167,14 @@ MUTANTS = [
     Mutant(
         "an empty page is the end",
         "reading/shard_reader.py",
-        "        elif self._iterator is None:\n",
-        "        elif self._iterator is None or not wire.Records:\n",
+        "        elif wire.NextShardIterator is None:\n",
+        "        elif wire.NextShardIterator is None or not wire.Records:\n",
     ),
     Mutant(
         "an end up to now comes with the first empty page",
-        "reading/shard_reader.py",
-        "self._empty_pages >= _EMPTY_PAGES_AT_TIP:",
-        "self._empty_pages > 0:",
+        "reading/open_end.py",
+        "return empty_pages >= EMPTY_PAGES and self.is_due",
+        "return empty_pages > 0",
     ),
     Mutant(
         "expired credentials are not renewed for reads",
@@ -187,6 +187,24 @@ MUTANTS = [
         "backoff.py",
         "return failures >= unsaid and failures.bit_count() == 1",
         "return False",
+    ),
+    Mutant(
+        "one odd answer to a read ends the reading",
+        "reading/refusals.py",
+        "if trouble.kind is Kind.ODD and not self._has_worked and trouble.failures",
+        "if trouble.kind is Kind.ODD and trouble.failures + 2",
+    ),
+    Mutant(
+        "one odd answer to a listing ends the reading",
+        "reading/roster.py",
+        "except (TransientError, OddAnswerError, DeniedError) as error:",
+        "except (TransientError, DeniedError) as error:",
+    ),
+    Mutant(
+        "no permission ends the reading at once, also later",
+        "reading/refusals.py",
+        "if not self._has_worked or now - since >= _DENIED_SECONDS:",
+        "if True:",
     ),
     # Losses
     Mutant(
@@ -290,7 +308,7 @@ MUTANTS = [
     ),
     Mutant(
         "an up-to-now watch moves on from an ended stream",
-        "engine/manager.py",
+        "engine/followed.py",
         "if not roster.has_ended or roster.stopped_short:",
         "if not roster.has_ended:",
         "processes",
@@ -355,7 +373,7 @@ MUTANTS = [
     ),
     Mutant(
         "a batch that waits counts as processed",
-        "engine/manager.py",
+        "engine/followed.py",
         "                shard.hold(number)\n",
         "                pass\n",
         "processes",
@@ -363,14 +381,13 @@ MUTANTS = [
     Mutant(
         "a shard's end does not wait for its batch",
         "engine/manager.py",
-        "        self._dispatcher.settle(shard.id)\n"
-        "        if self._dispatcher.unsettled(shard.id):",
+        "        self._dispatcher.settle(origin)\n        if self._dispatcher.unsettled(origin):",
         "        if False:",
         "processes",
     ),
     Mutant(
         "a table's new stream begins at LATEST",
-        "engine/manager.py",
+        "engine/followed.py",
         "self._new_roster(arn, TrimHorizon(), [])",
         "self._new_roster(arn, Latest())",
         "processes",

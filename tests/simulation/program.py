@@ -28,6 +28,9 @@ _GAP_SECONDS_MAX = 12.0
 # With more of them there are ten in a row, now and then, which say that there is nothing.
 _EMPTY_RATE_MAX = 0.1
 
+# No refusal lasts a minute here: once a run has read anything, none of them may end it.
+_REFUSALS = ("OddAnswerError", "DeniedError")
+
 
 class Ear(logging.Handler):
     """Hears what the program says."""
@@ -153,6 +156,8 @@ class Program(ABC):
                 self._judge.complain("ended", "it has ended, though the stream goes on")
         elif how.startswith("StreamGoneError") and not self._is_there():
             self._over = True
+        elif how.startswith(_REFUSALS) and self._judge.runs[-1].seen:
+            self._judge.complain("ended", f"what passes has ended it: {how}")
         elif was_calm and how not in ("done", "stopped") and number > LIMITED_RUNS:
             self._judge.complain("ended", f"it has ended in calm weather: {how}")
 

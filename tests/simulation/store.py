@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tests.simulation.judge import Judge
 from tests.simulation.scheduler import Killed, Life, Scheduler
 from watcher.errors import UsageError
-from watcher.reading.token import Token, encode, from_json
+from watcher.reading.token import Token, all_from_json, encode_all
 
 
 class Disk:
@@ -34,13 +34,13 @@ class MemoryStore:
         self._judge = judge
         self._kill = kill
 
-    def load(self) -> Token | None:
-        """The stored token."""
+    def load(self) -> list[Token]:
+        """The stored tokens."""
         self._life.check()
-        return None if self._disk.data is None else from_json(self._disk.data)
+        return [] if self._disk.data is None else all_from_json(self._disk.data)
 
-    def save(self, token: Token) -> None:
-        """Store a token; takes a moment, and may be the last thing that the program does."""
+    def save(self, tokens: Sequence[Token]) -> None:
+        """Store tokens; takes a moment, and may be the last thing that the program does."""
         self._life.check()
         self._life.sleep(0.002)
         disk = self._disk
@@ -48,11 +48,12 @@ class MemoryStore:
         if at == "before":
             self._kill()
             raise Killed
+        (token,) = tokens
         self._judge.saved(token, went_well=not disk.is_full)
         self._scheduler.tell("the program", "saves" + ", but the disk is full" * disk.is_full)
         if disk.is_full:
             raise UsageError("can't use checkpoint: No space left on device")
-        disk.data = encode(token)
+        disk.data = encode_all(tokens)
         if at == "after":
             self._kill()
             raise Killed

@@ -19,7 +19,8 @@ import boto3
 from botocore.config import Config
 
 from .faults import Faults
-from .model import REGION, World, Written
+from .model import World, Written
+from .naming import REGION
 from .server import Server
 from .service import Call, Service
 
@@ -111,6 +112,10 @@ class Control(ABC):
         arn = self._do("add_table", name=name, shards=shards)
         return None if arn is None else str(arn)
 
+    def add_foreign_table(self, name: str, account: str, records: int = 0) -> str:
+        """Add a table of another account, with changes of an item `a`; answer its stream's ARN."""
+        return str(self._do("add_foreign_table", name=name, account=account, records=records))
+
     def advance(self, seconds: float) -> None:
         """Let the service's time pass: iterators, records and shards age."""
         self._do("advance", seconds=seconds)
@@ -135,8 +140,12 @@ class Control(ABC):
         self, operation: str, error: str, times: int = 1, shard_id: str | None = None
     ) -> None:
         """Let the next calls fail: an error code, or empty, hang, reset, reset-midway, truncate,
-        invalid-json, unavailable (503 without JSON)."""
+        invalid-json, unavailable (503 without JSON), or one of errors.ODD."""
         self._do("fail_next", operation=operation, error=error, times=times, shard_id=shard_id)
+
+    def forget_failures(self) -> None:
+        """Let none of the failures come that are still planned."""
+        self._do("forget_failures")
 
     @property
     def faults(self) -> Faults:
@@ -254,8 +263,9 @@ class Simulator(Control):
         faults: Faults | None = None,
         clock: Callable[[], float] = time.time,
         port: int = 0,
+        naming: str = "aws",
     ) -> None:
-        self._world = World(clock, seed)
+        self._world = World(clock, seed, naming)
         self._table = self._world.add_table(table, key_names)
         if shards:
             self._table.enable(shards, view_type)
@@ -360,6 +370,7 @@ class Commands:
         for command in ("write", "bulk", "put", "modify", "remove", "append", "delete_stream"):
             setattr(self, command, getattr(self._table, command))
         self.fail_next = service.fail_next
+        self.forget_failures = service.forget_failures
         self.advance = world.advance
         self.now = world.now
 
@@ -387,6 +398,13 @@ class Commands:
     def add_table(self, name: str, shards: int) -> str | None:
         table = self._world.add_table(name)
         return table.enable(shards, "NEW_AND_OLD_IMAGES").arn if shards else None
+
+    def add_foreign_table(self, name: str, account: str, records: int) -> str:
+        table = self._world.add_foreign_table(name, account)
+        arn = table.enable(1, "NEW_AND_OLD_IMAGES").arn
+        if records:
+            table.write("a", records)
+        return arn
 
     def get_faults(self) -> dict[str, Any]:
         return asdict(self._service.faults)

@@ -40,6 +40,12 @@ THROTTLES = (
     "LimitExceededException",
 )
 
+# Answers that say nothing of a stream: of a proxy, a load balancer, or of nobody knows whom.
+ODD = (
+    *(f"status-{status}" for status in (204, 301, 307, 403, 404, 407, 408, 413, 429)),
+    *("UnheardOfException", "ValidationException", "cbor", "garbage"),
+)
+
 
 class ServiceError(Exception):
     """An answer that is an error: what botocore turns into a ClientError."""

@@ -16,6 +16,7 @@ class Faults:
     operations: tuple[str, ...] = ()
     throttle_rate: float = 0.0
     error_rate: float = 0.0  # 500 and 503, some with a body that is not JSON
+    odd_rate: float = 0.0  # what a proxy answers, or nobody knows: errors.ODD
     reset_rate: float = 0.0  # half before the answer, half in the middle of it
     truncate_rate: float = 0.0  # closes in the middle of the promised body
     invalid_json_rate: float = 0.0  # a whole answer whose JSON stops short
@@ -38,6 +39,7 @@ class Faults:
     child_filter: bool = True  # ShardFilter CHILD_SHARDS honoured (DynamoDB Local ignores it)
     describe_page: int = 100
     list_page: int = 100
+    table_arns: str = "honoured"  # in DescribeTable: stripped to the name, refused (DynamoDB Local)
 
     # Positions and time.
     iterator_seconds: float = 900.0

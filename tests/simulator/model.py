@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from .errors import not_found
+from .naming import ACCOUNT, NAMINGS, REGION
 
-REGION = "us-east-1"
-ACCOUNT = "123456789012"
 VIEW_TYPES = ("KEYS_ONLY", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES")
 HASH_SPACE = 1 << 32
 # The first numbers have 21 digits and soon 22, so that comparing them as text shows.
@@ -85,7 +84,7 @@ class Stream:
         self.view_type = view_type
         self.created = world.now()
         self.label = world.label()
-        self.arn = f"{table.arn}/stream/{self.label}"
+        self.arn = world.naming.stream(table.arn, self.label)
         self.status = "ENABLED"
         self.disabled: float | None = None
         self.shards: dict[str, Shard] = {}
@@ -173,7 +172,7 @@ class Stream:
         world = self._world
         now = world.now()
         shard = Shard(
-            id=f"shardId-{int(now * 1000):020d}-{world.rng.getrandbits(32):08x}",
+            id=world.naming.shard(int(now * 1000), world.rng.getrandbits(32)),
             parent=parent.id if parent else None,
             low=low,
             high=high,
@@ -200,11 +199,14 @@ class Stream:
 class Table:
     """A table: its items as the JSON of their images, and its streams, newest last."""
 
-    def __init__(self, world: "World", name: str, key_names: Sequence[str]) -> None:
+    def __init__(
+        self, world: "World", name: str, key_names: Sequence[str], account: str = ACCOUNT
+    ) -> None:
         self._world = world
+        self.account = account
         self.name = name
         self.key_names = tuple(key_names)
-        self.arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}"
+        self.arn = world.naming.table(name, account)
         self.created = world.now()
         self.streams: list[Stream] = []
         self._versions: dict[str, int] = {}
@@ -268,7 +270,7 @@ class Table:
         identity = compact(TTL_IDENTITY) if ttl else ""
         if key not in self._images:
             raise ValueError(f"there is no item {key}")
-        return self._change(key, self._keys[key], None, self._versions[key] + 1, identity)
+        return self._change(key, self._keys[key], None, self._versions.get(key, 0) + 1, identity)
 
     def append(self, record: Mapping[str, Any], shard_id: str | None = None) -> str:
         """Add a record as it is; a missing sequence number or time is filled in."""
@@ -281,6 +283,21 @@ class Table:
         shard = self.stream.shard(shard_id) if shard_id else self.stream.owner(key)
         self._store(shard, number, time, compact(body).encode(), key, 0)
         return str(number)
+
+    def names(self) -> list[str]:
+        """The names of the items that there are."""
+        return list(self._images)
+
+    def image_of(self, name: str) -> str:
+        return self._images[name]
+
+    def image(self, keys: Mapping[str, Any]) -> str | None:
+        """An item's JSON, by its key in wire form."""
+        return self._images.get(self.name_of(keys))
+
+    def name_of(self, keys: Mapping[str, Any]) -> str:
+        """What an item is called here, by its key in wire form."""
+        return self._key_of({name: keys[name] for name in self.key_names})
 
     def written(self) -> list[Written]:
         shards = [shard for stream in self.streams for shard in stream.shards.values()]
@@ -330,9 +347,13 @@ class Table:
 
 
 class World:
-    """All tables of one account and region, with one clock and one source of chance."""
+    """All tables of a region, with one clock and one source of chance.
 
-    def __init__(self, clock: Callable[[], float], seed: int) -> None:
+    `tables` has those of the caller's account by their names, all others by their ARNs.
+    """
+
+    def __init__(self, clock: Callable[[], float], seed: int, naming: str = "aws") -> None:
+        self.naming = NAMINGS[naming]
         self._clock = clock
         self._ahead = 0.0
         self._number = FIRST_NUMBER
@@ -372,6 +393,12 @@ class World:
 
     def add_table(self, name: str, key_names: Sequence[str] = ("pk",)) -> Table:
         table = self.tables[name] = Table(self, name, key_names)
+        return table
+
+    def add_foreign_table(self, name: str, account: str) -> Table:
+        """A table of another account, whose policy allows the caller everything."""
+        table = Table(self, name, ("pk",), account)
+        self.tables[table.arn] = table
         return table
 
     def stream(self, arn: str, retention: float) -> Stream:

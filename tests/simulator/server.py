@@ -11,6 +11,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from email.utils import formatdate
+from http.client import responses
 from typing import Any
 
 from .service import Reply, Service
@@ -19,7 +20,6 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _TARGET = re.compile(rb"\r\nx-amz-target:[ \t]*([^\r]*)", re.IGNORECASE)
 _ACCESS_KEY = re.compile(rb"\r\nauthorization:[^\r]*Credential=([^/\r]*)", re.IGNORECASE)
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
-_REASONS = {200: "OK", 400: "Bad Request", 500: "Internal Server Error"}
 Command = Callable[[str, dict[str, Any]], Any]
 
 
@@ -90,7 +90,7 @@ class Server:
             self._date = (now, formatdate(now, usegmt=True))
         crc = f"x-amz-crc32: {zlib.crc32(body)}\r\n" if self.service.faults.crc32 else ""
         return (
-            f"HTTP/1.1 {status} {_REASONS.get(status, 'Service Unavailable')}\r\n"
+            f"HTTP/1.1 {status} {responses[status]}\r\n"
             f"Server: Simulator\r\nDate: {self._date[1]}\r\n"
             f"Content-Type: application/x-amz-json-1.0\r\nContent-Length: {len(body)}\r\n"
             f"Connection: keep-alive\r\nx-amzn-RequestId: {self._requests:052X}\r\n{crc}\r\n"

@@ -10,13 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .errors import THROTTLES, ServiceError, invalid, not_found
+from .errors import ODD, THROTTLES, ServiceError, invalid, not_found
 from .faults import Faults
 from .model import Shard, Stream, World, compact
+from .naming import ACCOUNT
+from .tables import Items
 
 _STREAMS = "DynamoDBStreams_20120810."
 _TABLES = "DynamoDB_20120810."
 _ITERATOR = struct.Struct(">16sQQd")  # nonce, index of the shard, of the record, time of issue
+_ODD_BODIES = {
+    "cbor": (200, b"\xbfgRecords\x80qNextShardIteratoraa\xff"),
+    "garbage": (200, b"\x00\xff\xfe<>"),
+    "status-204": (204, b""),
+}
+_PAGE = b"<html><head><title>%d</title></head><body>caf\xe9, says the proxy</body></html>"
 _PLAIN_ERROR = b"<html><body><b>Http/1.1 Service Unavailable</b></body> </html>"
 Parameters = dict[str, Any]
 
@@ -66,6 +74,7 @@ class Service:
             _STREAMS + "GetShardIterator": self._get_shard_iterator,
             _STREAMS + "GetRecords": self._get_records,
             _TABLES + "DescribeTable": self._describe_table,
+            **{_TABLES + name: call for name, call in Items(world).handlers().items()},
         }
         self.set_faults(faults)
 
@@ -106,6 +115,11 @@ class Service:
                 reply = Reply(0, b"", trouble)
             elif trouble == "unavailable":
                 reply = Reply(503, _PLAIN_ERROR)
+            elif trouble in _ODD_BODIES:
+                reply = Reply(*_ODD_BODIES[trouble])
+            elif trouble.startswith("status-"):
+                status = int(trouble.removeprefix("status-"))
+                reply = Reply(status, _PAGE % status)
             else:
                 reply = self._answer(target, parameters, access_key, trouble)
         except ServiceError as error:
@@ -175,6 +189,8 @@ class Service:
             return rng.choice(("reset", "reset-midway"))
         if faults.error_rate and rng.random() < faults.error_rate:
             return rng.choice(("InternalServerError", "ServiceUnavailable", "unavailable"))
+        if faults.odd_rate and rng.random() < faults.odd_rate:
+            return rng.choice(ODD)
         if faults.throttle_rate and rng.random() < faults.throttle_rate:
             return rng.choice(THROTTLES)
         if faults.truncate_rate and rng.random() < faults.truncate_rate:
@@ -231,7 +247,8 @@ class Service:
         streams = [
             stream
             for stream in list(self.world.streams.values())
-            if table in (None, stream.table.name, stream.table.arn)
+            if table in (None, stream.table.name)
+            and stream.table.account == ACCOUNT
             and stream.is_kept(self._horizon())
         ]
         streams.sort(key=lambda stream: stream.arn)
@@ -313,8 +330,15 @@ class Service:
         return compact({"Records": [], "NextShardIterator": follows}).encode()
 
     def _describe_table(self, parameters: Parameters) -> bytes:
-        name = str(_required(parameters, "TableName")).rpartition(":table/")[2]
-        table = self.world.tables.get(name)
+        name = str(_required(parameters, "TableName"))
+        if ":" in name:
+            if self.faults.table_arns == "refused":
+                raise invalid("Invalid table/index name.")
+            if self.faults.table_arns == "stripped":
+                name = name.rpartition(":table/")[2]
+        tables = self.world.tables
+        by_arn = (each for each in tables.values() if each.arn == name)
+        table = tables.get(name) or next(by_arn, None)
         if table is None:
             raise not_found(f"Table: {name} not found")
         answer: Parameters = {
@@ -345,7 +369,7 @@ class Service:
 
     def _stream(self, parameters: Parameters) -> Stream:
         arn = str(_required(parameters, "StreamArn"))
-        if "/stream/" not in arn:
+        if "/stream/" not in arn and arn not in self.world.streams:
             raise invalid(f"Invalid StreamArn: {arn}")
         return self.world.stream(arn, self.faults.retention)
 

@@ -12,6 +12,8 @@ pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE
+from watcher.errors import UsageError
+from watcher.spark import session
 
 pytestmark = pytest.mark.spark
 
@@ -55,6 +57,11 @@ def maven(tmp_path: Path) -> list[str]:
         *("--conf", f"spark.jars.ivySettings={settings}"),
         *("--conf", f"spark.jars.ivy={tmp_path / 'ivy'}"),
     ]
+
+
+def test_a_job_on_spark_connect_is_refused_in_a_sentence_that_says_what_works() -> None:
+    with pytest.raises(UsageError, match=r"on Spark Connect use the\s+source"):
+        session.start(master="sc://somewhere")
 
 
 def test_packages_reach_spark_and_stdout_is_for_data(

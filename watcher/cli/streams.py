@@ -15,7 +15,9 @@ from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
-_Table = Annotated[str | None, Parameter(metavar="TABLE", help="only this table's streams")]
+_Table = Annotated[
+    str | None, Parameter(metavar="TABLE", help="only this table's streams: its name or ARN")
+]
 
 
 def command(words: Sequence[str]) -> Callable[..., int]:
@@ -25,10 +27,13 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
 def _streams(*, table: _Table = None, **values: Any) -> int:
     from watcher.service.client import StreamsClient
+    from watcher.service.current_stream import streams_of
+    from watcher.service.names import region_in
 
     found = 0
     try:
-        for stream in StreamsClient(options.connection(values)).list_streams(table):
+        streams = StreamsClient(options.connection(values), table and region_in(table))
+        for stream in streams_of(streams, table) if table else streams.list_streams():
             sys.stdout.write(f"{stream.table}\t{stream.label}\t{stream.arn}\n")
             found += 1
     except ServiceError as error:

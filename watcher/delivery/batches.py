@@ -6,13 +6,13 @@ https://docs.aws.amazon.com/lambda/latest/dg/services-ddb-params.html
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from watcher.backoff import backoff
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.observer import Failure, Observer
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 
 
@@ -66,62 +66,61 @@ class Batches(Observer):
         name: str,
         call: Callable[[Sequence[Record]], int],
         settings: BatchSettings,
-        begin: Callable[[str], Any] | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        super().__init__(name, self._add, begin=begin)
+        super().__init__(name, self._add)
         self._call = call
         self._settings = settings
         self._clock = clock
-        self._batches: dict[str, _Batch] = {}
+        self._batches: dict[Origin, _Batch] = {}
 
     def _add(self, record: Record) -> None:
-        batch = self._batches.get(record.shard_id)
+        batch = self._batches.get(record.origin)
         if batch is None:
-            batch = self._batches[record.shard_id] = _Batch(self._clock.monotonic())
+            batch = self._batches[record.origin] = _Batch(self._clock.monotonic())
         batch.records.append(record)
         if len(batch.records) >= self._settings.size:
-            self.settle(record.shard_id)
+            self.settle(record.origin)
 
-    def page_end(self, shard_id: str) -> None:
+    def page_end(self, origin: Origin) -> None:
         """Without a window a batch waits for nothing more."""
         if not self._settings.window:
-            self.settle(shard_id)
+            self.settle(origin)
 
     def tick(self) -> None:
         """Call with those batches that have waited long enough."""
         if self._settings.window:
             due = self._clock.monotonic() - self._settings.window
-            for shard_id in [name for name, batch in self._batches.items() if batch.since <= due]:
-                self.settle(shard_id)
+            for origin in [each for each, batch in self._batches.items() if batch.since <= due]:
+                self.settle(origin)
 
-    def settle(self, shard_id: str | None = None) -> None:
+    def settle(self, origin: Origin | None = None) -> None:
         """Call with what waits of a shard, or of all, in smaller parts as the settings say."""
-        for name in list(self._batches) if shard_id is None else [shard_id]:
-            if name in self._batches and not self._batches[name].held:
-                self._run(name)
+        for each in list(self._batches) if origin is None else [origin]:
+            if each in self._batches and not self._batches[each].held:
+                self._run(each)
 
-    def pending(self, shard_id: str) -> str | None:
+    def pending(self, origin: Origin) -> str | None:
         """The first record of a shard that is neither processed nor given up."""
-        batch = self._batches.get(shard_id)
+        batch = self._batches.get(origin)
         return batch.records[0].sequence_number if batch else None
 
-    def waiting(self) -> dict[str, int]:
+    def waiting(self) -> dict[Origin, int]:
         """Shard → how many of its records are neither processed nor given up."""
-        return {shard_id: len(batch.records) for shard_id, batch in self._batches.items()}
+        return {origin: len(batch.records) for origin, batch in self._batches.items()}
 
     def go_on(self, failure: Failure, *, given_up: bool) -> None:
         """Call once more, or with what follows."""
-        shard_id = failure.records[0].shard_id
+        origin = failure.records[0].origin
         if given_up:
-            batch, count = self._batches[shard_id], len(failure.records)
+            batch, count = self._batches[origin], len(failure.records)
             del batch.records[:count]
             batch.parts[-1].count -= count
-        self._run(shard_id)
+        self._run(origin)
 
-    def _run(self, shard_id: str) -> None:
+    def _run(self, origin: Origin) -> None:
         """Call part by part until all of a batch is settled. Raises Failure."""
-        batch = self._batches[shard_id]
+        batch = self._batches[origin]
         batch.held = True
         while batch.records:
             if not batch.parts:
@@ -130,7 +129,7 @@ class Batches(Observer):
                 self._settle_part(batch, batch.parts[-1])
             else:
                 batch.parts.pop()
-        del self._batches[shard_id]
+        del self._batches[origin]
 
     def _settle_part(self, batch: _Batch, part: _Part) -> None:
         records = batch.records[: part.count]

@@ -20,6 +20,7 @@ from watcher.delivery.observer import Failure, Observer
 from watcher.delivery.on_error import GivenUp, OnError
 from watcher.delivery.stdout import OutputClosed
 from watcher.errors import ObserverError
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 
 logger = logging.getLogger("watcher")
@@ -51,7 +52,7 @@ class Dispatcher:
         self._before_retry = before_retry
         self._clock = clock
         self._calls = [observer.handle for observer in observers]
-        self._arn = ""
+        self._begun: set[str] = set()
         self._is_closing = False
         self._output_closed = False
         # A child that an observer forks, and that comes back here, must not deliver as well.
@@ -105,11 +106,11 @@ class Dispatcher:
             with self.ending.working(False):
                 if error.retry_in is None:
                     self.failed[observer.name] += len(records)
-                    self._given_up.take(self._arn, observer.name, records, error.error)
+                    self._given_up.take(observer.name, records, error.error)
                 else:
                     self._before_retry()
-            retry_in, shard_id = error.retry_in, records[0].shard_id
-            if retry_in is not None and not self._wait(retry_in, observer, shard_id):
+            retry_in, origin = error.retry_in, records[0].origin
+            if retry_in is not None and not self._wait(retry_in, observer, origin):
                 return
             try:
                 observer.go_on(error, given_up=error.retry_in is None)
@@ -125,14 +126,14 @@ class Dispatcher:
             self._output_closed = True
             raise OutputClosed from error
 
-    def _wait(self, seconds: float, observer: Observer, shard_id: str) -> bool:
+    def _wait(self, seconds: float, observer: Observer, origin: Origin) -> bool:
         """Wait before a retry; False where there is none, as the watch is to end.
 
         What the observer holds as pending is left to the next run at once; a record that it does
         not hold only when it is late, by raising Overdue.
         """
         end = self._clock.monotonic() + seconds
-        while not ((self._is_closing or self.ending.has_begun) and observer.pending(shard_id)):
+        while not ((self._is_closing or self.ending.has_begun) and observer.pending(origin)):
             if self.ending.is_late():
                 raise Overdue
             left = end - self._clock.monotonic()
@@ -153,24 +154,23 @@ class Dispatcher:
     # What observers have not settled yet
 
     def begin(self, arn: str) -> None:
-        """Records of this stream are to come. Raises as `deliver`."""
-        if arn != self._arn:
-            self.settle()  # what waits is of the stream before
-            self._arn = arn
+        """Records of this stream are to come."""
+        if arn not in self._begun:
+            self._begun.add(arn)
             for observer in self._observers:
                 observer.begin(arn)
 
-    def page_end(self, shard_id: str) -> None:
+    def page_end(self, origin: Origin) -> None:
         """A shard's records at hand have been delivered. Raises as `deliver`."""
         for observer in self._observers:
-            self._let(observer, functools.partial(observer.page_end, shard_id))
+            self._let(observer, functools.partial(observer.page_end, origin))
 
     def tick(self) -> None:
         """Time has passed: something may have waited long enough. Raises as `deliver`."""
         for observer in self._observers:
             self._let(observer, observer.tick)
 
-    def settle(self, shard_id: str | None = None) -> None:
+    def settle(self, origin: Origin | None = None) -> None:
         """Let what was delivered of a shard (or of all) wait no longer, unless it is late.
 
         Raises as `deliver`.
@@ -178,11 +178,11 @@ class Dispatcher:
         for observer in self._observers:
             if self.ending.is_late():
                 return
-            self._let(observer, functools.partial(observer.settle, shard_id))
+            self._let(observer, functools.partial(observer.settle, origin))
 
-    def unsettled(self, shard_id: str) -> str | None:
+    def unsettled(self, origin: Origin) -> str | None:
         """The first of a shard's delivered records that some observer has not settled yet."""
-        numbers = [observer.pending(shard_id) for observer in self._observers]
+        numbers = [observer.pending(origin) for observer in self._observers]
         return min((number for number in numbers if number), key=int, default=None)
 
     @property
@@ -236,9 +236,9 @@ class Dispatcher:
             pass
         if self._output_closed:
             return
-        for shard_id, count in observer.waiting().items():
+        for origin, count in observer.waiting().items():
             logger.warning(
-                f"observer {observer.name} has not processed {count} records of {shard_id}; "
+                f"observer {observer.name} has not processed {count} records of {origin.shard_id}; "
                 "a checkpoint stays before them"
             )
 

@@ -93,7 +93,7 @@ def lambda_function(
     if not isinstance(handler, str) and (reason := unfit(handler, *_ARGUMENTS)):
         raise UsageError(f"{name} {reason}")
     runtime = _Runtime(name, _imported(handler) if isinstance(handler, str) else handler)
-    return Batches(name, runtime.call, settings, runtime.begin)
+    return Batches(name, runtime.call, settings)
 
 
 def _imported(name: str) -> Callable[..., Any]:
@@ -130,22 +130,17 @@ class _Runtime:
     def __init__(self, name: str, handler: Callable[..., Any]) -> None:
         self._handler = handler
         self._name = name.replace(":", ".").rpartition(".")[2]
-        self._arn = ""
-
-    def begin(self, arn: str) -> None:
-        """The stream whose records are to come."""
-        self._arn = arn
 
     def call(self, records: "Sequence[Record]") -> int:
-        """Call the function; how many of the first records went well."""
-        event = {"Records": [lambda_record(record, self._arn) for record in records]}
-        region, account = [*self._arn.split(":"), "", "", "", "", ""][3:5]
+        """Call the function with a shard's records; how many of the first went well."""
+        event = {"Records": [lambda_record(record) for record in records]}
+        region, account = [*records[0].stream.split(":"), "", "", "", "", ""][3:5]
         answer = self._handler(event, Context(self._name, region, account))
         check_answer(answer)
         return processed(answer, [record.sequence_number for record in records])
 
 
-def lambda_record(record: "Record", stream_arn: str) -> dict[str, Any]:
+def lambda_record(record: "Record") -> dict[str, Any]:
     """A record exactly as Lambda puts it into an event.
 
     That is the wire's JSON (numbers of seconds, base64 text) with the stream's ARN.
@@ -153,7 +148,7 @@ def lambda_record(record: "Record", stream_arn: str) -> dict[str, Any]:
     event = read(_event, record.raw)
     if isinstance(who := event.get("userIdentity"), dict):
         event["userIdentity"] = {name[:1].lower() + name[1:]: who[name] for name in who}
-    event["eventSourceARN"] = stream_arn
+    event["eventSourceARN"] = record.stream
     return event
 
 

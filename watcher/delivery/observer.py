@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from watcher.delivery.callables import check_answer
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 
 
@@ -36,7 +37,7 @@ class Observer:
     handle: Callable[[Record], Any]
     """Take one more record."""
     begin: Callable[[str], Any]
-    """Records of the stream with this ARN are to come."""
+    """Records of the stream with this ARN are to come; of others, too, in a watch of several."""
     close: Callable[[], Any]
     """No more records come."""
 
@@ -52,23 +53,23 @@ class Observer:
         self.close = close or _nothing
         self.begin = begin or _nothing
 
-    def page_end(self, shard_id: str) -> None:
+    def page_end(self, origin: Origin) -> None:
         """Nothing more of the shard is at hand just now."""
 
     def tick(self) -> None:
         """Time has passed."""
 
-    def settle(self, shard_id: str | None = None) -> None:
+    def settle(self, origin: Origin | None = None) -> None:
         """Let what was taken of a shard (or of all) wait no longer."""
 
-    def pending(self, shard_id: str) -> str | None:
+    def pending(self, origin: Origin) -> str | None:
         """The sequence number of a shard's first record that is not settled yet, if there is one.
 
         A checkpoint stays before it.
         """
         return None
 
-    def waiting(self) -> Mapping[str, int]:
+    def waiting(self) -> Mapping[Origin, int]:
         """Shard → how many of its records are not settled yet."""
         return {}
 

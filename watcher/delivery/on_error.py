@@ -56,9 +56,7 @@ class GivenUp:
                 reason = f"can't write {on_error.file}: {error.strerror}"
                 raise UsageError(reason, "on_error") from None
 
-    def take(
-        self, arn: str, observer: str, records: Sequence[Record], error: BaseException
-    ) -> None:
+    def take(self, observer: str, records: Sequence[Record], error: BaseException) -> None:
         """Take records of one shard. Raises ObserverError where the watch is to end instead."""
         first, last = records[0].sequence_number, records[-1].sequence_number
         several = f"{len(records)} records from {first} to {last}"
@@ -75,7 +73,7 @@ class GivenUp:
             raise ObserverError(f"{text}; stopped before it", about=about) from error
         if self._file is not None:
             try:
-                letters = [_dead_letter(arn, observer, record, error) for record in records]
+                letters = [_dead_letter(observer, record, error) for record in records]
                 self._file.write(b"".join(letters))
             except OSError as trouble:
                 raise ObserverError(
@@ -85,7 +83,11 @@ class GivenUp:
         logger.error(
             text,
             exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
-            extra={"stream": arn, "shard": records[0].shard_id, "observer": observer},
+            extra={
+                "stream": records[0].stream,
+                "shard": records[0].shard_id,
+                "observer": observer,
+            },
         )
 
     def close(self) -> None:
@@ -97,12 +99,12 @@ class GivenUp:
                 logger.error(f"{self._on_error.file} may lack its last lines: {error.strerror}")
 
 
-def _dead_letter(arn: str, observer: str, record: Record, error: BaseException) -> bytes:
+def _dead_letter(observer: str, record: Record, error: BaseException) -> bytes:
     """One JSON line: the record's wire JSON as it came, and what went wrong with it."""
     letter = {
         "record": record.raw,
         "shard_id": record.shard_id,
-        "stream": arn,
+        "stream": record.stream,
         "observer": observer,
         "error": f"{type(error).__name__}: {error}",
         "failed_at": datetime.now(UTC),

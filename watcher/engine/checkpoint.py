@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from watcher.clock import CLOCK, Clock
@@ -19,29 +19,32 @@ _SAVE_IDLE_SECONDS = 300.0
 
 
 class Store(Protocol):
-    """Where a token is kept; both raise UsageError where that can't be."""
+    """Where a watch's tokens are kept, one for each stream.
+
+    Both methods raise UsageError where that can't be.
+    """
 
     @property
     def name(self) -> str:
         """What to call it in a sentence."""
 
-    def load(self) -> Token | None:
-        """The stored one; None where there is none yet."""
+    def load(self) -> list[Token]:
+        """The stored ones; none where nothing was stored yet."""
 
-    def save(self, token: Token) -> None:
-        """Put it in the place of the stored one."""
+    def save(self, tokens: Sequence[Token]) -> None:
+        """Put them in the place of the stored ones."""
 
 
 class Keeper:
-    """Saves what `token` says into the store, if there is one, when it is due."""
+    """Saves what `tokens` says into the store, if there is one, when it is due."""
 
     def __init__(
-        self, store: Store | None, token: Callable[[], Token], clock: Clock = CLOCK
+        self, store: Store | None, tokens: Callable[[], Sequence[Token]], clock: Clock = CLOCK
     ) -> None:
         self.error: UsageError | None = None
         """Why the last save has failed."""
         self._store = store
-        self._token = token
+        self._tokens = tokens
         self._clock = clock
         self._unsaved = False
         self._saved_at = clock.monotonic()
@@ -52,7 +55,7 @@ class Keeper:
         Raises UsageError.
         """
         if self._store is not None:
-            self._store.save(self._token())
+            self._store.save(self._tokens())
 
     def moved(self) -> None:
         """There is something to save."""
@@ -86,7 +89,7 @@ class Keeper:
         if self._store is None:
             return
         try:
-            self._store.save(self._token())
+            self._store.save(self._tokens())
             self.error = None
         except UsageError as error:
             if self.error is None:

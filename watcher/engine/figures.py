@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.reading.lineage import Lineage, Status
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import opened_at
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
-# An idle shard is asked every `idle_pause`; up to so many seconds later it is just a slow answer.
+# An idle shard is asked every `poll_max`; up to so many seconds later it is just a slow answer.
 _LATE_SECONDS = 2.0
 
 
@@ -104,31 +105,42 @@ class _ShardFigures(msgspec.Struct):
     last: float | None = None
 
 
+class Standing(NamedTuple):
+    """Where a stream stands."""
+
+    arn: str
+    lineage: Lineage
+    now: float
+    """The service's own clock, in epoch seconds."""
+    tally: Tally
+    """What the manager has asked of its service; several streams may share one."""
+    until: datetime | None = None
+    """Up to when it is read; None: without an end."""
+
+
 class Figures:
-    """Keeps what a snapshot needs beside the manager's own state.
+    """Keeps what a snapshot needs beside the manager's own state."""
 
-    `tally` counts the manager's own calls. With `until` the watch has an end, at that time.
-    """
-
-    def __init__(self, tally: Tally, idle_pause: float, clock: Clock = CLOCK) -> None:
-        self.until: datetime | None = None
-        self._tally = tally
-        self._on_time = 2 * idle_pause + _LATE_SECONDS
-        self._shards: dict[str, _ShardFigures] = {}
+    def __init__(self, poll_max: float, board: Board, clock: Clock = CLOCK) -> None:
+        self._ended = Tally()
+        """What was counted for the shards that have ended for good."""
+        self._board = board
+        self._on_time = 2 * poll_max + _LATE_SECONDS
+        self._shards: dict[Origin, _ShardFigures] = {}
         self._counted = 0
         self._finished = 0
         self._done = 0.0
         self._clock = clock
 
-    def tally(self, shard_id: str) -> Tally:
-        """Where the process of a shard counts; the same one for a process that replaces it."""
-        if shard_id not in self._shards:
-            self._shards[shard_id] = _ShardFigures(Tally(shared=True), self._clock.monotonic())
-        return self._shards[shard_id].tally
+    def tally(self, origin: Origin) -> Tally:
+        """Where the worker of a shard counts; the same one for a worker that replaces it."""
+        if origin not in self._shards:
+            self._shards[origin] = _ShardFigures(self._board.new(), self._clock.monotonic())
+        return self._shards[origin].tally
 
     def moved(self, record: Record, totals: Totals) -> None:
         """Take note of the last record delivered (or filtered out) of its shard."""
-        shard = self._shards.get(record.shard_id)
+        shard = self._shards.get(record.origin)
         if shard is None:
             return
         counted = totals.records + totals.filtered
@@ -138,28 +150,35 @@ class Figures:
             shard.last = created.timestamp()
             shard.first = shard.last if shard.first is None else shard.first
 
-    def process_ended(self, shard_id: str, *, for_good: bool) -> None:
-        """A shard's process is gone: for good, or until another one takes its place."""
-        if shard_id not in self._shards:
+    def reading_ended(self, origin: Origin, *, for_good: bool) -> None:
+        """Nobody reads this shard now: for good, or until another one begins."""
+        if origin not in self._shards:
             return
-        shard = self._shards[shard_id]
+        shard = self._shards[origin]
         if not for_good:
             shard.tally.hand_on(shard.delivered)
             return
-        self._tally.add([shard.tally])
+        self._ended.add([shard.tally])
+        self._board.free(shard.tally)
         self._finished += 1
-        del self._shards[shard_id]
+        del self._shards[origin]
 
     def snapshot(
-        self, totals: Totals, lineage: Lineage, dispatcher: Dispatcher, service_time: float
+        self, totals: Totals, streams: Sequence[Standing], dispatcher: Dispatcher
     ) -> Snapshot:
-        """The figures now; `service_time` is the service's own clock, in epoch seconds."""
+        """The figures now."""
         now = self._clock.monotonic()
         shards = self._shards.values()
         tally = Tally()
-        tally.add([self._tally, *(shard.tally for shard in shards)])
+        own = {id(stream.tally): stream.tally for stream in streams}
+        tally.add([self._ended, *own.values(), *(shard.tally for shard in shards)])
+        times = {stream.arn: stream.now for stream in streams}
         queued = (shard.tally.records_read - shard.delivered for shard in shards)
-        waiting = sum(each.status is Status.WAITING for each in lineage.shards.values())
+        waiting = sum(
+            shard.status is Status.WAITING
+            for stream in streams
+            for shard in stream.lineage.shards.values()
+        )
         reached = (shard.last for shard in shards if shard.last is not None)
         return Snapshot(
             kinds=dict(totals.kinds),
@@ -168,14 +187,15 @@ class Figures:
             failed=dict(dispatcher.failed),
             shards=Shards(len(self._shards), self._finished, waiting),
             lags={
-                name: self._lag(shard, now, service_time) for name, shard in self._shards.items()
+                origin.shard_id: self._lag(shard, now, times.get(origin.stream, 0.0))
+                for origin, shard in self._shards.items()
             },
             queued=sum(max(0, count) for count in queued),
             calls=tally.calls,
             throttles=tally.throttles,
             restarts=totals.restarts,
             losses=totals.losses,
-            done=self._share_done(lineage, waiting) if self.until else None,
+            done=self._share_done(streams, waiting),
             reached=min(reached, default=None),
         )
 
@@ -188,26 +208,31 @@ class Figures:
             return now - shard.since
         return max(0.0, service_time - shard.last)
 
-    def _share_done(self, lineage: Lineage, waiting: int) -> float:
+    def _share_done(self, streams: Sequence[Standing], waiting: int) -> float | None:
         """Each shard counts the same; one being read, by the time that its records have reached.
 
         Shards that a listing shows late would make it less: it stays where it was.
         """
-        assert self.until is not None
-        ends = _ends(lineage, self._shards, self.until.timestamp())
-        parts = [_share(shard, ends[name]) for name, shard in self._shards.items()]
+        if any(stream.until is None for stream in streams):
+            return None
+        ends: dict[Origin, float] = {}
+        for stream in streams:
+            ends |= _ends(stream, self._shards)
+        parts = [_share(shard, ends.get(origin, 0.0)) for origin, shard in self._shards.items()]
         total = self._finished + len(parts) + waiting
         if total:
             self._done = max(self._done, (self._finished + sum(parts)) / total)
         return self._done
 
 
-def _ends(lineage: Lineage, shards: Collection[str], until: float) -> dict[str, float]:
-    """When each shard took its last record: as its first child was opened, or `until`."""
-    ends = dict.fromkeys(shards, until)
-    for child in lineage.shards.values():
-        if child.parent in ends and (opened := opened_at(child.id)):
-            ends[child.parent] = min(ends[child.parent], opened.timestamp())
+def _ends(stream: Standing, shards: Collection[Origin]) -> dict[Origin, float]:
+    """When each of its shards took its last record: as its first child was opened, or `until`."""
+    until = stream.until.timestamp() if stream.until else stream.now
+    ends = {origin: until for origin in shards if origin.stream == stream.arn}
+    for child in stream.lineage.shards.values():
+        parent = Origin(stream.arn, child.parent or "")
+        if parent in ends and (opened := opened_at(child.id)):
+            ends[parent] = min(ends[parent], opened.timestamp())
     return ends
 
 

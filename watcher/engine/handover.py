@@ -11,6 +11,7 @@ from watcher.engine.figures import Figures, Totals
 from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Page
 from watcher.record import page as pages
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence
 
@@ -46,7 +47,7 @@ class Handover:
         """Whether as many records were delivered as were asked for."""
         return self._totals.records >= self._limit
 
-    def deliver(self, shard: Tracked, page: Page) -> Iterator[None]:
+    def deliver(self, stream: str, shard: Tracked, page: Page) -> Iterator[None]:
         """Hand a page over; stops a few times a second, for what must not wait for slow observers.
 
         When the end is late, what is `left` of the page stays where it is, and no further page of
@@ -59,10 +60,10 @@ class Handover:
         self.left = page.last - page.first
         self._end = totals.records + totals.filtered + self.left
         tick = monotonic() + _TICK_SECONDS
-        self._shard = shard
+        self._shard, origin = shard, Origin(stream, shard.id)
         try:
             ending.at_work = True
-            for record in pages.records(page.body, shard.id, page.first, page.last):
+            for record in pages.records(page.body, origin, page.first, page.last):
                 if ending.has_begun and ending.is_late():
                     return
                 if wanted is None or wanted(record):
@@ -81,7 +82,7 @@ class Handover:
                     yield
                     ending.at_work = True
                     tick = monotonic() + _TICK_SECONDS
-            self._dispatcher.page_end(shard.id)
+            self._dispatcher.page_end(origin)
         finally:
             ending.at_work = False
             self.move()

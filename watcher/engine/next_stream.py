@@ -6,7 +6,8 @@ import logging
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import ServiceError, StreamError
-from watcher.service.model import Service, table_of
+from watcher.service.model import Service
+from watcher.service.names import table_of
 
 logger = logging.getLogger("watcher")
 
@@ -29,16 +30,21 @@ class NextStream:
         self._since: float | None = None
         self._due = 0.0
 
-    def newest(self, service: Service, arn: str) -> str | None:
-        """The ARN of another, newer stream of the table; None if there is none."""
+    def newest(self, service: Service, arn: str, table: str = "") -> str | None:
+        """The ARN of another, newer stream of the table; None if there is none.
+
+        `table` is its name, for a stream whose ARN has no table in it.
+        """
         try:
-            newest = service.latest_stream(table_of(arn).rpartition("/")[2])
+            # By its ARN: a name would be of our own account, whoever's stream this is.
+            its_table = table_of(arn)
+            newest = service.latest_stream(table or arn if its_table == arn else its_table)
         except (ServiceError, StreamError) as error:
             logger.debug(f"No new stream: {error}")
             return None
         return newest if newest != arn else None
 
-    def after(self, service: Service, arn: str, ended: str) -> str | None:
+    def after(self, service: Service, arn: str, ended: str, table: str = "") -> str | None:
         """What to do after a stream: the ARN to go on with, "" to end, None to ask again later.
 
         `ended` says how it ended, in a word.
@@ -52,7 +58,7 @@ class NextStream:
         elif now < self._due:
             return None
         self._due = now + _LOOK_SECONDS
-        new = self.newest(service, arn)
+        new = self.newest(service, arn, table)
         if new and self.of_table:
             self._since = None
             return new

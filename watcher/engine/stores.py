@@ -1,20 +1,21 @@
-"""Where a checkpoint is kept: a file that always holds one whole token."""
+"""Where a checkpoint is kept: a file that always holds whole tokens."""
 
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Sequence
 from pathlib import Path
 
 from watcher import files, forks
 from watcher.errors import UsageError
-from watcher.reading.token import Token, encode, from_json
+from watcher.reading.token import Token, all_from_json, encode_all
 
 # A token takes some 200 bytes a shard; more than this is not a token.
 _LARGEST = 64 * 1024 * 1024
 
 
 class CheckpointFile:
-    """A file that always holds one whole token, even when the machine stops in the middle.
+    """A file that always holds whole tokens, even when the machine stops in the middle.
 
     Opening it takes a lock for the life of the process, so that two programs can't take turns in
     overwriting each other's positions. Raises UsageError where the file can't be used.
@@ -37,14 +38,14 @@ class CheckpointFile:
             self._lock.close()
             raise self._refused("in use by another watch") from None
 
-    def load(self) -> Token | None:
-        """The stored token; None where there is no file yet."""
+    def load(self) -> list[Token]:
+        """The stored tokens; none where there is no file yet."""
         try:
             if self.path.stat().st_size > _LARGEST:
                 raise self._refused("too large to be one; choose another")
-            return from_json(self.path.read_bytes())
+            return all_from_json(self.path.read_bytes())
         except FileNotFoundError:
-            return None
+            return []
         except OSError as error:
             raise self._unusable(error) from None
         except UsageError as error:
@@ -53,10 +54,10 @@ class CheckpointFile:
             text = f"can't be read ({error}); remove it to start anew, or choose another"
             raise self._refused(text) from None
 
-    def save(self, token: Token) -> None:
-        """Write aside, flush to the disk, rename: a reader sees the old token or the new one."""
+    def save(self, tokens: Sequence[Token]) -> None:
+        """Write aside, flush to the disk, rename: a reader sees the old ones or the new ones."""
         try:
-            files.replace(self.path, encode(token), self._aside)
+            files.replace(self.path, encode_all(tokens), self._aside)
         except OSError as error:
             raise self._unusable(error) from None
 

@@ -8,7 +8,7 @@ import math
 import msgspec
 
 from watcher.clock import Clock
-from watcher.errors import CredentialsError, ServiceError, ShardNotFoundError, TrimmedDataError
+from watcher.errors import ServiceError, ShardNotFoundError, StreamError, TrimmedDataError
 from watcher.reading.lineage import Status, Tracked
 from watcher.service.model import Service, TrimHorizon
 
@@ -85,7 +85,7 @@ class HiddenParents:
             hidden.shard.status = Status.FINISHED
             del self._waiting[shard_id]
             return True
-        except (ServiceError, CredentialsError) as error:
+        except (ServiceError, StreamError) as error:
             reason = str(error)
         if now - hidden.asked >= _UNSAID_SECONDS and not hidden.said:
             hidden.said = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import Enum
 
 import msgspec
 
@@ -57,21 +58,40 @@ class Loss(msgspec.Struct, frozen=True, tag="loss"):
     reason: str
 
 
+class Kind(Enum):
+    """What sort of trouble it is."""
+
+    PASSING = "passing"
+    ODD = "odd"
+    """An answer that says nothing of the stream (`OddAnswerError`)."""
+    DENIED = "denied"
+    CREDENTIALS = "credentials"
+
+
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     """The service keeps refusing; the reader goes on trying."""
 
     text: str
     failures: int
+    kind: Kind = Kind.PASSING
+
+
+class Remark(msgspec.Struct, frozen=True, tag="remark"):
+    """Something odd about the shard that the user is to know, once."""
+
+    text: str
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """Nothing more will come: the shard is `closed`, or all up to now was read (`until`).
+    """Nothing more will come: the shard is `closed`, or all of it was read that was asked for.
 
-    `gone` says that the service knows no such shard, and what of it was not read.
+    `reason` says why that is all, of one that is not closed. `gone` says that the service knows no
+    such shard, and what of it was not read.
     """
 
     closed: bool
     gone: Loss | None = None
+    reason: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -81,4 +101,4 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     fatal: bool
 
 
-Message = Started | Page | Loss | Trouble | Finished | Failed
+Message = Started | Page | Loss | Trouble | Remark | Finished | Failed

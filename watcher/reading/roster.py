@@ -12,22 +12,27 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import NamedTuple
 
 from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     CredentialsError,
+    DeniedError,
+    OddAnswerError,
     ServiceError,
     StreamError,
     StreamGoneError,
     TransientError,
     WatcherError,
 )
+from watcher.reading.asks import Ask, Question
 from watcher.reading.hidden import HiddenParents
+from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Trouble
+from watcher.reading.messages import Finished, Remark, Trouble
+from watcher.reading.open_end import SETTLED_SECONDS
+from watcher.reading.refusals import Refusals, kind_of
 from watcher.service.model import (
     CLOCKS_APART,
     AtTime,
@@ -45,28 +50,8 @@ _LISTING_SECONDS = 5.0
 # DescribeStream allows 10 calls a second, shared with everybody else.
 _LISTING_PAGES_A_SECOND = 5
 _TROUBLE_SECONDS = 1.0
-# After a shard's end its child is a moment away, or a listing that lags hides it.
-_CHILD_SECONDS = 0.25
-_CHILD_SECONDS_MAX = 1.0
-# A listing may lag by seconds: for so long, a finished shard may still get a child.
-_CHILD_GRACE_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
-"""So long a shard rests that the service lists as open and refuses to read (`READ_AGAIN`)."""
-
-
-class Question(Enum):
-    """What a roster asks the service."""
-
-    LISTING = "all shards"
-    CHILDREN = "the children of a finished shard"
-    HIDDEN = "whether a shard that only its child names is there"
-
-
-class Ask(NamedTuple):
-    """A question that is due; `shard_id` is of the shard that it is about, if of one."""
-
-    question: Question
-    shard_id: str = ""
+"""So long a shard rests that is to be read again."""
 
 
 class End(Enum):
@@ -74,7 +59,7 @@ class End(Enum):
 
     CLOSED = "its children's turn"
     CAUGHT_UP = "everything up to the end that was asked for is read"
-    READ_AGAIN = "the service contradicts itself: it lists the shard as open"
+    READ_AGAIN = "the listing says otherwise"
 
 
 class Roster:
@@ -104,16 +89,19 @@ class Roster:
         """The last one; at first an empty one."""
         self.began_at = our_time
         """When the reading began: at the first listing, by the service's clock."""
+        self.settled_at = our_time
+        """When all that was there then shows, and another listing has been made."""
         self._in_use = in_use
         self._clock = clock
-        self._listed_at = -math.inf
+        self._listed_at = self._began = -math.inf
         self._listing_due = -math.inf
         self._failures = 0
         self._finished: deque[str] = deque()  # whose children are to be asked for
-        self._childless: dict[str, float] = {}  # until when a child may still show up
-        self._child_pause = _CHILD_SECONDS
-        self._settled_at = -math.inf  # by then no child of a finished shard is missing
+        self._late = LateChildren(clock)
+        self._closed = set[str]()
         self._hidden = HiddenParents(clock)
+        self._reads = Refusals(clock)
+        self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._news = True
 
     # Asking the service
@@ -126,7 +114,7 @@ class Roster:
     def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
         """Ask what is due, until nothing is; `before` is called before each call.
 
-        Raises StreamError for what only the user can mend.
+        Raises DeniedError where the service refuses it for too long.
         """
         while (ask := self.due()) is not None:
             before()
@@ -143,7 +131,7 @@ class Roster:
         return None
 
     def put(self, ask: Ask, service: Service) -> None:
-        """Ask it, and take the answer in. Raises StreamError for what only the user can mend."""
+        """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
         try:
             match ask.question:
                 case Question.LISTING:
@@ -154,12 +142,12 @@ class Roster:
                     if self._hidden.ask(ask.shard_id, self.arn, service):
                         self._news = True
                     elif not self._failures:
-                        self._list_in(_CHILD_SECONDS_MAX)
+                        self._list_in(PAUSE_SECONDS_MAX)
         except StreamGoneError:
             # Those who read the shards find out for themselves, and say what is lost.
             self.is_gone = True
             self._listing_due = self._clock.monotonic() + _LISTING_SECONDS
-        except TransientError as error:
+        except (TransientError, OddAnswerError, DeniedError) as error:
             self._trouble(error)
         except CredentialsError as error:
             self._trouble(error)
@@ -169,17 +157,22 @@ class Roster:
         now = self._clock.monotonic()
         if self._listed_at == -math.inf:
             self.began_at = listing.time - CLOCKS_APART
+            self.settled_at = listing.time + timedelta(seconds=SETTLED_SECONDS + 1)
+            self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
         self.listing = listing
+        self._closed = listing.closed()
         self._listed_at = self._hidden.listed_at = now
         self._failures = 0
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
         self._news = True
         self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
-        if self._is_waiting_for_children():
-            self._list_soon()
+        if not self._knows_what_is_open():
+            self._list_in(self._began + SETTLED_SECONDS - now)
+        if self._late.are_missing(self.lineage):
+            self._list_in(self._late.pause())
 
     def _ask_for_late_children(self) -> None:
         """A resumed shard may have finished just before: no listing may show its children yet."""
@@ -195,6 +188,7 @@ class Roster:
         self._failures += 1
         pause = backoff(self._failures, _TROUBLE_SECONDS, _LISTING_SECONDS)
         self._listing_due = self._clock.monotonic() + pause
+        self._listings.hear(self.arn, Trouble(str(error), self._failures, kind_of(error)))
         if worth_saying(self._failures, unsaid=2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
 
@@ -209,36 +203,18 @@ class Roster:
                 logger.debug(f"No children of {shard_id} listed: {error}")
             children = self.lineage.children(shard_id)
         self._news = True
-        until = self._clock.monotonic() + _CHILD_GRACE_SECONDS
+        more = self._may_have_more_children(shard_id)
+        self._late.finished(shard_id, is_alone=not children, may_have_more=more)
         if not children:
-            # Often the child is a moment late; not at all where throughput was lowered.
-            self._childless[shard_id] = until
-            self._child_pause = _CHILD_SECONDS
-            self._list_soon()
-        if self._may_have_more_children(shard_id):
-            self._settled_at = until
-
-    def _list_soon(self) -> None:
-        self._list_in(self._child_pause)
-        self._child_pause = min(self._child_pause * 2, _CHILD_SECONDS_MAX)
+            self._list_in(self._late.pause())
 
     def _list_in(self, seconds: float) -> None:
         self._listing_due = min(self._listing_due, self._clock.monotonic() + seconds)
 
-    def _is_waiting_for_children(self) -> bool:
-        """Whether a shard has finished so lately that its child may not be listed yet."""
-        now = self._clock.monotonic()
-        self._childless = {
-            shard_id: until
-            for shard_id, until in self._childless.items()
-            if now < until and not self.lineage.children(shard_id)
-        }
-        return bool(self._childless)
-
     def _is_young(self, shard: Tracked) -> bool:
         """Whether a sibling of it may still be missing in the last listing."""
         opened = opened_at(shard.id)
-        grace = timedelta(seconds=_CHILD_GRACE_SECONDS)
+        grace = timedelta(seconds=SETTLED_SECONDS)
         return opened is None or opened + grace > self.listing.time
 
     # Shards to begin, and what is heard of them
@@ -255,16 +231,22 @@ class Roster:
 
     def started(self, shard: Tracked, moment: datetime) -> None:
         """Its reader has an iterator since this moment, by the service. Raises DataLossError."""
+        self._reads.work()
         self.losses.say_if_too_late(shard, moment)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(moment)
 
-    def in_trouble(self, shard: Tracked, message: Trouble) -> None:
-        """Its reader is refused again and again: say so, at ever longer distances."""
-        if worth_saying(message.failures):
-            text = f"Shard {shard.id}: {message.failures} failures in a row: {message.text}"
-            logger.warning(text, extra=self.about(shard))
+    def in_trouble(self, shard: Tracked, message: Trouble | Remark) -> None:
+        """Its reader is refused again and again, or has seen something odd: say what is news.
+
+        Raises DeniedError, OddAnswerError where that is to end the reading.
+        """
+        if isinstance(message, Trouble):
+            self._reads.hear(shard.id, message)
+        text = shard.news(message)
+        if text and (whose := self._reads.whose(shard.id, message)):
+            logger.warning(f"{whose}: {text}", extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
         """Where a new reader of a shard begins that takes the place of one that died."""
@@ -279,7 +261,11 @@ class Roster:
         Raises DataLossError.
         """
         if not message.closed:
+            if self.is_closed(shard.id) or not self._knows_what_is_open():
+                return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
+            what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
+            logger.info(what, extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
             if self._is_listed_open(shard.id):
@@ -292,9 +278,16 @@ class Roster:
         return End.CLOSED
 
     def _is_listed_open(self, shard_id: str) -> bool:
-        if self.is_gone or self.lineage.children(shard_id):
-            return False
-        return self.listing.is_open(shard_id)
+        is_over = self.is_gone or self.is_closed(shard_id)
+        return not is_over and self.listing.is_open(shard_id)
+
+    def is_closed(self, shard_id: str) -> bool:
+        """Whether a shard is known to get no more records."""
+        return shard_id in self._closed or bool(self.lineage.children(shard_id))
+
+    def _knows_what_is_open(self) -> bool:
+        """Whether the last listing is late enough to show what was closed at the beginning."""
+        return self._listed_at >= self._began + SETTLED_SECONDS
 
     def finish(self, shard: Tracked) -> None:
         """All of it has been delivered: its children's turn comes."""
@@ -318,8 +311,8 @@ class Roster:
         """Whether no shard waits for its turn, and no child can show up any more."""
         if self._finished or self._listed_at == -math.inf or self.lineage.ready():
             return False
-        if self._listed_at < self._settled_at and not self.is_gone:
-            self._listing_due = min(self._listing_due, self._settled_at)
+        if self._listed_at < self._late.settled_at and not self.is_gone:
+            self._listing_due = min(self._listing_due, self._late.settled_at)
             return False
         return True
 
@@ -328,9 +321,9 @@ class Roster:
         if len(self._hidden):
             return False
         alone = any(not self.lineage.children(shard_id) for shard_id in self.listing.closed())
-        grace = timedelta(seconds=_CHILD_GRACE_SECONDS)
+        grace = timedelta(seconds=SETTLED_SECONDS)
         if alone and not self.has_ended and self.listing.time - self.began_at < grace:
-            self._list_in(_CHILD_SECONDS_MAX)
+            self._list_in(PAUSE_SECONDS_MAX)
             return False
         return True
 
@@ -338,7 +331,9 @@ class Roster:
 
     @property
     def now(self) -> datetime:
-        """The time by the service's clock."""
+        """The time by the service's clock; by ours before the first listing."""
+        if self._listed_at == -math.inf:
+            return datetime.fromtimestamp(self._clock.time(), UTC)
         passed = self._clock.monotonic() - self._listed_at
         return self.listing.time + timedelta(seconds=passed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -53,6 +54,12 @@ class Token(msgspec.Struct, omit_defaults=True):
     saved_at: datetime | None = None
 
 
+class _Tokens(msgspec.Struct):
+    """The tokens of several streams."""
+
+    streams: list[Token]
+
+
 def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = None) -> Token:
     """The token of a lineage at the time `now`.
 
@@ -96,6 +103,19 @@ def to_dict(token: Token) -> dict[str, Any]:
 def encode(token: Token) -> bytes:
     """The token as JSON text."""
     return msgspec.json.encode(token)
+
+
+def encode_all(tokens: Sequence[Token]) -> bytes:
+    """The tokens of a watch as JSON text: one is itself, several are `{"streams": [...]}`."""
+    return encode(tokens[0]) if len(tokens) == 1 else msgspec.json.encode(_Tokens([*tokens]))
+
+
+def all_from_json(text: str | bytes) -> list[Token]:
+    """What `encode_all` has encoded. Raises UsageError where it is not that."""
+    try:
+        return msgspec.json.decode(text, type=_Tokens).streams
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return [from_json(text)]
 
 
 def from_json(text: str | bytes | dict[str, Any]) -> Token:

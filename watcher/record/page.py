@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from watcher.errors import TransientError
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.record.wire import WireRecord, mend, read
 
@@ -68,10 +69,10 @@ class _LazyRecords:
 
 
 def records(
-    body: bytes, shard_id: str, first: int = 0, last: int | None = None
+    body: bytes, origin: Origin, first: int = 0, last: int | None = None
 ) -> Iterator[Record]:
     """The records `first:last` of a page, each made when its turn comes."""
     raws = _LazyRecords(body)
     from_wire = Record.from_wire
     for place, wire in enumerate(read(_wire_page, body).Records[first:last], first):
-        yield from_wire(wire, raws, place, shard_id)
+        yield from_wire(wire, raws, place, origin)

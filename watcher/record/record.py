@@ -9,6 +9,7 @@ import msgspec
 
 from watcher.record.boto3_shape import Change, creation_time, native, native_item
 from watcher.record.compare import ABSENT, Absent, Attribute, changed_values, images_missing
+from watcher.record.origin import Origin
 from watcher.record.wire import NO_IMAGE, WireRecord, read
 
 _wire_record = msgspec.json.Decoder(WireRecord)
@@ -28,23 +29,23 @@ class Record(dict[str, Any]):
     `ApproximateCreationDateTime` an aware datetime. `key`, `old` and `new` hold native values.
     """
 
-    __slots__ = ("_page", "_place", "_wire", "shard_id")
+    __slots__ = ("_page", "_place", "_wire", "origin")
     _wire: WireRecord
     _page: RawRecords
     _place: int
 
-    shard_id: str
-    """The shard that the record was read from."""
+    origin: Origin
+    """The stream and the shard that the record was read from, as one key."""
 
     @classmethod
-    def from_wire(cls, wire: WireRecord, page: RawRecords, place: int, shard_id: str) -> Record:
+    def from_wire(cls, wire: WireRecord, page: RawRecords, place: int, origin: Origin) -> Record:
         """A record from its fields, and its place in the page that they came from."""
         record = cls()
         record["dynamodb"] = Change.from_wire(wire.dynamodb)
         record._wire = wire
         record._page = page
         record._place = place
-        record.shard_id = shard_id
+        record.origin = origin
         if wire.eventID is not None:
             record["eventID"] = wire.eventID
         if wire.eventName is not None:
@@ -60,12 +61,28 @@ class Record(dict[str, Any]):
         return record
 
     @classmethod
-    def from_json(cls, raw: bytes, shard_id: str = "") -> Record:
-        """A record from its wire JSON, as `--print-json` writes it.
+    def from_json(cls, raw: bytes, shard_id: str = "", stream: str = "") -> Record:
+        """A record from its wire JSON, as `--print-json` writes it; `stream` is its stream's ARN.
 
         Raises msgspec.DecodeError where `raw` is not a record.
         """
-        return cls.from_wire(read(_wire_record, raw), (msgspec.Raw(raw),), 0, shard_id)
+        origin = Origin(stream, shard_id)
+        return cls.from_wire(read(_wire_record, raw), (msgspec.Raw(raw),), 0, origin)
+
+    @property
+    def shard_id(self) -> str:
+        """The shard that the record was read from."""
+        return self.origin.shard_id
+
+    @property
+    def stream(self) -> str:
+        """The ARN of the stream that the record was read from; "" where that is not known."""
+        return self.origin.stream
+
+    @property
+    def table(self) -> str:
+        """The name of the table that was changed; "" where the stream is not known."""
+        return self.origin.table
 
     @property
     def raw(self) -> msgspec.Raw:
@@ -144,7 +161,7 @@ class Record(dict[str, Any]):
         return kind == "Service" and principal == "dynamodb.amazonaws.com"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Record.from_json, (bytes(self.raw), self.shard_id)
+        return Record.from_json, (bytes(self.raw), self.shard_id, self.stream)
 
 
 def _native_if_any(value: Attribute | Absent) -> Any:

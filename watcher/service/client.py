@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from watcher.errors import (
 from watcher.service import login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Credentials, Signing
+from watcher.service.current_stream import current_stream
 from watcher.service.errors_of import as_user_error, code_of, translated
 from watcher.service.model import (
     AfterSequence,
@@ -87,6 +89,12 @@ class StreamsClient:
             told.option = connection.to_blame(error)
             raise told from error
 
+    def counting(self, tally: Tally) -> StreamsClient:
+        """This client for one more use, also in another thread: its calls are counted there."""
+        twin = copy.copy(self)
+        twin.tally = tally
+        return twin
+
     def renew(self) -> None:
         """The credentials were refused; somebody may have logged in again."""
         self._credentials.renew()
@@ -101,30 +109,32 @@ class StreamsClient:
         while True:
             answer = self._call(self._client.list_streams, "Streams", **query)
             for row in answer["Streams"]:
-                yield StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+                with _as_the_services():
+                    name = StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+                yield name
             if not (last := answer.get("LastEvaluatedStreamArn")):
                 return
             query["ExclusiveStartStreamArn"] = last
 
     def latest_stream(self, table: str) -> str:
-        """The ARN of a table's current stream. Raises StreamError where it has none."""
+        """The ARN of the current stream of a table, which its name or its ARN names.
+
+        Raises StreamError where it has none, or where this is not the account or region for it.
+        """
+        return current_stream(self, table)
+
+    def describe_table(self, table: str) -> dict[str, Any]:
+        """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
         client: Any = self._session.create_client("dynamodb", **self._settings)
-        try:
-            answer = self._call(client.describe_table, "Table", TableName=table)
-        except ShardNotFoundError:
-            raise StreamError(
-                f"no table {table!r} in {client.meta.region_name}: "
-                "check the name, --region and --profile",
-                about=Connection.__struct_fields__,
-            ) from None
-        arn: str | None = answer["Table"].get("LatestStreamArn")
-        if arn is None:
-            raise StreamError(
-                f"table {table!r} has no stream; enable one: aws dynamodb update-table "
-                f"--table-name {table} --stream-specification "
-                "StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES"
-            )
-        return arn
+        found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
+        return found
+
+    def status(self, arn: str) -> str:
+        """A stream's StreamStatus."""
+        answer = self._call(
+            self._client.describe_stream, "StreamDescription", StreamArn=arn, Limit=1
+        )
+        return str(answer["StreamDescription"].get("StreamStatus", ""))
 
     def listing(self, arn: str) -> Listing:
         """The stream and all its shards, page by page (100 shards each)."""
@@ -142,16 +152,18 @@ class StreamsClient:
             stream = answer["StreamDescription"]
             pages += 1
             for row in stream.get("Shards", ()):
-                shards[row["ShardId"]] = _shard(row)
+                shard = _shard(row)
+                shards[shard.id] = shard
             if not (last := stream.get("LastEvaluatedShardId")):
                 return Listing(
-                    arn=stream["StreamArn"],
+                    arn=stream.get("StreamArn", arn),
                     table=stream.get("TableName", ""),
                     status=stream.get("StreamStatus", ""),
                     view_type=stream.get("StreamViewType", ""),
                     shards=list(shards.values()),
                     pages=pages,
                     time=_service_time(answer),
+                    created=stream.get("CreationRequestDateTime"),
                 )
             query["ExclusiveStartShardId"] = last
 
@@ -247,13 +259,23 @@ class StreamsClient:
 
 
 def _shard(row: dict[str, Any]) -> Shard:
-    numbers = row.get("SequenceNumberRange", {})
-    return Shard(
-        id=row["ShardId"],
-        parent=row.get("ParentShardId") or None,
-        start=numbers.get("StartingSequenceNumber"),
-        end=numbers.get("EndingSequenceNumber"),
-    )
+    with _as_the_services():
+        numbers = row.get("SequenceNumberRange", {})
+        return Shard(
+            id=row["ShardId"],
+            parent=row.get("ParentShardId") or None,
+            start=numbers.get("StartingSequenceNumber"),
+            end=numbers.get("EndingSequenceNumber"),
+        )
+
+
+@contextlib.contextmanager
+def _as_the_services() -> Iterator[None]:
+    """Without one of its members, an answer is none of the service's, or not all of it."""
+    try:
+        yield
+    except KeyError as error:
+        raise TransientError(f"an answer without {error}") from error
 
 
 def _retries(answer: Mapping[str, Any]) -> int:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from watcher.errors import ServiceError, StreamError
 from watcher.service.client import StreamsClient
 from watcher.service.connection import Connection
 from watcher.service.credentials import Credentials
+from watcher.service.names import parsed, region_in
 from watcher.service.patience import patiently
 from watcher.service.tally import Tally
 
-_ARN = re.compile(
-    r"arn:(?P<partition>[\w-]+):dynamodb:(?P<region>[\w-]*):(?P<account>\d*):table/"
-    r"(?P<table>[\w.-]{1,255})(?:/stream/(?P<label>[\w:.-]+))?"
-)
-_TABLE = re.compile(r"[\w.-]{3,255}")
 _READ_SECONDS_LOOP = 3
 
 
@@ -38,27 +32,21 @@ def for_loop(connection: Connection, arn: str, tally: Tally) -> StreamsClient:
     return streams
 
 
-def region_in(arn: str) -> str:
-    """The region that an ARN names."""
-    return arn.split(":")[3]
-
-
 def connect(text: str, connection: Connection) -> tuple[StreamsClient, str]:
     """A client for the stream that `text` names (stream ARN, table ARN, table name), and its ARN.
 
     Raises StreamError where there is no such stream, or no way to it.
     """
-    arn = _ARN.fullmatch(text)
-    if arn is None and (not _TABLE.fullmatch(text) or text.startswith("arn:")):
+    name = parsed(text)
+    if name is None:
         raise StreamError(
             f"{text!r} is neither a stream ARN, nor a table ARN, nor a table name; "
             "see: python -m watcher streams"
         )
-    streams = StreamsClient(connection, arn["region"] if arn else None)
-    if arn and arn["label"]:
+    streams = StreamsClient(connection, name.region)
+    if name.is_stream:
         return streams, text
-    table = arn["table"] if arn else text
     try:
-        return streams, patiently(lambda: streams.latest_stream(table))
+        return streams, patiently(lambda: streams.latest_stream(text))
     except ServiceError as error:
         raise StreamError(str(error)) from error

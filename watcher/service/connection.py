@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from botocore import exceptions as boto
 
+from watcher.service.names import is_real
+
 
 class Connection(msgspec.Struct, frozen=True):
     """How to reach AWS, as the aws CLI's options of the same names; None leaves it to boto3."""
@@ -25,10 +27,9 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 def region_of(connection: Connection, session: Any, arn_region: str | None) -> str | None:
-    """An explicit region wins; the ARN's is next, unless it is an emulator's behind an endpoint."""
+    """An explicit region wins; the ARN's is next, where it is a real one; then the configured."""
     if connection.region:
         return connection.region
     configured: str | None = session.get_config_variable("region")
-    if connection.endpoint_url:
-        return configured or arn_region or "us-east-1"
-    return arn_region or configured
+    found = arn_region if is_real(arn_region) else configured or arn_region
+    return found or ("us-east-1" if connection.endpoint_url else None)

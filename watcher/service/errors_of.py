@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
+from botocore.retries.standard import (
+    RetryContext,
+    ThrottledRetryableChecker,
+    TransientRetryableChecker,
+)
 
 from watcher.errors import (
     CredentialsError,
+    DeniedError,
     ExpiredIteratorError,
+    OddAnswerError,
+    ServiceError,
     ShardNotFoundError,
     StreamError,
     TransientError,
@@ -15,25 +25,24 @@ from watcher.errors import (
     WatcherError,
 )
 
-_THROTTLED = {
-    "LimitExceededException",
-    "ProvisionedThroughputExceededException",
-    "RequestLimitExceeded",
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "ThrottledException",
-    "TooManyRequestsException",
+# What the service's own codes mean to a reader. Those that botocore takes for throttling, or for
+# passing, are in its lists; any other is odd (`OddAnswerError`), as is an answer without a code.
+_OF_CODE: dict[str, type[ServiceError]] = {
+    "ExpiredIteratorException": ExpiredIteratorError,
+    "InternalFailure": TransientError,
+    "InternalServerError": TransientError,
+    "InternalServerErrorException": TransientError,
+    "ResourceNotFoundException": ShardNotFoundError,
+    "ServiceUnavailable": TransientError,
+    "ServiceUnavailableException": TransientError,
+    "TrimmedDataAccessException": TrimmedDataError,
 }
-_TRANSIENT = {
-    "InternalFailure",
-    "InternalServerError",
-    "InternalServerErrorException",
-    "RequestTimeout",
-    "RequestTimeoutException",
-    "ServiceUnavailable",
-    "ServiceUnavailableException",
-}
+# Of a message: a proxy's page may be long.
+_MOST_CHARACTERS = 500
+_TOO_MANY_REQUESTS = 429
+_REQUEST_TIMEOUT = 408
+_is_throttled = ThrottledRetryableChecker().is_retryable
+_is_transient = TransientRetryableChecker().is_retryable
 _NO_PERMISSION = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
 _BAD_CREDENTIALS = {
     "ExpiredToken",
@@ -57,8 +66,8 @@ _PASSING = (
     boto.CredentialRetrievalError,
     ResponseParserError,
 )
-_NO_CREDENTIALS = (boto.NoCredentialsError, boto.PartialCredentialsError)
-_OLD_CREDENTIALS = (
+_BAD_LOGIN = (
+    boto.PartialCredentialsError,
     boto.RefreshWithMFAUnsupportedError,
     boto.SSOError,
     boto.TokenRetrievalError,
@@ -75,29 +84,35 @@ _UNREACHABLE = (
 
 def translated(error: Exception) -> WatcherError:
     """What an error of botocore means to the reader."""
+    if isinstance(error, boto.ClientError):
+        return _answered(error)
     if isinstance(error, _PASSING):
-        return TransientError(_one_line(error), unreachable=isinstance(error, _UNREACHABLE))
-    if not isinstance(error, boto.ClientError):
-        return as_user_error(error)
-    code = code_of(error)
-    text = _one_line(error)
-    if code in _THROTTLED:
+        return TransientError(one_line(error), unreachable=isinstance(error, _UNREACHABLE))
+    return as_user_error(error)
+
+
+def _answered(error: boto.ClientError) -> WatcherError:
+    """What an answer means that is an error."""
+    text = one_line(error)
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    context = RetryContext(
+        attempt_number=1,
+        parsed_response=error.response,
+        http_response=SimpleNamespace(status_code=status),
+    )
+    if _is_throttled(context) or status == _TOO_MANY_REQUESTS:
         return TransientError(text, throttled=True)
-    if code in _TRANSIENT or error.response["ResponseMetadata"].get("HTTPStatusCode", 0) >= 500:
+    if _is_transient(context) or status >= 500 or status == _REQUEST_TIMEOUT:
         return TransientError(text)
-    if code == "ExpiredIteratorException":
-        return ExpiredIteratorError(text)
-    if code == "TrimmedDataAccessException":
-        return TrimmedDataError(text)
-    if code == "ResourceNotFoundException":
-        return ShardNotFoundError(text)
+    if (kind := _OF_CODE.get(code_of(error))) is not None:
+        return kind(text)
     return as_user_error(error)
 
 
 def as_user_error(error: Exception) -> StreamError:
     """One line that says what to do, for what only the user can mend."""
-    text = _one_line(error)
-    if isinstance(error, _NO_CREDENTIALS):
+    text = one_line(error)
+    if isinstance(error, boto.NoCredentialsError):
         return CredentialsError(
             "no AWS credentials: run `aws configure`, set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or choose a --profile"
@@ -107,7 +122,7 @@ def as_user_error(error: Exception) -> StreamError:
     if isinstance(error, boto.ClientError):
         code = code_of(error)
         if code in _NO_PERMISSION:
-            return StreamError(
+            return DeniedError(
                 f"no permission ({text}); the role needs dynamodb:DescribeTable on the table, and "
                 "DescribeStream, GetShardIterator, GetRecords and ListStreams on its stream"
             )
@@ -115,7 +130,8 @@ def as_user_error(error: Exception) -> StreamError:
             return CredentialsError(
                 f"AWS refused the credentials ({text}); renew them, or --profile"
             )
-    if isinstance(error, _OLD_CREDENTIALS):
+        return OddAnswerError(text)
+    if isinstance(error, _BAD_LOGIN):
         return CredentialsError(text)
     return StreamError(text)
 
@@ -128,5 +144,7 @@ def code_of(error: BaseException | None) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def one_line(error: Exception) -> str:
+    """What it says, on one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"

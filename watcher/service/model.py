@@ -67,6 +67,8 @@ class Listing(msgspec.Struct, frozen=True):
     shards: list[Shard]
     pages: int
     time: datetime
+    created: datetime | None = None
+    """When the stream was enabled, where the service says so."""
 
     def closed(self) -> set[str]:
         """The shards that get no more records: one with a child has ended, however it looks."""
@@ -84,11 +86,6 @@ class StreamName(msgspec.Struct, frozen=True):
     arn: str
     table: str
     label: str
-
-
-def table_of(arn: str) -> str:
-    """The table's ARN of a stream's ARN."""
-    return arn.partition("/stream/")[0]
 
 
 def opened_at(shard_id: str) -> datetime | None:
@@ -119,7 +116,7 @@ class Service(Protocol):
         """The body of one GetRecords answer."""
 
     def latest_stream(self, table: str) -> str:
-        """The ARN of a table's current stream."""
+        """The ARN of the current stream of a table, which its name or its ARN names."""
 
     def renew(self) -> None:
         """The credentials were refused: take new ones, if there are any."""

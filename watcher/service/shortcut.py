@@ -7,8 +7,10 @@ botocore makes it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
+import ssl
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -18,16 +20,22 @@ from botocore import exceptions as boto
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.httpsession import get_cert_path
-from botocore.parsers import ResponseParser, ResponseParserFactory
+from botocore.parsers import ResponseParser, ResponseParserError, ResponseParserFactory
 from botocore.utils import get_environ_proxies
 
 from watcher.service.plain_http import PlainHTTP
+
+logger = logging.getLogger("watcher")
 
 # What the shortcut takes over from botocore's request; all else is made for each.
 _KEPT_HEADERS = ("content-type", "user-agent", "x-amz-target")
 _SCOPE = re.compile(
     r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request"
 )
+
+_FIRST_ERROR = 300  # as botocore has it
+_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
+_SHOWN_BYTES = 100
 
 
 class RawPages(ResponseParserFactory):
@@ -42,10 +50,21 @@ class RawPages(ResponseParserFactory):
         parse = parser.parse
 
         def parse_unless_page(response: Any, shape: Any) -> Any:
-            if shape is None or shape.name != "GetRecordsOutput" or response["status_code"] != 200:
+            status = response["status_code"]
+            metadata = {"HTTPStatusCode": status, "HTTPHeaders": response["headers"]}
+            if shape is not None and shape.name == "GetRecordsOutput" and status == 200:
+                return {"Body": response["body"], "ResponseMetadata": metadata}
+            try:
                 return parse(response, shape)
-            metadata = {"HTTPStatusCode": 200, "HTTPHeaders": response["headers"]}
-            return {"Body": response["body"], "ResponseMetadata": metadata}
+            except _UNREADABLE as error:
+                # Neither UTF-8 nor an object, or one whose members are none of the service's.
+                if status < _FIRST_ERROR:
+                    raise ResponseParserError(f"an answer that can't be read: {error}") from error
+                text = repr(response["body"][:_SHOWN_BYTES])
+                return {
+                    "Error": {"Code": str(status), "Message": text},
+                    "ResponseMetadata": metadata,
+                }
 
         parser.parse = parse_unless_page  # type: ignore[method-assign]
         return parser
@@ -142,12 +161,16 @@ class Shortcut:
         try:
             answer = call.http.post(dict(request.headers.items()), body)
         except OSError as error:
+            if _is_about_trust(error):
+                logger.debug(f"Reading through botocore from now on: {call.url}: {error}")
+                call.http.usable = False
+                return None
             raise boto.HTTPClientError(error=error) from error
         if answer is None:
             return None
         response = {"status_code": answer.status, "headers": answer.headers, "body": answer.body}
         parsed = self._parser.parse(response, call.shape)
-        if answer.status != 200:
+        if answer.status >= _FIRST_ERROR:
             raise boto.ClientError(parsed, call.operation)
         return parsed
 
@@ -166,6 +189,12 @@ class _SentCall(NamedTuple):
 
 class _NotSentError(Exception):
     """Ends a call of botocore that was made only to see what it would send."""
+
+
+def _is_about_trust(error: OSError) -> bool:
+    """Whether the two sides can't agree on TLS, which would fail every time."""
+    broken = ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError
+    return isinstance(error, ssl.SSLError) and not isinstance(error, broken)
 
 
 def _epoch_seconds(time: datetime) -> int:

@@ -100,7 +100,8 @@ class HandlersWriter(DataSourceStreamArrowWriter):
             for batch in iterator:
                 shards = batch.column("shard_id").to_pylist()
                 for shard_id, text in zip(shards, batch.column("record").to_pylist(), strict=True):
-                    dispatcher.deliver(Record.from_json(text.encode(), shard_id))
+                    record = Record.from_json(text.encode(), shard_id, self._task.arn)
+                    dispatcher.deliver(record)
             dispatcher.settle()
             dispatcher.flush()
         return Printed(stdout.text)

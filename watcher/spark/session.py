@@ -64,6 +64,10 @@ def start(
 
     Raises UsageError for a wrong setting.
     """
+    if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
+        text = "the jobs start a Spark of their own, and manage its JVM; on Spark Connect use the "
+        text += "source: watcher.spark.register(spark), then format('dynamodb_streams')"
+        raise UsageError(text, "master", master)
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Not extraJavaOptions: those are the user's.

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -33,8 +34,8 @@ from watcher.reading.messages import Page
 from watcher.reading.roster import Roster
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.model import CLOCKS_APART, Latest, Service
-from watcher.spark import offsets
+from watcher.service.model import Latest, Service
+from watcher.spark import offsets, versions
 from watcher.spark.held_page import HeldPage
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
@@ -211,12 +212,18 @@ class BatchReader(DataSourceReader):
             if roster.is_whole():
                 break
             self._clock.sleep(_LISTING_PAUSE)
-        end = options.end or roster.listing.time + CLOCKS_APART
-        return [
-            TaskPartition(arn, [HeldRange(Range(shard.id, shard.position, until=end))])
+        ranges = [
+            Range(
+                shard.id,
+                shard.position,
+                closed=roster.is_closed(shard.id),
+                until=roster.settled_at,
+                end=options.end,
+            )
             for shard in roster.lineage.unfinished
             if not isinstance(shard.position, Latest)
         ]
+        return [TaskPartition(arn, [HeldRange(each)]) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one shard."""
@@ -252,13 +259,23 @@ class DynamoDBStreams(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Offer `dynamodb_streams` to `spark.readStream.format(…)` and `spark.read.format(…)`."""
-    _let_workers_import_us(spark.sparkContext)
+    """Offer `dynamodb_streams` to `spark.readStream.format(…)` and `spark.read.format(…)`.
+
+    Where the package is installed for Spark's Pythons, it is found without this, too. On Spark
+    Connect it has to be: the server runs it.
+    """
     # A class made here travels to the planner by value, and what this session can do with it.
-    what: dict[str, Any] = {"parallelism": spark.sparkContext.defaultParallelism}
+    what: dict[str, Any] = {}
+    if (context := versions.context_of(spark)) is not None:
+        _let_workers_import_us(context)
+        what["parallelism"] = context.defaultParallelism
     here = type("DynamoDBStreams", (DynamoDBStreams,), what)
     here.__module__ = "__main__"
-    spark.dataSource.register(here)
+    try:
+        spark.dataSource.register(here)
+    except PySparkException as error:
+        if not versions.is_registered(error):
+            raise
 
 
 def _let_workers_import_us(context: Any) -> None:

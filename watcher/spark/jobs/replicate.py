@@ -13,8 +13,11 @@ from pyspark.sql import SparkSession
 from watcher.errors import StreamError, UsageError
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
+from watcher.service.errors_of import code_of
 from watcher.service.model import CLOCKS_APART, Listing
+from watcher.service.names import is_another, table_of
 from watcher.service.patience import patiently
+from watcher.service.tables import BATCH, Description, TablesClient, tables
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
@@ -27,7 +30,6 @@ from watcher.spark.jobs.run import (
 )
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.replica import DynamoDBReplica
-from watcher.spark.tables import BATCH, Description, TablesClient, tables
 
 logger = logging.getLogger("watcher")
 
@@ -132,14 +134,15 @@ def replicate(
     kept = Folder(spark, checkpoint)
     target = Target(to, tables(there).endpoint)
     known = _known_target(kept, target)
-    identity = _prepare(tables(here), tables(there), listing.table, target, known, create)
+    source = _source(tables(here), arn, listing.table)
+    identity = _prepare(tables(here), tables(there), source, target, known, create)
     target = msgspec.structs.replace(target, identity=identity)
     kept.save(_TARGET_FILE, target)
     if not changes_only:
         if start is not None:
             text = "--from is only for --changes-only: a copy's changes count from its beginning on"
             logger.warning(text)
-        work = CopyWork(listing.table, here, to, there, 0)
+        work = CopyWork(source, here, to, there, 0)
         copied = _copied(spark, kept, arn, listing.time - CLOCKS_APART, work)
         if copied is None:
             return JobTotals()
@@ -163,6 +166,25 @@ def replicate(
     )
     logger.info(f"Applying the changes of {listing.table} to {to}")
     return run(triggered(writer, once=once, every=every).start, "applied")
+
+
+def _source(here: TablesClient, arn: str, name: str) -> str:
+    """What to call the stream's table: by its name, another account's would mean our own."""
+    table = table_of(arn)
+    if table == arn:
+        return name
+    try:
+        here.describe(table)
+        return table
+    except StreamError as error:
+        if code_of(error.__cause__) != "ValidationException":
+            raise
+    described = here.describe(name)  # DynamoDB Local and others know tables by names only
+    if described is not None and is_another(table, described.arn):
+        raise StreamError(
+            f"no table {table}: what is there is {described.arn}; check the --profile"
+        )
+    return name
 
 
 def _refuse_without_images(listing: Listing) -> None:

@@ -1,0 +1,115 @@
+"""Streams by their names, on the command line and in the library, with every kind of service."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.program import run
+from tests.simulator import Simulator
+from watcher import Stream, cli, watch
+from watcher.errors import StreamError
+
+ELSEWHERE = "999999999999"
+
+
+def version(record: Any) -> int:
+    """How often the item has changed by then."""
+    return int(record.new["v"])
+
+
+def pulled(sim: Simulator, text: str) -> list[int]:
+    """What `Stream` reads."""
+    stream = Stream(text, "trim_horizon", region="us-east-1", endpoint_url=sim.endpoint)
+    return list(map(version, iter(lambda: next(stream), None)))
+
+
+def watched(sim: Simulator, text: str) -> list[int]:
+    """What a watch reads; `Stream` reads the same."""
+    seen: list[int] = []
+    watch(
+        text,
+        [lambda record: seen.append(version(record))],
+        start="trim_horizon",
+        follow=False,
+        region="us-east-1",
+        endpoint_url=sim.endpoint,
+    )
+    assert pulled(sim, text) == seen
+    return seen
+
+
+def test_another_accounts_table_is_read_and_not_our_own_of_that_name(simulator: Simulator) -> None:
+    simulator.write("a", 2)
+    theirs = simulator.add_foreign_table("orders", ELSEWHERE, records=5)
+    table = theirs.partition("/stream/")[0]
+    assert watched(simulator, table) == [1, 2, 3, 4, 5]
+    assert watched(simulator, simulator.table_arn) == [1, 2]
+    ours = ["orders", "--from", "trim-horizon", "--no-follow", "-pj"]
+    program = run(table, *ours[1:], env=simulator.environment)
+    assert (program.wait(), len(program.out)) == (0, 5)
+    program = run("shards", table, env=simulator.environment)
+    assert (program.wait(), program.out[0].split()[0]) == (0, theirs)
+    simulator.set_faults(table_arns="stripped")
+    program = run(table, *ours[1:], env=simulator.environment)
+    assert (program.wait(), program.out) == (3, [])
+    assert program.err == [
+        f"error: no table '{table}' in us-east-1: what is there is {simulator.table_arn}; "
+        "check the ARN, --region and --profile"
+    ]
+    with pytest.raises(StreamError, match="what is there"):
+        watched(simulator, table)
+
+
+def test_without_describe_table_everything_works_by_the_tables_name(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.write("a", 3)
+    simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("DescribeTable",))
+    assert watched(simulator, "orders") == [1, 2, 3]
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["shards", "orders"]) == 0
+    assert simulator.stream_arn in capsys.readouterr().out
+    program = run("orders", "-v", "--no-follow", env=simulator.environment)
+    assert program.wait() == 0
+    assert f"DescribeTable is not allowed; ListStreams names {simulator.stream_arn}" in program.err
+
+
+def test_streams_takes_a_tables_arn(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.add_table("orders-2")
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["streams", "--table", simulator.table_arn]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith(simulator.stream_arn)
+    other = simulator.table_arn.replace("123456789012", ELSEWHERE)
+    assert cli.main(["streams", "--table", other]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("naming", ["alternator", "alternator-kcl"])
+def test_alternators_names_are_taken_as_they_are(naming: str) -> None:
+    with Simulator(naming=naming, shards=3) as sim:
+        sim.set_faults(table_arns="refused", at_timestamp=False)
+        sim.write("a", 2)
+        assert watched(sim, sim.stream_arn) == [1, 2]
+        sim.rotate("all")
+        sim.write("a", 1)
+        for text in (sim.table_name, sim.table_arn):
+            assert pulled(sim, text) == [1, 2, 3]
+
+
+def test_alternators_next_stream_is_found(caplog: pytest.LogCaptureFixture) -> None:
+    with Simulator(naming="alternator") as sim:
+        sim.set_faults(table_arns="refused")
+        sim.write("a", 1)
+        caplog.set_level(logging.INFO, "watcher")
+        old = sim.stream_arn
+        new = sim.enable_new_stream()
+        watch(old, [print], start="trim_horizon", region="us-east-1", endpoint_url=sim.endpoint)
+        assert caplog.messages[-1].endswith(f"python -m watcher {new} --from trim-horizon")

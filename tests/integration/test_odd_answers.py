@@ -1,0 +1,109 @@
+"""What a proxy, a load balancer or nobody knows who answers in DynamoDB's place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from tests.program import Program, run
+from tests.simulator import RemoteSimulator, Simulator
+from tests.simulator.errors import ODD
+from watcher import Stream, StreamError, watch
+
+ANY = (*ODD, "AccessDeniedException")
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2, seed=11) as simulator:
+        yield simulator
+
+
+def test_no_odd_answer_ends_a_running_watch(sim: RemoteSimulator) -> None:
+    with Program("orders", "--print-json", "--poll", "0.05", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        for count, odd in enumerate(ANY, 1):
+            sim.fail_next("GetRecords", odd)
+            sim.bulk(10)
+            program.wait_for_lines(10 * count)
+        for operation, odd in product(("GetShardIterator", "DescribeStream"), ANY[::6]):
+            sim.fail_next(operation, odd)
+        sim.rotate("all")
+        sim.bulk(10)
+        program.wait_for_lines(10 * len(ANY) + 10)
+        assert program.end() == 0
+    delivered = [json.loads(line)["dynamodb"]["SequenceNumber"] for line in program.out]
+    assert sorted(delivered) == sorted(record.sequence_number for record in sim.records)
+
+
+@pytest.mark.parametrize("operation", ["DescribeTable", "DescribeStream", "GetRecords"])
+def test_at_the_start_an_odd_answer_is_the_end_and_named(
+    sim: RemoteSimulator, operation: str
+) -> None:
+    sim.fail_next(operation, "status-403", times=100)
+    program = run("orders", env=sim.environment)
+    assert program.process.returncode == 3
+    (line,) = [line for line in program.err if line.startswith("error: ")]
+    assert "(403)" in line and "says the proxy" in line and operation in line
+
+
+def test_at_the_start_no_permission_to_read_is_the_end(sim: RemoteSimulator) -> None:
+    sim.set_faults(auth_error="AccessDeniedException", auth_operations=("GetRecords",))
+    program = run("orders", env=sim.environment)
+    assert program.process.returncode == 3
+    assert "no permission" in program.err[-1]
+
+
+def test_no_permission_that_stays_ends_a_running_watch(
+    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.reading.refusals._DENIED_SECONDS", 0.5)
+    sim.bulk(10)
+
+    def take(record: object) -> None:
+        sim.set_faults(auth_error="AccessDeniedException")
+
+    with pytest.raises(StreamError, match="no permission"):
+        watch("orders", [take], start="trim_horizon", endpoint_url=sim.endpoint)
+
+
+def test_no_odd_answer_ends_a_stream_that_is_pulled(sim: RemoteSimulator) -> None:
+    sim.bulk(10)
+    stream = Stream("orders", "trim_horizon", endpoint_url=sim.endpoint)
+    delivered = [next(stream)]
+    for count, odd in enumerate(ANY, 2):
+        sim.fail_next("GetRecords", odd)
+        sim.fail_next("GetShardIterator", odd)
+        sim.bulk(10)
+        while len(delivered) < 10 * count:
+            if (record := next(stream)) is not None:
+                delivered.append(record)
+
+
+def test_a_pulled_stream_raises_what_stays(
+    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.reading.refusals._DENIED_SECONDS", 0.5)
+    stream = Stream("orders", "trim_horizon", endpoint_url=sim.endpoint)
+    sim.set_faults(auth_error="AccessDeniedException")
+    with pytest.raises(StreamError, match="no permission"):
+        while next(stream) is None:
+            pass
+
+
+def test_what_is_read_up_to_now_over_odd_answers_is_whole(sim: RemoteSimulator) -> None:
+    sim.bulk(20 * len(ANY))
+    sim.set_faults(max_records=5)
+    odd = iter(ANY)
+    seen: list[str] = []
+
+    def take(record: object) -> None:
+        if len(seen) % 20 == 3:
+            sim.fail_next("GetRecords", next(odd))
+        seen.append(record.sequence_number)  # type: ignore[attr-defined]
+
+    watch("orders", [take], start="trim_horizon", follow=False, endpoint_url=sim.endpoint)
+    assert sorted(seen) == sorted(record.sequence_number for record in sim.records)

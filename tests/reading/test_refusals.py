@@ -1,0 +1,96 @@
+"""When a refusal is the end, and when it is only trouble."""
+
+import pytest
+
+from tests.hand_clock import HandClock
+from watcher.errors import DeniedError, OddAnswerError
+from watcher.reading.messages import Kind, Remark, Trouble
+from watcher.reading.refusals import Refusals
+
+
+def denied(failures: int = 1) -> Trouble:
+    return Trouble("no permission", failures, Kind.DENIED)
+
+
+def odd(failures: int = 1) -> Trouble:
+    return Trouble("<html>", failures, Kind.ODD)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+def test_no_permission_at_the_beginning_is_the_end(clock: HandClock) -> None:
+    with pytest.raises(DeniedError, match="no permission"):
+        Refusals(clock).hear("a", denied())
+
+
+def test_no_permission_later_is_the_end_after_a_minute_of_it(clock: HandClock) -> None:
+    refusals = Refusals(clock)
+    refusals.work()
+    refusals.hear("a", denied(1))
+    clock.sleep(59)
+    refusals.hear("a", denied(2))
+    clock.sleep(1)
+    with pytest.raises(DeniedError):
+        refusals.hear("a", denied(3))
+
+
+def test_a_minute_counts_anew_after_a_success_or_another_trouble(clock: HandClock) -> None:
+    refusals = Refusals(clock, has_worked=True)
+    for between in (denied(1), Trouble("500", 3), odd(3)):
+        refusals.hear("a", denied(2))
+        clock.sleep(59)
+        refusals.hear("a", between)
+        clock.sleep(59)
+
+
+def test_each_shard_has_its_own_minute(clock: HandClock) -> None:
+    refusals = Refusals(clock, has_worked=True)
+    refusals.hear("a", denied(1))
+    clock.sleep(40)
+    refusals.hear("b", denied(1))
+    clock.sleep(40)
+    refusals.hear("b", denied(2))
+
+
+def test_odd_answers_in_a_row_are_the_end_only_where_nothing_has_worked(clock: HandClock) -> None:
+    refusals = Refusals(clock)
+    refusals.hear("a", odd(1))
+    refusals.hear("a", odd(2))
+    with pytest.raises(OddAnswerError, match="<html>"):
+        refusals.hear("a", odd(3))
+    refusals.work()
+    for failures in range(1, 100):
+        refusals.hear("a", odd(failures))
+        clock.sleep(10)
+
+
+def test_passing_trouble_is_never_the_end(clock: HandClock) -> None:
+    refusals = Refusals(clock)
+    for failures in range(1, 100):
+        refusals.hear("a", Trouble("500", failures))
+        clock.sleep(10)
+
+
+def test_a_shards_own_trouble_is_said_of_it(clock: HandClock) -> None:
+    refusals = Refusals(clock)
+    for kind in set(Kind) - {Kind.CREDENTIALS}:
+        for shard in "aba":
+            assert refusals.whose(shard, Trouble("no", 4, kind)) == f"Shard {shard}"
+    assert refusals.whose("a", Remark("odd")) == "Shard a"
+
+
+def test_refused_credentials_are_said_of_all_shards_at_once_and_again_the_next_time(
+    clock: HandClock,
+) -> None:
+    refusals = Refusals(clock)
+    said = []
+    for failures in (4, 8):
+        for shard in "abcdefgh":
+            said.append(refusals.whose(shard, Trouble("expired", failures, Kind.CREDENTIALS)))
+        clock.sleep(20)
+    assert list(filter(None, said)) == ["All shards"] * 2
+    clock.sleep(3600)
+    assert refusals.whose("c", Trouble("expired", 4, Kind.CREDENTIALS)) == "All shards"

@@ -1,0 +1,181 @@
+"""One stream that a watch follows: its roster and positions, and what comes after its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from watcher.clock import CLOCK, Clock
+from watcher.engine.figures import Standing
+from watcher.engine.next_stream import NextStream
+from watcher.engine.orders import Work
+from watcher.engine.settings import Settings
+from watcher.errors import StreamGoneError
+from watcher.reading import token as tokens
+from watcher.reading.lineage import Tracked
+from watcher.reading.losses import Losses
+from watcher.reading.roster import Roster
+from watcher.reading.token import Token
+from watcher.record.origin import Origin
+from watcher.service.model import Position, Service, TrimHorizon
+from watcher.service.names import table_of
+
+logger = logging.getLogger("watcher")
+
+
+class Followed:
+    """A stream, or with `of_table` a table's stream and those that take its place.
+
+    `first` is the service for the beginning, which may wait; `service` the one for the loop, which
+    must not keep the delivery waiting.
+    """
+
+    def __init__(
+        self,
+        arn: str,
+        settings: Settings,
+        *,
+        first: Service,
+        service: Service,
+        of_table: bool = False,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self.service = service
+        self.of_table = of_table
+        self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
+        self.reading: set[str] = set()
+        """The shards that a worker reads, or is to read again."""
+        self._settings = settings
+        self._first = first
+        self._clock = clock
+        self._next_stream = NextStream(of_table, settings.follow, clock)
+        self.until: datetime | None = None
+        """Up to when it is read; None: without an end."""
+        self._stored: Token | None = None
+        """What it resumes from, until it has begun."""
+        self.roster = self._new_roster(arn, settings.start)
+
+    def _new_roster(
+        self, arn: str, start: Position, resumed: Iterable[Tracked] | None = None
+    ) -> Roster:
+        return Roster(
+            arn, start, resumed, losses=self.losses, in_use=self.reading, clock=self._clock
+        )
+
+    @property
+    def arn(self) -> str:
+        """The stream that is being read now."""
+        return self.roster.arn
+
+    @property
+    def name(self) -> str:
+        """The table's name, or else the stream's ARN."""
+        return self.roster.listing.table or self.arn
+
+    def origin(self, shard: Tracked) -> Origin:
+        """What a shard of it is called among those of all streams."""
+        return Origin(self.arn, shard.id)
+
+    # The beginning
+
+    def is_of(self, token: Token) -> bool:
+        """Whether a stored token is of this stream, or of the table's former one."""
+        if token.stream_arn == self.arn:
+            return True
+        return self.of_table and table_of(token.stream_arn) == table_of(self.arn)
+
+    def resume(self, token: Token) -> None:
+        """Begin where this token stands. Raises UsageError for a broken one."""
+        # Of a table's former stream what is left comes first; the watch then goes on to the new.
+        resumed = tokens.resume(token)
+        self.roster = self._new_roster(token.stream_arn, self._settings.start, resumed)
+        self._stored = token
+
+    def begin(self) -> None:
+        """Make the first listing. Raises StreamError, DataLossError."""
+        token = self._stored
+        try:
+            self.roster.begin(self._first)
+        except StreamGoneError as error:
+            new = self._next_stream.newest(self._first, self.arn) if token else None
+            if new is None:
+                raise
+            self.move_on(new, str(error))
+            self.roster.begin(self._first)
+        self._stored = None
+        listing = self.roster.listing
+        if token is not None:
+            self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
+        if not self._settings.follow:
+            self.until = self.roster.settled_at
+        if not listing.shards:
+            logger.info("The stream has no shards yet", extra=self.roster.about())
+
+    # Shards and their processes
+
+    def attend(self, before: Callable[[], object]) -> None:
+        """As `Roster.attend`, with its own service. Raises StreamError."""
+        self.service.tend()
+        self.roster.attend(self.service, before)
+
+    def to_begin(self) -> list[Tracked]:
+        """The shards whose turn has come; from now on they count as being read."""
+        shards = self.roster.to_begin()
+        self.reading.update(shard.id for shard in shards)
+        return shards
+
+    def work(self, shard: Tracked) -> Work:
+        """What the worker of a shard has to do."""
+        return Work(
+            connection=self._settings.connection,
+            arn=self.arn,
+            shard_id=shard.id,
+            position=shard.position,
+            until=self.until,
+            poll_max=self._settings.poll_max,
+            closed=self.roster.is_closed(shard.id),
+        )
+
+    # The end
+
+    def after(self) -> str | None:
+        """What comes after this stream: None while it lasts, "" if it is over, or a new one's ARN.
+
+        With a new one `move_on` is to be called.
+        """
+        roster = self.roster
+        if self.reading or not roster.is_settled():
+            return None
+        if not roster.has_ended or roster.stopped_short:
+            return None if self._settings.follow else ""
+        return self._next_stream.after(self.service, self.arn, self._ended, roster.listing.table)
+
+    @property
+    def _ended(self) -> str:
+        return "gone" if self.roster.is_gone else "disabled"
+
+    def move_on(self, arn: str, reason: str = "") -> None:
+        """From a table's old stream to its new one, from its beginning. Raises DataLossError."""
+        logger.info(f"Going on with the table's new stream: {arn}")
+        old, reason = self.arn, reason or f"stream {self.arn} is {self._ended}"
+        self.roster, self._stored = self._new_roster(arn, TrimHorizon(), []), None
+        self.losses.say(f"between the table's streams {old} and {arn}", reason)
+
+    # Where it stands
+
+    def standing(self) -> Standing:
+        """For the figures."""
+        now = self.roster.now.timestamp()
+        return Standing(self.arn, self.roster.lineage, now, self.service.tally, self.until)
+
+    def token(self, unsettled: Callable[[Origin], str | None]) -> Token:
+        """Where it stands; a shard stays before its first record that is not settled yet."""
+        if self._stored is not None:
+            return self._stored
+        roster = self.roster
+        token = tokens.make(roster.arn, roster.lineage, roster.listing.time, roster.began_at)
+        for shard in token.shards:
+            if number := unsettled(Origin(self.arn, shard.shard_id)):
+                shard.hold(number)
+        return token

@@ -1,0 +1,29 @@
+"""How to watch: what the user has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from watcher.delivery.ending import STOP_SECONDS
+from watcher.delivery.on_error import OnError
+from watcher.record.record import Record
+from watcher.service.connection import Connection
+from watcher.service.model import Latest, Position
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to watch: what `watch()` and the command line let the user choose."""
+
+    connection: Connection = Connection()
+    start: Position = Latest()
+    follow: bool = True
+    max_records: int | None = None
+    fail_on_data_loss: bool = False
+    poll_max: float = 1.0
+    """The longest pause between two reads of an idle shard, in seconds."""
+    wanted: Callable[[Record], bool] | None = None
+    """Whether a record goes to the observers at all; None: every one."""
+    on_error: OnError = OnError()
+    stop_timeout: float = STOP_SECONDS

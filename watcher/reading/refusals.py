@@ -1,0 +1,65 @@
+"""Which refusals end the reading: at its beginning more than once the service has answered."""
+
+from __future__ import annotations
+
+import math
+
+from watcher.clock import Clock
+from watcher.errors import DeniedError, OddAnswerError
+from watcher.reading.messages import Kind, Remark, Trouble
+
+# A policy that is changed is not everywhere at once; what is denied for longer is meant so.
+_DENIED_SECONDS = 60.0
+# What is said so long afterwards is of other refused credentials.
+_ANEW_SECONDS = 60.0
+# Where nothing was read yet, some odd answers in a row are how this endpoint is.
+_ODD_AT_FIRST = 3
+
+
+class Refusals:
+    """What is asked here, and refused in ways that only the user can mend.
+
+    An odd answer (a proxy that restarts, an error that nobody knows) ends nothing once there was
+    an answer as it should be; no permission does after a minute of it. Without any, both are the
+    cause why nothing works.
+    """
+
+    def __init__(self, clock: Clock, *, has_worked: bool = False) -> None:
+        self._clock = clock
+        self._has_worked = has_worked
+        self._denied_since: dict[str, float] = {}
+        self._credentials = 0
+        self._credentials_at = -math.inf
+
+    def work(self) -> None:
+        """Note that there was an answer as it should be."""
+        self._has_worked = True
+
+    def hear(self, name: str, trouble: Trouble) -> None:
+        """Take in a trouble with this shard; raises DeniedError, OddAnswerError where it ends."""
+        if trouble.failures == 1 or trouble.kind is not Kind.DENIED:
+            self._denied_since.pop(name, None)
+        if trouble.kind is Kind.DENIED:
+            now = self._clock.monotonic()
+            since = self._denied_since.setdefault(name, now)
+            if not self._has_worked or now - since >= _DENIED_SECONDS:
+                raise DeniedError(trouble.text)
+        if trouble.kind is Kind.ODD and not self._has_worked and trouble.failures >= _ODD_AT_FIRST:
+            raise OddAnswerError(trouble.text)
+
+    def whose(self, shard_id: str, message: Trouble | Remark) -> str | None:
+        """Of whom to say it: of all shards that credentials are refused; None where that was."""
+        if not isinstance(message, Trouble) or message.kind is not Kind.CREDENTIALS:
+            return f"Shard {shard_id}"
+        now = self._clock.monotonic()
+        if message.failures <= self._credentials and now < self._credentials_at + _ANEW_SECONDS:
+            return None
+        self._credentials, self._credentials_at = message.failures, now
+        return "All shards"
+
+
+def kind_of(error: Exception) -> Kind:
+    """What sort of trouble an error of the service is."""
+    if isinstance(error, DeniedError):
+        return Kind.DENIED
+    return Kind.ODD if isinstance(error, OddAnswerError) else Kind.PASSING

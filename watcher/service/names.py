@@ -1,0 +1,73 @@
+"""What names a stream: names and ARNs of tables and streams, AWS's and compatible engines'."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# AWS's own, or those of another engine. ScyllaDB's Alternator has, by its version,
+# arn:scylla:alternator:KEYSPACE:scylla:table/NAME for tables, for streams S and a UUID or
+# arn:aws:dynamodb:us-east-1:ACCOUNT:table/KEYSPACE@NAME/stream/LABEL:
+# https://github.com/scylladb/scylladb/blob/master/alternator/executor.cc (parse_arn)
+_ARN = re.compile(
+    r"arn:(?:aws[\w-]*:dynamodb|(?!aws)[\w-]+:[\w-]+):(?P<region>[\w.-]*):(?P<account>[\w.-]*):"
+    r"table/(?P<table>[\w.@-]{1,255})(?:/stream/(?P<label>[\w:.+-]+))?"
+)
+_STREAM_ID = re.compile(r"S[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TABLE = re.compile(r"[\w.-]{3,255}", re.ASCII)
+_REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d+")
+
+
+class Name(NamedTuple):
+    """What a user has named: a stream (`is_stream`), or a table, by its ARN or its name."""
+
+    text: str
+    is_stream: bool
+    region: str | None
+    """The region in an ARN of AWS's or of an emulator's."""
+
+
+def parsed(text: str) -> Name | None:
+    """What this names; None where it can name neither a stream nor a table."""
+    if arn := _ARN.fullmatch(text):
+        return Name(text, arn["label"] is not None, region_in(text))
+    if _STREAM_ID.fullmatch(text):
+        return Name(text, True, None)
+    if _TABLE.fullmatch(text):
+        return Name(text, False, None)
+    return None
+
+
+def is_stream(text: str) -> bool:
+    """Whether this names a stream itself, and not its table."""
+    name = parsed(text)
+    return name is not None and name.is_stream
+
+
+def region_in(arn: str) -> str | None:
+    """The region that an ARN names; in its place, others than DynamoDB's have something else."""
+    _, partition, service, region, *_ = *arn.split(":", 4), "", "", "", ""
+    return region if partition.startswith("aws") and service == "dynamodb" and region else None
+
+
+def is_real(region: str | None) -> bool:
+    """Whether it looks like one of AWS's; DynamoDB Local's ARNs say `ddblocal`."""
+    return region is not None and _REGION.fullmatch(region) is not None
+
+
+def is_another(asked: str, answered: str) -> bool:
+    """Whether a service that was asked by a table's ARN answers about another table.
+
+    DynamoDB Local has one account and no regions: its ARNs say nothing.
+    """
+    return asked != answered and is_real(region_in(answered))
+
+
+def table_of(arn: str) -> str:
+    """The table's ARN of a stream's ARN; the text itself where there is no table in it."""
+    return arn.partition("/stream/")[0]
+
+
+def table_name(text: str) -> str:
+    """The bare name of a table that is named by its ARN, its stream's ARN, or its name."""
+    return table_of(text).rpartition(":table/")[2].rpartition("@")[2]
