@@ -25,13 +25,15 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator, judge
 
 COUNT = 3000
+DISK = 4800
+"""Blocks of 512 bytes: less than the lines take, and more than the memory that processes share."""
 MODES = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 
 
 @pytest.fixture(scope="module")
 def sim() -> Iterator[RemoteSimulator]:
     with Simulator.spawn(table="orders", seed=5) as simulator:
-        simulator.bulk(COUNT)
+        simulator.bulk(COUNT, size=800)
         yield simulator
 
 
@@ -89,7 +91,7 @@ def wait_until_full(pipe: int) -> None:
 
 def read_slowly(pipe: int) -> bytes:
     got = b""
-    while data := os.read(pipe, 5000):
+    while data := os.read(pipe, 40_000):
         got += data
         time.sleep(0.0005)
     return got
@@ -146,7 +148,7 @@ def test_a_disk_that_fills_up_ends_it_at_a_whole_line_before_the_checkpoint(
 ) -> None:
     path = runs.folder / "all.jsonl"
     options = (option,) if option == "-pj" else (option, "all.jsonl")
-    for limit, status in ((300, 1), (None, 0)):
+    for limit, status in ((DISK, 1), (None, 0)):
         with (
             path.open("ab") as file,
             runs.begin(*options, "--no-follow", limit=limit, stdout=file) as program,
