@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher.delivery import handlers
+from watcher.delivery import handlers, stdout
 from watcher.delivery.callables import unfit
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
 from watcher.errors import UsageError, blame
@@ -24,6 +24,8 @@ from watcher.service.price import PRICE
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
+    from watcher.engine.settings import Settings
+    from watcher.engine.streams import Streams
     from watcher.record.record import Record
     from watcher.service.model import Position
 
@@ -213,7 +215,6 @@ def watch(
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
     from watcher.delivery.on_error import OnError
     from watcher.engine import open_files
-    from watcher.engine.finding import find
     from watcher.engine.forked import Forked
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
@@ -223,9 +224,7 @@ def watch(
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
-    from watcher.service.wanted_streams import WantedStreams
 
-    asked = WantedStreams.of(stream, everything, tags, exclude)
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
         start=position(start),
@@ -250,15 +249,23 @@ def watch(
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
         manager = Manager(
-            find(asked, settings, strict=strict, yes=yes),
+            _found(settings, strict, yes, stream, everything, tags, exclude),
             chosen,
             settings,
             workers=Workers(Queue(), Forked(), processes=processes),
             store=store,
             displays=displays,
         )
-        with ended_by_signals(manager.ending, manager.stop, [each.close for each in displays]):
+        at_once = [each.close for each in displays]
+        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, at_once):
             return manager.run()
+
+
+def _found(settings: "Settings", strict: bool, yes: bool, *asked: Any) -> "Streams":
+    from watcher.engine.finding import find
+    from watcher.service.wanted_streams import WantedStreams
+
+    return find(WantedStreams.of(*asked), settings, strict=strict, yes=yes)
 
 
 def _poll_max(given: float | None) -> float:
