@@ -143,7 +143,7 @@ def test_what_is_not_watched_now_is_kept_and_said(
 def test_what_is_kept_is_dropped_once_nothing_of_it_can_be_there(
     region: Region, seen: Seen
 ) -> None:
-    store = memory(token(ARN, 5), token(SHOPS, 6, NOON - timedelta(hours=26)))
+    store = memory(token(ARN, 5), token(SHOPS, 6, NOON - timedelta(hours=25)))
     region.play(seen, store=store).run(2.0)
     assert [each.stream_arn for each in store.load()] == [ARN, USERS]
 
