@@ -28,6 +28,7 @@ from watcher.record.origin import Origin
 logger = logging.getLogger("watcher")
 
 _TICK_SECONDS = 0.2
+_HOPELESS_SECONDS = 60.0
 _END_SECONDS = 2.0
 
 
@@ -84,6 +85,8 @@ class Manager:
         finally:
             self._end()
         self._keeper.raise_error()
+        if reason := self._why_unread():
+            raise StreamError(f"nothing could be read: {reason}")
         return self.totals
 
     def _keep_house(self) -> None:
@@ -147,7 +150,23 @@ class Manager:
                     raise UsageError(text, "checkpoint", store.name)
 
     def _is_done(self) -> bool:
-        return self._handover.is_complete or all(map(self._is_over, list(self._streams.values())))
+        if self._handover.is_complete or self._is_hopeless():
+            return True
+        return all(map(self._is_over, list(self._streams.values())))
+
+    def _is_hopeless(self) -> bool:
+        """Whether a watch that is to end has waited long enough for its first read."""
+        return any(
+            stream.until and stream.roster.reads.seconds() >= _HOPELESS_SECONDS
+            for stream in self._streams.values()
+        ) and bool(self._why_unread())
+
+    def _why_unread(self) -> str:
+        """Why not a single read was answered; empty where one was, or none was refused."""
+        if self.totals.records or self.totals.filtered or self._figures.has_read():
+            return ""
+        reasons = (stream.roster.reads.last for stream in self._streams.values())
+        return next(filter(None, reasons), "")
 
     def _is_over(self, stream: Followed) -> bool:
         """Whether nothing more comes of it; from a table's old stream it goes on to the new one."""
