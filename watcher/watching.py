@@ -50,6 +50,14 @@ def watch(
             help="end when everything up to now has been delivered",
         ),
     ] = True,
+    until: Annotated[
+        str | datetime | None,
+        Parameter(
+            metavar="END",
+            group="start",
+            help="leave out what was made later, and end: an age or a time, as with --from",
+        ),
+    ] = None,
     max_records: Annotated[
         int | None,
         Parameter(
@@ -174,7 +182,8 @@ def watch(
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
         start=position(start),
-        follow=follow,
+        follow=follow and until is None,
+        end=end(until, start),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         idle_pause=poll,
@@ -233,6 +242,31 @@ def position(start: str | datetime) -> "Position":
         raise UsageError("give a text such as 2h, or a datetime", "start", repr(start))
     with blame("start"):
         return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
+
+
+def end(until: str | datetime | None, start: str | datetime) -> datetime | None:
+    """The last moment that counts, as the library and the command line take it. Raises UsageError.
+
+    What comes now and later is no range, so it has to be after a `start` in the past.
+    """
+    from watcher.reading.position import at_time, parse_start
+    from watcher.service.model import AtTime, Latest
+
+    if until is None:
+        return None
+    if not isinstance(until, str | datetime):
+        raise UsageError("give a text such as 2h, or a datetime", "until", repr(until))
+    now = datetime.now(UTC)
+    with blame("until"):
+        found = at_time(until, now) if isinstance(until, datetime) else parse_start(until, now)
+    if not isinstance(found, AtTime):
+        raise UsageError("give an age like 2h, or a time", "until", str(until))
+    begins = position(start)
+    if isinstance(begins, Latest):
+        raise UsageError("it has passed: give --from, too, an earlier one", "until", str(until))
+    if isinstance(begins, AtTime) and begins.time > found.time:
+        raise UsageError("it is before --from", "until", str(until))
+    return found.time
 
 
 def _observer(each: object) -> "Observer":

@@ -133,6 +133,7 @@ class Followed:
             shard_id=shard.id,
             position=shard.position,
             until=self.until,
+            end=self._settings.end,
             idle_pause=self._settings.idle_pause,
             closed=self.roster.is_closed(shard.id),
         )

@@ -41,6 +41,8 @@ class Work(msgspec.Struct, frozen=True):
     position: Position
     until: datetime | None
     idle_pause: float
+    end: datetime | None = None
+    """Records made later are left out."""
     closed: bool = False
     """Whether the shard is known to get no more records."""
 
@@ -106,6 +108,7 @@ def reader_of(work: Work, streams: Service, clock: Clock) -> ShardReader:
         work.position,
         closed=work.closed,
         until=work.until,
+        end=work.end,
         idle_pause=work.idle_pause,
         clock=clock,
     )
