@@ -9,8 +9,8 @@ from datetime import datetime
 from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Standing
 from watcher.engine.next_stream import NextStream
+from watcher.engine.orders import Work
 from watcher.engine.settings import Settings
-from watcher.engine.worker import Work
 from watcher.errors import StreamGoneError
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
@@ -45,7 +45,7 @@ class Followed:
         self.of_table = of_table
         self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
         self.reading: set[str] = set()
-        """The shards that have a process, or are to get another."""
+        """The shards that a worker reads, or is to read again."""
         self._settings = settings
         self._first = first
         self._clock = clock
@@ -126,7 +126,7 @@ class Followed:
         return shards
 
     def work(self, shard: Tracked) -> Work:
-        """What the process of a shard has to do."""
+        """What the worker of a shard has to do."""
         return Work(
             connection=self._settings.connection,
             arn=self.arn,
@@ -134,7 +134,7 @@ class Followed:
             position=shard.position,
             until=self.until,
             end=self._settings.end,
-            idle_pause=self._settings.idle_pause,
+            poll_max=self._settings.poll_max,
             closed=self.roster.is_closed(shard.id),
         )
 

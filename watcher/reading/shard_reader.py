@@ -19,7 +19,7 @@ from watcher.errors import (
     TrimmedDataError,
     WatcherError,
 )
-from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
+from watcher.reading.messages import Finished, Kind, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
 from watcher.reading.refusals import kind_of
 from watcher.reading.sieve import Sieve, numbers_of
@@ -38,6 +38,9 @@ from watcher.service.model import (
 
 # GetRecords allows some four to five reads a second on a shard.
 _PAUSE_AFTER_SOME = 0.25
+# An idle shard is asked so often, so many times; then ever less often: each call is billed.
+_PAUSE_IDLE = 1.0
+_READS_UNTIL_RARE = 60
 _PAUSE_REFUSED = 0.5
 _PAUSE_REFUSED_MAX = 5.0
 _PAUSE_TO_TIP = 0.2
@@ -59,7 +62,8 @@ class ShardReader:
     """One shard's records, page by page, in order, each one once.
 
     `read()` makes one attempt and returns what came of it; `pause` then says how many seconds to
-    wait before the next. `position` is always where a new reader would have to start.
+    wait before the next, `poll_max` at most where the shard is idle. `position` is always where a
+    new reader would have to start.
 
     With `until` (see `open_end`) the reader also finishes where all up to now has been read of a
     shard that is not `closed`; with `end` it holds back what was created later, and finishes at
@@ -76,7 +80,7 @@ class ShardReader:
         closed: bool = False,
         until: datetime | None = None,
         end: datetime | None = None,
-        idle_pause: float = 1.0,
+        poll_max: float = _PAUSE_IDLE,
         clock: Clock = CLOCK,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -93,7 +97,7 @@ class ShardReader:
         self._open_end = None if until is None else OpenEnd(arn, shard_id, until, clock)
         self._refused_timestamp = False
         self._coarseness = 0
-        self._idle_pause = idle_pause
+        self._poll_max = poll_max
         self._empty_pages = 0
         self._was_at_tip = False
         self._failures = 0
@@ -115,6 +119,18 @@ class ShardReader:
         once stays near it.
         """
         return self._was_at_tip and self._empty_pages > 0 and not self._failures
+
+    def hurry(self) -> bool:
+        """A sibling has records: read as often as in the first minute; whether it now rests longer.
+
+        A reader that is not idle, or in trouble, is not to be hurried.
+        """
+        if self.closed or self._open_end is not None or self._failures or not self._empty_pages:
+            return False
+        is_rare = self._empty_pages > _READS_UNTIL_RARE
+        self._empty_pages = min(self._empty_pages, _EMPTY_PAGES_TO_TELL)
+        self.pause = min(self.pause, self._idle_pause())
+        return is_rare
 
     def read(self) -> list[Message]:
         """One attempt. Raises StreamError where there is no way to the service."""
@@ -145,7 +161,7 @@ class ShardReader:
             self.streams.renew()
             self._failures += 1
             self.pause = backoff(self._failures, _PAUSE_REFUSED, _PAUSE_REFUSED_MAX)
-            messages.append(Trouble(str(error), self._failures))
+            messages.append(Trouble(str(error), self._failures, Kind.CREDENTIALS))
         except (DeniedError, OddAnswerError) as error:
             # Maybe it is the iterator that is refused; and nobody may hear that there is one.
             self._iterator = None
@@ -272,11 +288,20 @@ class ShardReader:
         else:
             self._empty_pages += 1
             self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
-            self.pause = min(_PAUSE_AFTER_SOME * self._empty_pages, self._idle_pause)
+            self.pause = self._idle_pause()
         if self.closed and not wire.Records:
             self.pause = 0.0  # nothing will ever be written there
         elif self._open_end is not None:
             self.pause = min(self.pause, _PAUSE_TO_TIP)
+
+    def _idle_pause(self) -> float:
+        """After a minute it doubles, and differs a little: not all shards at the same moment."""
+        rare = self._empty_pages - _READS_UNTIL_RARE
+        if rare <= 0:
+            pause = min(_PAUSE_AFTER_SOME * self._empty_pages, _PAUSE_IDLE)
+            return min(pause, self._poll_max)
+        longest = backoff(rare + 1, _PAUSE_IDLE, self._poll_max)
+        return self._jitter(0.9 * longest, longest)
 
     def _trouble_pause(self, times: int) -> float:
         longest = backoff(times + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -87,6 +88,12 @@ class StreamsClient:
             told = as_user_error(error)
             told.option = connection.to_blame(error)
             raise told from error
+
+    def counting(self, tally: Tally) -> StreamsClient:
+        """This client for one more use, also in another thread: its calls are counted there."""
+        twin = copy.copy(self)
+        twin.tally = tally
+        return twin
 
     def renew(self) -> None:
         """The credentials were refused; somebody may have logged in again."""

@@ -7,8 +7,10 @@ botocore makes it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
+import ssl
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -22,6 +24,8 @@ from botocore.parsers import ResponseParser, ResponseParserError, ResponseParser
 from botocore.utils import get_environ_proxies
 
 from watcher.service.plain_http import PlainHTTP
+
+logger = logging.getLogger("watcher")
 
 # What the shortcut takes over from botocore's request; all else is made for each.
 _KEPT_HEADERS = ("content-type", "user-agent", "x-amz-target")
@@ -157,6 +161,10 @@ class Shortcut:
         try:
             answer = call.http.post(dict(request.headers.items()), body)
         except OSError as error:
+            if _is_about_trust(error):
+                logger.debug(f"Reading through botocore from now on: {call.url}: {error}")
+                call.http.usable = False
+                return None
             raise boto.HTTPClientError(error=error) from error
         if answer is None:
             return None
@@ -181,6 +189,12 @@ class _SentCall(NamedTuple):
 
 class _NotSentError(Exception):
     """Ends a call of botocore that was made only to see what it would send."""
+
+
+def _is_about_trust(error: OSError) -> bool:
+    """Whether the two sides can't agree on TLS, which would fail every time."""
+    broken = ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError
+    return isinstance(error, ssl.SSLError) and not isinstance(error, broken)
 
 
 def _epoch_seconds(time: datetime) -> int:
