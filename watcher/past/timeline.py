@@ -71,8 +71,9 @@ def timeline(
 ) -> History:
     """The same of sources that are open."""
     wire = _checked(sources, key)
-    records = made_by(sources.records(start), until)
-    made = History([each for each in records if key.is_of(each)], sources.gaps)
+    sources.begin(start)
+    records = [each for each in made_by(sources.records(), until) if key.is_of(each)]
+    made = History(records, sources.gaps)
     if sources.stream is not None and wire is not None:
         _look(made, sources, wire)
     return made
