@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from watcher.arguments import end
 from watcher.cli import completers, options
 from watcher.cli.history import SOURCES
 from watcher.errors import UsageError
@@ -21,7 +22,7 @@ from watcher.printing import style
 from watcher.printing.plural import counted
 from watcher.printing.rows import CsvRaw, write_csv, write_table
 from watcher.record.selection import wanted
-from watcher.watching import end, watch
+from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 

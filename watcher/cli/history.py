@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from watcher.arguments import end
 from watcher.cli import completers, options
 from watcher.past.item_keys import OneKey
 from watcher.past.sources import Sources
@@ -22,7 +23,7 @@ from watcher.printing.style import time_text
 from watcher.record.compare import ABSENT, Absent, Attribute, changed_values, differences
 from watcher.record.images import plain
 from watcher.record.record import Record
-from watcher.watching import end, watch
+from watcher.watching import watch
 
 SOURCES = Annotated[
     str,

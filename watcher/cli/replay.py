@@ -16,6 +16,7 @@ from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
 
+from watcher.arguments import end
 from watcher.cli import choosing, completers, options, terminal
 from watcher.cli.status import Rate, bar
 from watcher.cli.terminal import Line
@@ -27,7 +28,7 @@ from watcher.printing import style
 from watcher.record.lines import RecordLines
 from watcher.record.record import Record
 from watcher.record.selection import wanted
-from watcher.watching import end, watch
+from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
