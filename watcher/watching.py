@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from watcher import arguments
+from watcher.delivery import stdout
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
@@ -250,5 +251,5 @@ def watch(
             displays=displays,
         )
         at_once = [each.close for each in displays]
-        with ended_by_signals(manager.ending, manager.stop, at_once):
+        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, at_once):
             return manager.run()
