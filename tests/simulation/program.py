@@ -169,7 +169,8 @@ class Program(ABC):
         elif how.startswith("StreamGoneError") and not self._is_there():
             self._over = True
         elif how.startswith(_REFUSALS) and self._judge.runs[-1].seen:
-            self._judge.complain("ended", f"what passes has ended it: {how}")
+            if not self._universe.others:  # else one was refused as it began; the others are read
+                self._judge.complain("ended", f"what passes has ended it: {how}")
         elif was_calm and how not in ("done", "stopped") and number > LIMITED_RUNS:
             self._judge.complain("ended", f"it has ended in calm weather: {how}")
 
