@@ -12,6 +12,7 @@ import re
 import select
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -31,6 +32,10 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class OverdueAnswerError(TimeoutError):
+    """Something comes now and then, but not the end of it."""
+
+
 class PlainHTTP:
     """Posts to one URL, and knows the plain case only.
 
@@ -40,7 +45,14 @@ class PlainHTTP:
 
     _socket: socket.socket | None = None
 
-    def __init__(self, url: str, ca_file: str, connect_seconds: float, read_seconds: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        ca_file: str,
+        connect_seconds: float,
+        read_seconds: float,
+        whole_seconds: float,
+    ) -> None:
         parts = urlsplit(url)
         self.host = parts.netloc
         self.usable = parts.scheme in ("http", "https") and "@" not in parts.netloc
@@ -52,12 +64,16 @@ class PlainHTTP:
         self._ca_file = ca_file if parts.scheme == "https" else None
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
+        self._whole_seconds = whole_seconds
+        self._deadline = 0.0
 
     def post(self, headers: Mapping[str, str], body: bytes) -> Answer | None:
         """The answer; None where it is of another make.
 
-        Raises OSError where the connection fails, or ends before the answer does.
+        Raises OSError where the connection fails, or ends before the answer does; TimeoutError
+        where nothing comes for too long, OverdueAnswerError where the whole of it takes too long.
         """
+        self._deadline = time.monotonic() + self._whole_seconds
         lines = [f"POST {self._path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"Content-Length: {len(body)}\r\n\r\n")
@@ -67,6 +83,11 @@ class PlainHTTP:
             connected.sendall("\r\n".join(lines).encode("latin-1") + body)
             answer = self._answer(connected)
             return answer
+        except TimeoutError:
+            if time.monotonic() < self._deadline:
+                raise
+            text = f"no whole answer within {self._whole_seconds:g} s"
+            raise OverdueAnswerError(text) from None
         finally:
             # What is left of a half-read answer must not be taken for the next one.
             if answer is None or answer.headers.get("connection", "").lower() == "close":
@@ -93,14 +114,23 @@ class PlainHTTP:
             if self._ca_file is not None:
                 context = trusting(self._ca_file)
                 self._socket = context.wrap_socket(connected, server_hostname=self._address[0])
-            self._socket.settimeout(self._read_seconds)
+        self._socket.settimeout(self._read_seconds)
         return self._socket
+
+    def _be_patient(self, connected: socket.socket) -> None:
+        """Wait for the next bytes, but no longer than is left for the whole."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if left < self._read_seconds:
+            connected.settimeout(left)
 
     def _answer(self, connected: socket.socket) -> Answer | None:
         received = b""
         while (end := received.find(b"\r\n\r\n")) < 0:
             if len(received) > _LARGEST_HEAD:
                 return None
+            self._be_patient(connected)
             received += _some(connected.recv(_RECEIVE_BYTES))
         first, *lines = received[:end].decode("latin-1").split("\r\n")
         headers = {}
@@ -113,24 +143,24 @@ class PlainHTTP:
         if not status or encoded or not length.isdecimal() or int(length) > _LARGEST_BODY:
             self.usable = status is not None and int(status[1]) != 200
             return None
-        body = _whole(connected, received[end + 4 :], int(length))
+        body = self._whole(connected, received[end + 4 :], int(length))
         return Answer(int(status[1]), headers, body)
 
-
-def _whole(connected: socket.socket, begun: bytes, length: int) -> bytes:
-    """The whole body, of which the beginning came with the head."""
-    if len(begun) > length:
-        raise ConnectionError("more came than was announced")
-    if len(begun) == length:
-        return begun
-    body = bytearray(length)
-    body[: len(begun)] = begun
-    room = memoryview(body)[len(begun) :]
-    while room:
-        count = connected.recv_into(room)
-        _some(count)
-        room = room[count:]
-    return bytes(body)
+    def _whole(self, connected: socket.socket, begun: bytes, length: int) -> bytes:
+        """The whole body, of which the beginning came with the head."""
+        if len(begun) > length:
+            raise ConnectionError("more came than was announced")
+        if len(begun) == length:
+            return begun
+        body = bytearray(length)
+        body[: len(begun)] = begun
+        room = memoryview(body)[len(begun) :]
+        while room:
+            self._be_patient(connected)
+            count = connected.recv_into(room)
+            _some(count)
+            room = room[count:]
+        return bytes(body)
 
 
 _T = TypeVar("_T")
