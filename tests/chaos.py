@@ -138,7 +138,7 @@ class Program:
         self.log = folder / "log"
         self._environment = {**os.environ, **sim.environment, "PYTHONPATH": str(ROOT)}
         self._command = [
-            *(sys.executable, "-m", "watcher", sim.stream_arn, "--print-json", "--poll", "0.2"),
+            *(sys.executable, "-m", "watcher", sim.stream_arn, "--print-json", "--poll-max", "0.2"),
             *("--checkpoint", str(self.checkpoint)),
             *arguments,
         ]

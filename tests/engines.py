@@ -1,8 +1,9 @@
-"""The four engines over one played stream: what each of them delivers, and what it says is lost."""
+"""The engines over one played stream: what each of them delivers, and what it says is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pyspark.sql.types import (
@@ -21,16 +22,18 @@ from tests.wire import FIRST
 from watcher.delivery.observer import Observer
 from watcher.engine.followed import Followed
 from watcher.engine.manager import Manager
+from watcher.engine.orders import Work
+from watcher.engine.readers import Readers, Reading
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
-from watcher.engine.worker import Work, reader_of, steps
 from watcher.engine.workers import Workers
+from watcher.past.retained import Retained
 from watcher.reading.messages import Message
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.connection import Connection
 from watcher.service.model import Service, TrimHorizon
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.ranges import RangeReader
 from watcher.spark.schema import columns
@@ -88,26 +91,24 @@ class _ReadingQueue(Queue):
         super().__init__()
         self._stream = stream
         self._clock = clock
-        self._due: dict[Origin, float] = {}
-        self._steps: dict[Origin, Iterator[Message | float]] = {}
+        self._readers = Readers(clock)
+        self._said: deque[tuple[Origin, Message]] = deque()
 
-    def start(self, work: Work, writer: Writer, tally: Tally) -> PlayedProcess:
-        self._steps[work.origin] = steps(reader_of(work, self._stream), tally, self._clock)
-        self._due[work.origin] = self._clock.monotonic()
-        return PlayedProcess(0)
+    def start(self, name: str, work: Work, writer: Writer, board: Board) -> PlayedProcess:
+        def begin(work: Work) -> None:
+            self._readers.begin(Reading(work, self._stream, Tally(), self._clock))
 
-    def receive(self, timeout: float) -> tuple[Origin, Message | None] | None:
+        return PlayedProcess(0, begin)
+
+    def receive(self, timeout: float) -> tuple[Origin, Message] | tuple[str, None] | None:
         until = self._clock.monotonic() + timeout
         while True:
-            for name, due in list(self._due.items()):
-                while due <= self._clock.monotonic():
-                    step = next(self._steps[name], None)
-                    if step is None:
-                        del self._due[name]
-                        return name, None
-                    if not isinstance(step, int | float):
-                        return name, step
-                    due = self._due[name] = self._clock.monotonic() + max(step, 0.01)
+            if self._said:
+                return self._said.popleft()
+            if (reading := self._readers.next()) is not None:
+                self._said.extend((reading.origin, message) for message in reading.read())
+                self._readers.done(reading)
+                continue
             if self._clock.monotonic() >= until:
                 return None
             self._clock.sleep(0.05)
@@ -154,6 +155,15 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcom
     return Outcome(found)
 
 
+def retained(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """The time machine's reading: all there is at once, and what has come since at the end."""
+    reading = Retained(ARN, stream, clock=clock)
+    records = list(reading.read())
+    clock.sleep(max(0.0, seconds - clock.passed))
+    records += reading.read_on()
+    return Outcome([_number(record) for record in records], len(reading.losses))
+
+
 def _types() -> dict[str, DataType]:
     """Spark's types by their DDL, which only a JVM can parse."""
     identity = StructType([StructField(name, StringType()) for name in ("type", "principal_id")])
@@ -170,4 +180,4 @@ def _number(record: Record) -> int:
     return int(record.sequence_number) - FIRST
 
 
-ENGINES = (watch, pull, spark_stream, spark_batch)
+ENGINES = (watch, pull, spark_stream, spark_batch, retained)

@@ -17,9 +17,9 @@ from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
 from watcher.engine.followed import Followed
 from watcher.engine.manager import Manager
+from watcher.engine.orders import Order, Read, Work
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
-from watcher.engine.worker import Work
 from watcher.engine.workers import Workers
 from watcher.errors import ShardNotFoundError
 from watcher.reading import token as tokens
@@ -28,7 +28,7 @@ from watcher.reading.token import Token
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import Listing, Position, Shard, TrimHorizon
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
 NEW_ARN = ARN[:-1] + "2"
@@ -90,11 +90,25 @@ class PlayedService:
 
 
 class PlayedProcess:
-    """A process that was started in name only."""
+    """A process that was started in name only; `begun` is called for each shard it is to read."""
 
-    def __init__(self, exitcode: int = -9) -> None:
+    def __init__(
+        self, exitcode: int = -9, begun: Callable[[Work], object] = lambda work: None
+    ) -> None:
         self.exitcode = exitcode
         self.ended = ""
+        self.orders: list[Order] = []
+        self._begun = begun
+
+    def give(self, order: Order) -> None:
+        if self.ended:
+            raise BrokenPipeError
+        self.orders.append(order)
+        if isinstance(order, Read):
+            self._begun(order.work)
+
+    def dismiss(self) -> None:
+        self.ended = self.ended or "dismissed"
 
     def join(self, timeout: float | None = None) -> None:
         pass
@@ -113,17 +127,20 @@ class PlayedQueue(Queue):
         super().__init__()
         self.script: Iterator[Step] = iter(())
         self.at_end: Callable[[], object] = lambda: None
+        self.workers: dict[Origin, str] = {}
+        """The process that has a shard."""
         self.origins: dict[str, Origin] = {}
         """The shard that was begun last, of those of this id."""
         self._clock = clock
         self._until = 0.0
 
-    def receive(self, timeout: float) -> tuple[Origin, Message | None] | None:
+    def receive(self, timeout: float) -> tuple[Origin, Message] | tuple[str, None] | None:
         if self._clock.monotonic() >= self._until:
             step = next(self.script, self.at_end)
             if isinstance(step, tuple):
                 name, message = step
-                return name if isinstance(name, Origin) else self.origins[name], message
+                origin = name if isinstance(name, Origin) else self.origins[name]
+                return (self.workers[origin], None) if message is None else (origin, message)
             if callable(step):
                 step()
             else:
@@ -200,12 +217,16 @@ class Play:
         )
         self.totals = self.manager.totals
 
-    def _start(self, work: Work, writer: Writer, tally: Tally) -> PlayedProcess:
+    def _start(self, name: str, work: Work, writer: Writer, board: Board) -> PlayedProcess:
         if self.refused:
             raise self.refused.pop(0)
-        self.queue.origins[work.shard_id] = work.origin
-        self.begun.append((work.shard_id, work.position))
-        return PlayedProcess(self.exitcode)
+
+        def begun(work: Work) -> None:
+            self.queue.origins[work.shard_id] = work.origin
+            self.queue.workers[work.origin] = name
+            self.begun.append((work.shard_id, work.position))
+
+        return PlayedProcess(self.exitcode, begun)
 
     @property
     def names(self) -> list[str]:

@@ -16,6 +16,7 @@ ROOMS = [
     {"record"},
     {"printing"},
     {"reading"},
+    {"past"},
     {"delivery", "report"},
     {"engine"},
     {"metrics", "spark"},

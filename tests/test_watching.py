@@ -133,7 +133,7 @@ def test_an_unknown_table_raises_the_error_the_command_line_prints(sim: RemoteSi
     ("settings", "words"),
     [
         ({"max_records": 0}, "max_records 0: give 1 or more"),
-        ({"poll": 0.0}, "poll 0: give more than 0 seconds"),
+        ({"poll_max": 0.0}, "poll_max 0: give more than 0 seconds"),
         ({"start": "someday"}, "start: can't read 'someday'"),
         ({"on_error": "panic"}, "on_error: can't read 'panic'"),
         ({"only": "insrt"}, 'only: unknown kind "insrt"'),
@@ -192,7 +192,7 @@ def test_a_failing_close_ends_in_an_error_under_the_policy_that_stops(sim: Remot
     [
         ({"start": None}, "start None: give a text such as 2h, or a datetime"),
         ({"max_records": "3"}, "max_records '3': give 1 or more"),
-        ({"poll": "x"}, "poll 'x': give more than 0 seconds"),
+        ({"poll_max": "x"}, "poll_max 'x': give more than 0 seconds"),
     ],
 )
 def test_a_value_of_another_type_is_refused_by_the_parameters_name(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         UsageError,
         WatcherError,
     )
+    from watcher.past.timeline import History, history
     from watcher.record.compare import ABSENT
     from watcher.record.record import Record
     from watcher.stream import Stream
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ABSENT",
     "DataLossError",
+    "History",
     "ObserverError",
     "Record",
     "Stream",
@@ -32,6 +34,7 @@ __all__ = [
     "Totals",
     "UsageError",
     "WatcherError",
+    "history",
     "lambda_function",
     "watch",
 ]
@@ -45,9 +48,11 @@ _PLACES = {
     "Record": "record.record",
     "Stream": "stream",
     "StreamError": "errors",
+    "History": "past.timeline",
     "Totals": "engine.figures",
     "UsageError": "errors",
     "WatcherError": "errors",
+    "history": "past.timeline",
     "lambda_function": "delivery.lambdas",
     "watch": "watching",
 }

@@ -14,7 +14,7 @@ from watcher.errors import UsageError
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Loss, Page, Started, Trouble
+from watcher.reading.messages import Finished, Loss, Page, Remark, Started, Trouble
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
@@ -25,6 +25,9 @@ from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.model import AfterSequence, Latest, Position, Service
 from watcher.watching import position
+
+# So long `next` looks for a record where pages are empty that need not be the last ones.
+_MOST_SECONDS = 1.0
 
 Start: TypeAlias = str | datetime | dict[str, Any]
 
@@ -149,10 +152,12 @@ class Stream:
         return None
 
     def _next(self) -> Record | None:
+        until = self._clock.monotonic() + _MOST_SECONDS
         while not self._heap:
             self._read_due()
             # An empty page alone does not say that there is nothing.
-            if not self._heap and not any(shard.may_have_more for shard in self._reading.values()):
+            more = any(shard.may_have_more for shard in self._reading.values())
+            if not self._heap and not (more and self._clock.monotonic() < until):
                 return None
         *_, shard_id, record = heapq.heappop(self._heap)
         shard = self._reading[shard_id]
@@ -187,11 +192,21 @@ class Stream:
 
     def _attend(self) -> None:
         self._roster.attend(self._service)
+        for shard in self._reading.values():
+            shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
         for tracked in self._roster.to_begin():
             self._reading[tracked.id] = _Pulled(tracked, self._reader(tracked))
 
     def _reader(self, tracked: Tracked) -> ShardReader:
-        return ShardReader(self._service, self.arn, tracked.id, tracked.position)
+        closed = self._roster.is_closed(tracked.id)
+        return ShardReader(
+            self._service,
+            self.arn,
+            tracked.id,
+            tracked.position,
+            closed=closed,
+            clock=self._clock,
+        )
 
     def _read(self, shard: _Pulled) -> None:
         for message in shard.reader.read():
@@ -207,7 +222,7 @@ class Stream:
                     self._finished(shard, message)
                 case Loss():
                     self._roster.losses.heard(shard.tracked, message)
-                case Trouble():
+                case Trouble() | Remark():
                     self._roster.in_trouble(shard.tracked, message)
         shard.due = self._clock.monotonic() + shard.reader.pause
         self._buffer(shard)

@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
@@ -110,14 +111,23 @@ def watch(
             help="end with status 1 where records were gone before they were read",
         ),
     ] = False,
-    poll: Annotated[
-        float,
+    poll_max: Annotated[
+        float | None,
         Parameter(
             metavar="SECONDS",
             group="start",
-            help="the longest pause between two reads of an idle shard; default 1",
+            help="the longest pause between two reads of an idle shard; default 1 on a terminal, "
+            "5 elsewhere",
         ),
-    ] = 1.0,
+    ] = None,
+    processes: Annotated[
+        int,
+        Parameter(
+            metavar="N",
+            group="start",
+            help="a process for each shard up to N of them, then shards share them; default 64",
+        ),
+    ] = 64,
     region: Annotated[
         str | None, Parameter(metavar="REGION", group="aws", help="AWS region; default the ARN's")
     ] = None,
@@ -162,28 +172,34 @@ def watch(
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
     from watcher.delivery.on_error import OnError
+    from watcher.engine import open_files
+    from watcher.engine.forked import Forked
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
     from watcher.engine.stores import CheckpointFile
-    from watcher.engine.workers import Forked, Workers
+    from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
 
+    if poll_max is None:  # who looks on wants to see a change soon; elsewhere each call is money
+        poll_max = 1.0 if sys.stderr.isatty() else 5.0
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
         start=position(start),
         follow=follow,
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
-        idle_pause=poll,
+        poll_max=poll_max,
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
         stop_timeout=stop_timeout,
     )
-    _refuse_bad_numbers(max_records, poll=poll, stop_timeout=stop_timeout)
+    _refuse_bad_counts(max_records=max_records, processes=processes)
+    _refuse_bad_seconds(poll_max=poll_max, stop_timeout=stop_timeout)
     with ExitStack() as stack:
+        stack.enter_context(open_files.raised())
         displays = [] if display is None else [display]
         if metrics_port is not None:
             displays.append(stack.enter_context(exporting(metrics_port)))
@@ -195,7 +211,7 @@ def watch(
             [_followed(stream, settings)],
             chosen,
             settings,
-            workers=Workers(Queue(), Forked()),
+            workers=Workers(Queue(), Forked(), processes=processes),
             store=store,
             displays=displays,
         )
@@ -215,9 +231,13 @@ def _followed(stream: str, settings: "Settings") -> "Followed":
     return Followed(arn, settings, first=first, service=service, of_table=of_table)
 
 
-def _refuse_bad_numbers(max_records: object, **seconds: object) -> None:
-    if max_records is not None and not (isinstance(max_records, int) and max_records >= 1):
-        raise UsageError("give 1 or more", "max_records", repr(max_records))
+def _refuse_bad_counts(**counts: object) -> None:
+    for option, value in counts.items():
+        if value is not None and not (isinstance(value, int) and value >= 1):
+            raise UsageError("give 1 or more", option, repr(value))
+
+
+def _refuse_bad_seconds(**seconds: object) -> None:
     for option, value in seconds.items():
         if not (isinstance(value, int | float) and 0 < value < math.inf):
             text = f"{value:g}" if isinstance(value, int | float) else repr(value)

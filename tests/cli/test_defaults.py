@@ -58,10 +58,10 @@ def test_the_command_line_wins_over_the_environment_the_project_and_the_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert parsed().start == "latest"
-    user('from = "1h"\npoll = 3\n')
+    user('from = "1h"\npoll-max = 3\n')
     assert parsed().start == "1h"
     project('from = "2h"\n')
-    assert (parsed().start, parsed().poll) == ("2h", 3.0)
+    assert (parsed().start, parsed().poll_max) == ("2h", 3.0)
     monkeypatch.setenv("WATCHER_FROM", "3h")
     assert parsed().start == "3h"
     assert parsed("--from", "4h").start == "4h"
@@ -70,10 +70,10 @@ def test_the_command_line_wins_over_the_environment_the_project_and_the_user(
 def test_one_file_may_be_named_in_place_of_the_others(
     project: Callable[[str], None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project('from = "2h"\npoll = 3')
+    project('from = "2h"\npoll-max = 3')
     (folder / "mine.toml").write_text('from = "5h"')
     monkeypatch.setenv("WATCHER_CONFIG", "mine.toml")
-    assert (parsed().start, parsed().poll) == ("5h", 1.0)
+    assert (parsed().start, parsed().poll_max) == ("5h", None)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_one_file_may_be_named_in_place_of_the_others(
         ("follow = false", ("--follow",), "follow", True),
         ("max-records = 5", (), "max_records", 5),
         ("max-records = 5", ("--max-records", "6"), "max_records", 6),
-        ("poll = 0.5", (), "poll", 0.5),
+        ("poll-max = 0.5", (), "poll_max", 0.5),
         ("from = 2026-11-21T08:00:00Z", (), "start", "2026-11-21 08:00:00+00:00"),
         ('key = ["a=1", "b=2"]', (), "key", ["a=1", "b=2"]),
         ('key = "a=1"', (), "key", ["a=1"]),

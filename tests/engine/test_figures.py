@@ -17,7 +17,7 @@ from watcher.reading.lineage import Lineage, Status
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import Shard, TrimHorizon
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
 
 class Watch:
@@ -26,7 +26,7 @@ class Watch:
     def __init__(self, *shards: Shard) -> None:
         self.clock = HandClock()
         self.tally = Tally()
-        self.figures = Figures(idle_pause=1.0, clock=self.clock)
+        self.figures = Figures(1.0, Board(8), self.clock)
         self.until: datetime | None = None
         self.totals = Totals()
         self.lineage = Lineage(TrimHorizon())
@@ -48,7 +48,7 @@ class Watch:
 
     def finish(self, shard: str) -> None:
         self.lineage.shards[shard].status = Status.FINISHED
-        self.figures.process_ended(Origin("", shard), for_good=True)
+        self.figures.reading_ended(Origin("", shard), for_good=True)
 
     def look(self) -> Snapshot:
         standing = Standing("", self.lineage, self.clock.time(), self.tally, self.until)
@@ -123,7 +123,7 @@ def test_a_finished_shard_has_no_lag_and_its_calls_still_count(watch: Watch) -> 
 def test_a_process_that_died_in_the_middle_leaves_nothing_in_the_queue(watch: Watch) -> None:
     watch.readers["a"].read(10)
     watch.deliver("a", 4, age=5)
-    watch.figures.process_ended(Origin("", "a"), for_good=False)
+    watch.figures.reading_ended(Origin("", "a"), for_good=False)
     assert watch.look().queued == 0
     assert watch.figures.tally(Origin("", "a")) is watch.readers["a"]
     watch.readers["a"].read(6)

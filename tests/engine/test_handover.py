@@ -18,6 +18,7 @@ from watcher.errors import ObserverError
 from watcher.reading.lineage import Tracked
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence, TrimHorizon
+from watcher.service.tally import Board
 
 
 class Page:
@@ -30,7 +31,7 @@ class Page:
         dispatcher = Dispatcher(
             [Observer("seen", observe)], OnError.parse(on_error), clock=self.clock
         )
-        figures = Figures(1.0, self.clock)
+        figures = Figures(1.0, Board(4), self.clock)
         self.handover = Handover(dispatcher, figures, self.totals, clock=self.clock, **more)
 
     def deliver(self, *numbers: int) -> list[Any]:

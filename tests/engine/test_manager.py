@@ -263,7 +263,7 @@ def test_one_late_child_of_two_is_waited_for_at_the_end(service: PlayedService, 
 
     ends: list[Step] = [("b", Finished(False)), ("b", None), service.hidden.clear]
     play = played(service, seen, follow=False).run(
-        *(split, ("a", Finished(True)), ("a", None), 1.0, *ends, GRACE),
+        *(GRACE, split, ("a", Finished(True)), ("a", None), 1.0, *ends, GRACE),
         *(("c", Finished(False)), ("c", None)),
     )
     assert play.names == ["a", "b", "c"]

@@ -34,8 +34,8 @@ def page(number: int, size: int = 10) -> Page:
     return Page(0, 1, str(number), bytes([number % 251]) * size)
 
 
-def received(queue: Queue, count: int) -> list[tuple[Origin, Message | None]]:
-    got: list[tuple[Origin, Message | None]] = []
+def received(queue: Queue, count: int) -> list[tuple[Origin | str, Message | None]]:
+    got: list[tuple[Origin | str, Message | None]] = []
     end = time.monotonic() + 20
     while len(got) < count and time.monotonic() < end:
         if (one := queue.receive(1.0)) is not None:
@@ -44,20 +44,20 @@ def received(queue: Queue, count: int) -> list[tuple[Origin, Message | None]]:
 
 
 def test_messages_come_out_in_order_and_whole(queue: Queue) -> None:
-    writer = queue.writer(origin("a"))
+    writer = queue.writer("a")
     sent: list[Message] = [Started(NOON), page(1, 60_000), page(2, 0), Finished(True)]
     for message in sent:
-        writer.send(message)
+        writer.send(origin("a"), message)
     writer.close()
     got = received(queue, 5)
-    assert [name for name, _ in got] == [origin("a")] * 5
+    assert [name for name, _ in got] == [*[origin("a")] * 4, "a"]
     assert [message for _, message in got] == [*sent, None]
     assert queue.receive(0) is None
 
 
 def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
-    writer = queue.writer(origin("a"))
-    thread = threading.Thread(target=writer.send, args=(page(7, 5_000_000),))
+    writer = queue.writer("a")
+    thread = threading.Thread(target=writer.send, args=(origin("a"), page(7, 5_000_000)))
     thread.start()
     ((_, message),) = received(queue, 1)
     thread.join()
@@ -66,25 +66,33 @@ def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
 
 
 def test_writers_take_turns(queue: Queue) -> None:
-    writers = [queue.writer(name) for name in map(origin, "abc")]
-    for writer in writers:
+    writers = {name: queue.writer(name) for name in "abc"}
+    for name, writer in writers.items():
         for number in range(5):
-            writer.send(page(number))
+            writer.send(origin(name), page(number))
     names = [name for name, _ in received(queue, 15)]
     assert all(sorted(names[n : n + 3]) == [*map(origin, "abc")] for n in range(0, 15, 3))
-    for writer in writers:
+    for writer in writers.values():
         writer.close()
 
 
+def test_shards_that_share_a_writer_are_told_apart(queue: Queue) -> None:
+    writer = queue.writer("both")
+    for shard in "abba":
+        writer.send(origin(shard), page(1))
+    writer.close()
+    assert [name for name, _ in received(queue, 5)] == [*map(origin, "abba"), "both"]
+
+
 def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
-    writer = queue.writer(origin("a"))
+    writer = queue.writer("a")
     sent = 0
 
     def write() -> None:
         nonlocal sent
         with contextlib.suppress(BrokenPipeError):
             while True:
-                writer.send(page(sent, 100_000))
+                writer.send(origin("a"), page(sent, 100_000))
                 sent += 1
 
     thread = threading.Thread(target=write)
@@ -100,20 +108,20 @@ def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
 
 
 def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: Queue) -> None:
-    stopped, other = queue.writer(origin("stopped")), queue.writer(origin("other"))
+    stopped, other = queue.writer("stopped"), queue.writer("other")
     # The first half of a message, and then nothing.
     os.write(stopped._connection.fileno(), module._HEADER.pack(10, 1_000_000) + b"x" * 500)
     for number in range(100):
-        other.send(page(number))
+        other.send(origin("other"), page(number))
     assert [name for name, _ in received(queue, 100)] == [origin("other")] * 100
     stopped.close()
-    assert received(queue, 1) == [(origin("stopped"), None)]
+    assert received(queue, 1) == [("stopped", None)]
     other.close()
 
 
 def test_half_read_messages_are_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HELD_BYTES", 500_000)
-    writers = {str(number): queue.writer(origin(str(number))) for number in range(8)}
+    writers = {str(number): queue.writer(str(number)) for number in range(8)}
     for writer in writers.values():
         os.write(writer._connection.fileno(), module._HEADER.pack(2, 200_000) + b"x" * 60_000)
     for _ in range(3):
@@ -143,23 +151,23 @@ def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
 
 
 def test_a_writer_learns_that_the_manager_is_gone(queue: Queue) -> None:
-    writer = queue.writer(origin("a"))
+    writer = queue.writer("a")
     queue.close()
     with pytest.raises(BrokenPipeError):
-        writer.send(Finished(True))
+        writer.send(origin("a"), Finished(True))
     writer.close()
 
 
 def test_a_dropped_writer_is_forgotten(queue: Queue) -> None:
-    writer = queue.writer(origin("a"))
-    queue.drop(origin("a"))
-    queue.drop(origin("a"))
+    writer = queue.writer("a")
+    queue.drop("a")
+    queue.drop("a")
     writer.close()
     assert queue.receive(0) is None
 
 
 def test_a_forked_child_keeps_nothing_of_the_queue(queue: Queue) -> None:
-    writer = queue.writer(origin("a"))
+    writer = queue.writer("a")
     reading, writing = os.pipe()
     ready, says_ready = os.pipe()
     child = os.fork()
@@ -171,7 +179,7 @@ def test_a_forked_child_keeps_nothing_of_the_queue(queue: Queue) -> None:
     os.read(ready, 1)
     queue.close()
     with pytest.raises(BrokenPipeError):  # though the child lives
-        writer.send(Finished(True))
+        writer.send(origin("a"), Finished(True))
     writer.close()
     os.close(writing)
     os.waitpid(child, 0)
@@ -191,26 +199,26 @@ KILLS = 500
 BODY = 150_000
 
 
-def _write_for_ever(writer: Writer, first: int) -> None:
+def _write_for_ever(writer: Writer, name: str, first: int) -> None:
     number = first
     with contextlib.suppress(BrokenPipeError):
         while True:
-            writer.send(page(number, BODY))
+            writer.send(origin(name), page(number, BODY))
             number += 1
 
 
 def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
     """No hang, no torn message, nothing skipped or repeated, no stall of the others."""
     chance = random.Random(4)
-    names = [origin(f"shard-{number}") for number in range(4)]
+    names = [f"shard-{number}" for number in range(4)]
     following = dict.fromkeys(names, 0)
     heard = dict.fromkeys(names, time.monotonic())
-    processes: dict[Origin, multiprocessing.process.BaseProcess] = {}
+    processes: dict[str, multiprocessing.process.BaseProcess] = {}
     longest_stall = 0.0
 
-    def start(name: Origin) -> None:
+    def start(name: str) -> None:
         writer = queue.writer(name)
-        processes[name] = fork.Process(target=_write_for_ever, args=(writer, following[name]))
+        processes[name] = fork.Process(target=_write_for_ever, args=(writer, name, following[name]))
         processes[name].start()
         writer.close()
         heard[name] = time.monotonic()
@@ -225,7 +233,8 @@ def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
         assert now - max(heard.values()) < 5.0, "all stand still"
         if got is None:
             continue
-        name, message = got
+        name = got[0].shard_id if isinstance(got[0], Origin) else got[0]
+        message = got[1]
         if message is None:
             processes.pop(name).join()
             if kills < KILLS:

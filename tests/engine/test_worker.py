@@ -1,4 +1,4 @@
-"""The process of one shard: it says all it reads, and never outlives its manager."""
+"""A worker's process: it says all it reads, and never outlives its manager."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ import pytest
 
 from tests.simulator import Simulator
 from tests.wire import origin
+from watcher.engine.orders import Hurry, Orders, Read, Work
 from watcher.engine.shared_queue import Queue
-from watcher.engine.worker import Work, run
+from watcher.engine.worker import run
 from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Finished, Message, Page, Started, Trouble
 from watcher.record import page as pages
+from watcher.record.origin import Origin
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
-from watcher.service.model import Position, TrimHorizon
-from watcher.service.tally import Tally
+from watcher.service.model import TrimHorizon
+from watcher.service.tally import Board, Tally
 
 fork = multiprocessing.get_context("fork")
+
+
+workers: list[Worker] = []
+"""Those of the test that runs: one that nobody can tell anything ends."""
 
 
 @pytest.fixture
@@ -31,21 +37,48 @@ def queue() -> Iterator[Queue]:
     made = Queue()
     yield made
     made.close()
+    while workers:
+        workers.pop().dismiss()
 
 
-def started(
-    sim: Simulator, queue: Queue, position: Position | None = None, tally: Tally | None = None
-) -> BaseProcess:
-    connection = Connection("us-east-1", None, sim.endpoint)
-    shard = sim.shards[0].id
-    work = Work(connection, sim.stream_arn, shard, position or TrimHorizon(), None, 0.05)
-    writer = queue.writer(work.origin)
-    process = fork.Process(
-        target=run, args=(work, writer, tally or Tally(), for_worker(connection, work.arn))
-    )
-    process.start()
-    writer.close()
-    return process
+class Worker:
+    """A worker's process that reads a simulator's first shard, and others on demand."""
+
+    def __init__(self, sim: Simulator, queue: Queue, board: Board | None = None) -> None:
+        self._sim = sim
+        self._connection = Connection("us-east-1", None, sim.endpoint)
+        self.board = board or Board(8)
+        writer = queue.writer("worker")
+        reading, writing = multiprocessing.Pipe(duplex=False)
+        clients = {sim.stream_arn: for_worker(self._connection, sim.stream_arn)}
+        self._orders = Orders(writing)
+        self.process = fork.Process(target=run, args=(reading, writer, self.board, clients))
+        self.process.start()
+        writer.close()
+        reading.close()
+
+    def read(self, shard: int = 0) -> Tally:
+        """Have a shard read; what is counted for it."""
+        tally = self.board.new()
+        name = self._sim.shards[shard].id
+        arn = self._sim.stream_arn
+        work = Work(self._connection, arn, name, TrimHorizon(), None, 0.05)
+        self._orders.give(Read(work, tally.place))
+        return tally
+
+    def hurry(self) -> None:
+        self._orders.give(Hurry(self._sim.stream_arn))
+
+    def dismiss(self) -> None:
+        self._orders.close()
+
+
+def started(sim: Simulator, queue: Queue) -> BaseProcess:
+    """A process that reads the simulator's first shard."""
+    worker = Worker(sim, queue)
+    worker.read()
+    workers.append(worker)
+    return worker.process
 
 
 def said(queue: Queue, until: type) -> list[Message]:
@@ -63,13 +96,15 @@ def said(queue: Queue, until: type) -> list[Message]:
     raise AssertionError(f"no {until} after {messages}")
 
 
-def test_a_shard_is_read_to_its_end_and_the_process_ends(
+def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
     simulator: Simulator, queue: Queue
 ) -> None:
     simulator.write("a", 30)
     simulator.rotate()
     process = started(simulator, queue)
-    messages = said(queue, type(None))
+    messages = said(queue, Finished)
+    workers.pop().dismiss()
+    said(queue, type(None))
     process.join(5)
     assert process.exitcode == 0
     assert isinstance(messages[0], Started) and messages[-1] == Finished(True)
@@ -89,9 +124,8 @@ def test_what_only_the_user_can_mend_is_said_as_fatal(
         raise StreamError("no AWS region")
 
     monkeypatch.setattr("watcher.reading.shard_reader.ShardReader.read", refused)
-    process = started(simulator, queue)
-    (failed,) = said(queue, type(None))
-    process.join(5)
+    started(simulator, queue)
+    (failed,) = said(queue, Failed)
     assert failed == Failed("no AWS region", fatal=True)
 
 
@@ -102,9 +136,8 @@ def test_an_error_of_ours_is_said_and_not_fatal(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr("watcher.reading.shard_reader.ShardReader.read", broken)
-    process = started(simulator, queue)
-    (failed,) = said(queue, type(None))
-    process.join(5)
+    started(simulator, queue)
+    (failed,) = said(queue, Failed)
     assert isinstance(failed, Failed) and not failed.fatal and "a bug" in failed.text
 
 
@@ -149,8 +182,9 @@ def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
 ) -> None:
     simulator.fail_next("GetRecords", "ThrottlingException", times=2)
     simulator.write("a", 30)
-    tally = Tally(shared=True)
-    process = started(simulator, queue, tally=tally)
+    worker = Worker(simulator, queue)
+    workers.append(worker)
+    tally, process = worker.read(), worker.process
     said(queue, Page)
     end = time.monotonic() + 20
     while tally.tip is None and time.monotonic() < end:
@@ -161,3 +195,34 @@ def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
     assert tally.throttles == 2
     made = {name: count for name, count in tally.calls.items() if count}
     assert made == dict(simulator.calls)
+
+
+def test_a_worker_that_is_dismissed_ends_even_while_it_waits(
+    simulator: Simulator, queue: Queue
+) -> None:
+    process = started(simulator, queue)
+    said(queue, Started)
+    workers.pop().dismiss()
+    process.join(5)
+    assert process.exitcode == 0
+
+
+def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
+    simulator: Simulator, queue: Queue
+) -> None:
+    simulator.split(simulator.shards[0].id, 12)
+    hanging = simulator.shards[1:7]
+    for shard in hanging:
+        simulator.fail_next("GetShardIterator", "hang", times=1, shard_id=shard.id)
+    worker = Worker(simulator, queue)
+    workers.append(worker)
+    for number in range(1, 13):
+        worker.read(number)
+    began = time.monotonic()
+    heard: set[str] = set()
+    while len(heard) < 6 and time.monotonic() < began + 20:
+        if (received := queue.receive(0.1)) is not None:
+            assert isinstance(received[0], Origin)
+            heard.add(received[0].shard_id)
+    assert heard == {shard.id for shard in simulator.shards[7:]}
+    assert time.monotonic() - began < 3

@@ -73,7 +73,7 @@ def test_an_idle_shard_whose_process_is_killed_misses_nothing(
 
 
 def test_an_idle_shard_whose_iterator_expires_misses_nothing(sim: RemoteSimulator) -> None:
-    with watching(sim, "-pj", "--poll", "0.1") as program:
+    with watching(sim, "-pj", "--poll-max", "0.1") as program:
         for _ in range(3):
             sim.advance(1000)
             sim.wait_for_calls("GetShardIterator")
@@ -109,7 +109,7 @@ def test_a_stopped_shard_process_does_not_hold_up_the_end(sim: RemoteSimulator) 
 
 
 def test_all_asleep_for_longer_than_an_iterator_lives(sim: RemoteSimulator) -> None:
-    with watching(sim, "-pj", "--poll", "0.1") as program:
+    with watching(sim, "-pj", "--poll-max", "0.1") as program:
         sim.bulk(50)
         program.wait_for_lines(50)
         os.killpg(program.process.pid, signal.SIGSTOP)
@@ -123,7 +123,7 @@ def test_all_asleep_for_longer_than_an_iterator_lives(sim: RemoteSimulator) -> N
 
 
 def test_a_network_that_is_gone_for_a_while(sim: RemoteSimulator) -> None:
-    with watching(sim, "-pj", "--poll", "0.1") as program:
+    with watching(sim, "-pj", "--poll-max", "0.1") as program:
         with sim.faulty(reset_rate=1.0):
             sim.bulk(50)
             sim.rotate()
@@ -146,7 +146,7 @@ def test_credentials_that_expire_and_are_renewed(sim: RemoteSimulator, tmp_path:
     environment = {**sim.environment, "AWS_SHARED_CREDENTIALS_FILE": str(file)}
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         environment[name] = ""  # empty is as good as absent
-    with Program("orders", "-pj", "--poll", "0.1", env=environment) as program:
+    with Program("orders", "-pj", "--poll-max", "0.1", env=environment) as program:
         program.wait_for_status("Watching")
         sim.bulk(10)
         program.wait_for_lines(10)

@@ -129,7 +129,7 @@ def test_calls_and_throttles_are_those_that_the_service_has_seen(sim: RemoteSimu
 
 def test_a_killed_shard_process_is_counted_and_what_it_counted_stays(sim: RemoteSimulator) -> None:
     sim.bulk(100)
-    with watching(sim, "--from", "trim-horizon", "--print-summary", "--poll", "0.2") as program:
+    with watching(sim, "--from", "trim-horizon", "--print-summary", "--poll-max", "0.2") as program:
         address = url(program)
         program.wait_for_lines(100)
         before = wait_for(address, lambda now: now["watcher_api_calls_total", "GetRecords"] > 10)

@@ -18,7 +18,7 @@ from watcher.errors import (
 from watcher.reading.asks import Question
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Loss
+from watcher.reading.messages import Finished, Loss, Remark
 from watcher.reading.roster import End, Roster
 from watcher.service.model import AfterSequence, AtTime, Latest, Position, Shard, TrimHorizon
 
@@ -203,8 +203,43 @@ def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
     assert not made.is_settled(), "a shard waits for its turn"
     begun(made)
     shard = made.lineage.shards["a"]
+    pass_time(made, service, 5.1)
     assert made.meaning(shard, Finished(False)) is End.CAUGHT_UP
     assert made.is_settled()
+
+
+def test_a_shard_left_as_open_is_read_again_where_listings_may_not_show_its_end_yet(
+    service: PlayedService,
+) -> None:
+    made = roster(service)
+    begun(made)
+    shard = made.lineage.shards["a"]
+    pass_time(made, service, 4)
+    assert made.meaning(shard, Finished(False)) is End.READ_AGAIN
+    service.add("b", "a")
+    pass_time(made, service, 2)
+    assert made.is_closed("a")
+    assert made.meaning(shard, Finished(False)) is End.READ_AGAIN
+
+
+def test_that_a_shard_is_left_is_said(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "watcher")
+    made = roster(service)
+    begun(made)
+    pass_time(made, service, 5.1)
+    made.meaning(made.lineage.shards["a"], Finished(False, reason="27 empty pages in a row"))
+    assert "Shard a is open, and read up to now: 27 empty pages in a row" in caplog.text
+
+
+def test_a_remark_on_a_shard_is_made_once(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = roster(service)
+    for _ in range(3):
+        made.in_trouble(made.lineage.shards["a"], Remark("odd"))
+    assert [record.getMessage() for record in caplog.records] == ["Shard a: odd"]
 
 
 def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedService) -> None:

@@ -6,10 +6,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.hand_clock import HandClock
 from tests.simulator import Simulator
 from tests.simulator.errors import ODD
 from tests.wire import origin
-from watcher.reading.messages import Finished, Kind, Loss, Message, Page, Started, Trouble
+from watcher.reading.messages import (
+    Finished,
+    Kind,
+    Loss,
+    Message,
+    Page,
+    Remark,
+    Started,
+    Trouble,
+)
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page
 from watcher.service.connect import for_worker
@@ -322,27 +332,137 @@ def test_a_refused_iterator_is_replaced(simulator: Simulator, written: list[str]
     assert simulator.calls["GetShardIterator"] == 2
 
 
-def test_until_now_ends_at_the_tip_of_an_open_shard(
-    simulator: Simulator, written: list[str]
-) -> None:
-    made = reader(simulator, until=datetime.now(UTC) + timedelta(seconds=60))
+def up_to_now(made: ShardReader, clock: HandClock) -> list[Message]:
+    """All that it reads, pausing as it says."""
     messages: list[Message] = []
     while not made.finished:
         messages += made.read()
-    assert numbers(messages) == written
-    assert messages[-1] == Finished(closed=False)
-    assert made.position == AfterSequence(written[-1])
+        clock.sleep(made.pause)
+    return messages
 
 
-def test_until_now_stops_at_the_first_later_record_of_a_busy_shard(
+def now(sim: Simulator) -> datetime:
+    return datetime.fromtimestamp(int(sim.now), UTC)
+
+
+def test_until_now_leaves_an_open_shard_after_many_empty_pages_and_some_seconds(
     simulator: Simulator, written: list[str]
 ) -> None:
-    until = datetime.fromtimestamp(int(simulator.now) + 1, UTC)
-    simulator.advance(60)
-    simulator.write("a", 5)
-    messages = read(reader(simulator, until=until))
+    clock = HandClock()
+    made = reader(simulator, until=now(simulator) + timedelta(seconds=6), clock=clock)
+    messages = up_to_now(made, clock)
     assert numbers(messages) == written
-    assert messages[-1] == Finished(closed=False)
+    assert isinstance(messages[-1], Finished) and "empty pages" in messages[-1].reason
+    assert made.position == AfterSequence(written[-1])
+    assert 5 <= clock.passed <= 6
+
+
+def test_until_now_ends_at_the_first_record_that_came_after_the_beginning(
+    simulator: Simulator, written: list[str]
+) -> None:
+    """LATEST tells which, and no clock."""
+    clock = HandClock()
+    simulator.set_faults(max_records=3)
+    made = reader(simulator, until=now(simulator) + timedelta(seconds=6), clock=clock)
+    messages = read(made)
+    clock.sleep(6)
+    messages += read(made)
+    simulator.write("a", 100)
+    messages += up_to_now(made, clock)
+    assert set(written) <= set(numbers(messages))
+    assert len(numbers(messages)) < 30
+    assert messages[-1] == Finished(closed=False, reason="what comes next was written later")
+
+
+@pytest.mark.parametrize("skew", [timedelta(minutes=-10), timedelta(minutes=10)])
+def test_until_now_believes_no_clock(
+    simulator: Simulator, written: list[str], skew: timedelta
+) -> None:
+    """Neither the records' stamps nor the service's `Date` say what was there at the beginning."""
+    clock = HandClock()
+    simulator.advance(600)
+    later = simulator.write("a", 5)
+    simulator.set_faults(max_records=2)
+    made = reader(simulator, until=now(simulator) + skew, clock=clock)
+    assert numbers(up_to_now(made, clock)) == written + later
+
+
+def test_a_closed_shard_ends_where_its_iterator_does_after_any_number_of_empty_pages(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.rotate()
+    simulator.fail_next("GetRecords", "empty", times=2100)
+    clock = HandClock()
+    made = reader(simulator, until=now(simulator), closed=True, clock=clock)
+    messages = up_to_now(made, clock)
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=True)
+    assert clock.passed == 0, "no pause: nothing will ever be written there"
+    remarks = [message.text for message in messages if isinstance(message, Remark)]
+    assert remarks == [
+        f"{count} empty pages in a row, and its end is still to come" for count in (1024, 2048)
+    ]
+
+
+def test_a_shard_that_is_found_to_be_closed_is_not_left(
+    simulator: Simulator, written: list[str]
+) -> None:
+    clock = HandClock()
+    simulator.fail_next("GetRecords", "empty", times=100)
+    made = reader(simulator, until=now(simulator), clock=clock)
+    read(made, 5)
+    simulator.rotate()
+    made.closed = True
+    assert numbers(up_to_now(made, clock)) == written
+
+
+def test_what_the_service_repeats_is_left_out_and_said(simulator: Simulator) -> None:
+    written = simulator.write("a", 12)
+    simulator.set_faults(max_records=3)
+    made = reader(simulator)
+    first = made._new_iterator([])
+    messages = read(made, 3)
+    made._iterator = first  # it goes back
+    messages += read(made, 6)
+    assert numbers(messages) == written
+    remarks = [message.text for message in messages if isinstance(message, Remark)]
+    assert set(remarks) == {"the service gives records again that came before; they are left out"}
+
+
+def test_an_iterator_that_goes_back_for_ever_is_trouble_and_a_new_one_is_taken(
+    simulator: Simulator,
+) -> None:
+    written = simulator.write("a", 6)
+    simulator.set_faults(max_records=3)
+    made = reader(simulator)
+    first = made._new_iterator([])
+    messages: list[Message] = []
+    for _ in range(3):
+        made._iterator = first
+        messages += read(made)
+    troubles = [message for message in messages if isinstance(message, Trouble)]
+    assert [trouble.failures for trouble in troubles] == [1]
+    assert made.at_tip and made.pause > 0
+    assert numbers(messages + read(made)) == written
+
+
+def test_what_came_before_a_restart_is_not_read_again(
+    simulator: Simulator, written: list[str]
+) -> None:
+    made = reader(simulator, AfterSequence(written[2]))
+    made._iterator = reader(simulator)._new_iterator([])
+    assert numbers(read(made)) == written[3:]
+
+
+def test_many_records_that_are_later_than_the_end_asked_for_are_its_end(
+    simulator: Simulator, written: list[str]
+) -> None:
+    end = now(simulator)
+    simulator.advance(60)
+    simulator.bulk(3000)
+    made = reader(simulator, end=end)
+    assert numbers(read(made, 2)) == written
+    assert made.finished
 
 
 def test_full_pages_follow_at_once_and_idle_ones_ever_later(simulator: Simulator) -> None:

@@ -14,8 +14,8 @@ from watcher import ABSENT, Record, WatcherError
 from watcher.delivery import handlers
 from watcher.printing import style
 from watcher.record.compare import changed_attributes, differences, same
+from watcher.record.images import plain_json
 from watcher.report.changes import of_record, of_row
-from watcher.spark.images import plain_json
 
 Item = dict[str, Any]
 

@@ -20,9 +20,9 @@ from tests.simulator import Simulator
 from tests.wire import record
 from watcher.cli import main
 from watcher.errors import UsageError
+from watcher.past.archive import Archive
 from watcher.record.wire import KINDS
 from watcher.report import changes, summary
-from watcher.report.archive import Archive
 from watcher.report.page import Report, page
 from watcher.report.shards import Bar, bars, lanes
 from watcher.report.summary import Busiest, CountedChange, ShardCount, Summary, Timeline
@@ -270,7 +270,7 @@ def test_an_archive_that_lacks_a_written_file_is_refused(lake: Path, harm: str) 
 def test_without_pyarrow_an_archive_is_refused_with_the_extra_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("watcher.report.archive._has_pyarrow", lambda: False)
+    monkeypatch.setattr("watcher.past.archive._has_pyarrow", lambda: False)
     (tmp_path / "part-0.parquet").touch()
     with pytest.raises(UsageError, match=r"pip install 'watcher\[spark\]'"):
         Archive(tmp_path)
@@ -279,7 +279,7 @@ def test_without_pyarrow_an_archive_is_refused_with_the_extra_to_install(
 @pytest.mark.parametrize("kind", ["csv", "json", "orc"])
 def test_an_archive_in_another_format_is_refused_in_one_line(tmp_path: Path, kind: str) -> None:
     (tmp_path / f"part-0.{kind}").touch()
-    with pytest.raises(UsageError, match=f"holds {kind} files: report reads archives in Parquet"):
+    with pytest.raises(UsageError, match=f"holds {kind} files: archives are read here in parquet"):
         Archive(tmp_path)
 
 

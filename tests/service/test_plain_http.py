@@ -139,8 +139,8 @@ def test_a_connection_that_the_peer_closed_meanwhile_is_replaced() -> None:
     with serving(OK, OK) as server, to(server) as http:
         server.hangs_up = True
         assert http.post(HEADERS, b"{}")
-        assert http._socket is not None
-        assert http._socket.recv(1, socket.MSG_PEEK) == b""  # waits for it
+        (connected,) = http._free
+        assert connected.recv(1, socket.MSG_PEEK) == b""  # waits for it
         assert http.post(HEADERS, b"{}")
         assert server.connections == 2
 

@@ -6,10 +6,11 @@ import signal
 
 import pytest
 
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
 
-def work(tally: Tally) -> None:
+def work(board: Board, place: int) -> None:
+    tally = board.at(place)
     tally.call("GetRecords")
     tally.call("GetRecords", 2)
     tally.throttle()
@@ -21,9 +22,10 @@ def work(tally: Tally) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_what_a_killed_process_has_counted_stays(method: str) -> None:
-    tally = Tally(shared=True)
+    board = Board(2)
+    tally = board.new()
     process = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]
-        target=work, args=(tally,)
+        target=work, args=(board, tally.place)
     )
     process.start()
     process.join()
@@ -44,10 +46,29 @@ def test_the_successor_of_a_process_goes_on_from_what_was_delivered() -> None:
 
 
 def test_tallies_are_added_up() -> None:
-    sum_, other = Tally(), Tally(shared=True)
+    sum_, other = Tally(), Board(1).new()
     for tally in (sum_, other):
         tally.call("DescribeStream")
         tally.throttle()
         tally.read(10)
     sum_.add([other, other])
     assert (sum_.calls["DescribeStream"], sum_.throttles, sum_.records_read) == (3, 3, 10)
+
+
+def test_a_place_on_the_board_is_clean_again_when_it_is_free() -> None:
+    board = Board(1)
+    first = board.new()
+    first.read(7)
+    assert board.at(first.place).records_read == 7
+    board.free(first)
+    second = board.new()
+    assert (second.place, second.records_read) == (first.place, 0)
+
+
+def test_a_full_board_has_tallies_that_only_this_process_sees() -> None:
+    board = Board(1)
+    board.new()
+    tally = board.new()
+    tally.read(7)
+    assert (tally.place, tally.records_read, board.at(None).records_read) == (None, 7, 0)
+    board.free(tally)

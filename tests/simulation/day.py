@@ -53,7 +53,7 @@ class Day(Watch):
 def play_day(days: int = 1, trace: Trace | None = None) -> Day:
     """A whole day, or more of them."""
     hours = 24 * days
-    scenario = Scenario(0, "processes", shards=SHARDS, keys=3 * SHARDS, idle_pause=10.0)
+    scenario = Scenario(0, "processes", shards=SHARDS, keys=3 * SHARDS, poll_max=10.0)
     scenario.habits = {"latency": 0.002}
     scenario.writes = scenario.trouble = hours * 3600.0 + _ACTIVE_SECONDS
     scenario.burst = 3

@@ -77,8 +77,8 @@ MUTANTS = [
     ),
     Mutant(
         "an end does not wait for a late child",
-        "reading/roster.py",
-        "            self._settled_at = until\n",
+        "reading/late_children.py",
+        "            self.settled_at = until\n",
         "            pass\n",
     ),
     Mutant(
@@ -116,8 +116,8 @@ MUTANTS = [
     Mutant(
         "the last page of a closed shard is dropped",
         "reading/shard_reader.py",
-        "        if last > first:\n            number",
-        "        if last > first and self._iterator is not None:\n            number",
+        "        for first, last in parts:\n",
+        "        for first, last in parts if self._iterator is not None else ():\n",
     ),
     Mutant(
         "an expired iterator starts again at LATEST",
@@ -167,14 +167,14 @@ MUTANTS = [
     Mutant(
         "an empty page is the end",
         "reading/shard_reader.py",
-        "        elif self._iterator is None:\n",
-        "        elif self._iterator is None or not wire.Records:\n",
+        "        elif wire.NextShardIterator is None:\n",
+        "        elif wire.NextShardIterator is None or not wire.Records:\n",
     ),
     Mutant(
         "an end up to now comes with the first empty page",
-        "reading/shard_reader.py",
-        "self._empty_pages >= _EMPTY_PAGES_AT_TIP:",
-        "self._empty_pages > 0:",
+        "reading/open_end.py",
+        "return empty_pages >= EMPTY_PAGES and self.is_due",
+        "return empty_pages > 0",
     ),
     Mutant(
         "expired credentials are not renewed for reads",

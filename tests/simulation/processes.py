@@ -1,4 +1,4 @@
-"""Shard processes as actors: the real reader and the real pipes, and a fate drawn by chance."""
+"""Workers' processes as actors: the real readers and pipes, and a fate drawn by chance."""
 
 from __future__ import annotations
 
@@ -6,49 +6,64 @@ import contextlib
 import errno
 import fcntl
 import itertools
+import math
 import os
 import selectors
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from multiprocessing import Pipe
 from typing import Any
 
-from tests.simulation.scheduler import Life, Scheduler
+from tests.simulation.scheduler import Life, Scheduler, VirtualClock
+from watcher.engine.orders import Order, Orders, Read, heard
+from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import frame
-from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Message, Page
+from watcher.record.origin import Origin
 
 _FORK_SECONDS = 0.005
 _BREATH = 0.002
 _SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 
-class ShardProcess:
-    """One process: the steps of a worker, taken one by one, and its end of a pipe.
+class SimulatedWorker:
+    """One process: a worker's readers, driven as its threads do, and its ends of two pipes.
 
-    It can be killed between any two steps and in the middle of a message, stopped and continued.
+    It can be killed between any two messages and in the middle of one, stopped and continued.
     """
 
-    def __init__(self, scheduler: Scheduler, name: str, pipe: int, pipe_bytes: int) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        name: str,
+        pipe: int,
+        pipe_bytes: int,
+        reading: Callable[[SimulatedWorker, Read], Reading],
+    ) -> None:
         self.exitcode: int | None = None
         self.name = name
         self.delay = 0.0
-        """How long the service has kept it waiting since its last step."""
+        """How long the service has kept the shard waiting that is being read just now."""
         self._scheduler = scheduler
-        self._steps: Iterator[Message | float] = iter(())
+        self._reading = reading
+        self._readers = Readers(VirtualClock(scheduler))
+        self._planned = math.inf
         self._pipe = os.dup(pipe)
         os.set_blocking(self._pipe, False)
         fcntl.fcntl(self._pipe, _SET_PIPE_SIZE, pipe_bytes)
+        self._told, telling = Pipe(duplex=False)
+        os.set_blocking(self._told.fileno(), False)
+        self._orders = Orders(telling)
+        self._to_send: deque[tuple[Reading, Message | None]] = deque()
+        self._is_sending = False
         self._unsent = b""
         self._stopped = False
-        self._missed: Callable[[], None] | None = None
+        self._missed: list[Callable[[], None]] = []
         self._torn_at: int | None = None
         self._terminated = False
 
     # Its own life
-
-    def begin(self, steps: Iterator[Message | float]) -> None:
-        """Start it: it takes a moment until the first step."""
-        self._steps = steps
-        self._later(_FORK_SECONDS, self._step)
 
     def wait(self, seconds: float) -> None:
         """The service takes its time; the answer comes so much later."""
@@ -59,32 +74,57 @@ class ShardProcess:
             if self.exitcode is not None:
                 return
             if self._stopped:
-                self._missed = action
+                self._missed.append(action)
                 return
             action()
 
         self._scheduler.after(seconds, act)
 
-    def _step(self) -> None:
-        try:
-            step = next(self._steps)
-        except StopIteration:
-            self._end(0)
-            return
-        except StreamError as error:  # as the real one's `run` does
-            step = Failed(str(error), fatal=True)
-        delay, self.delay = self.delay, 0.0
-        if isinstance(step, float | int):
-            self._later(delay + step, self._step)
-        elif delay:
-            self._later(delay, lambda: self._send(step))
-        else:
-            self._send(step)
+    def _listen(self) -> None:
+        for order in heard(self._told.fileno()):
+            if isinstance(order, Read):
+                self._readers.begin(self._reading(self, order))
+            else:
+                self._readers.hurry(order.arn)
+        self._look()
 
-    def _send(self, message: Message) -> None:
+    def _look(self) -> None:
+        """Read those whose turn has come; their answers come each in its own time."""
+        self._planned = math.inf
+        while (reading := self._readers.next()) is not None:
+            self.delay = 0.0
+            answer = partial(self._take, reading, reading.read())
+            self._later(self.delay, answer)
+        due = self._scheduler.now + self._readers.wait()
+        if due < self._planned:
+            self._planned = due
+            self._later(due - self._scheduler.now, self._look)
+
+    def _take(self, reading: Reading, messages: list[Message]) -> None:
+        for message in messages:
+            if isinstance(message, Failed) and not message.fatal:
+                raise AssertionError(message.text)
+        self._readers.has_answer(reading)
+        self._to_send += [(reading, message) for message in messages]
+        self._to_send.append((reading, None))
+        if not self._is_sending:
+            self._is_sending = True
+            self._send_next()
+
+    def _send_next(self) -> None:
+        while self._to_send:
+            reading, message = self._to_send.popleft()
+            if message is not None:
+                self._send(reading.origin, message)
+                return
+            self._readers.done(reading)
+        self._is_sending = False
+        self._look()
+
+    def _send(self, origin: Origin, message: Message) -> None:
         if self._scheduler.trace is not None:
-            self._scheduler.tell(self.name, f"sends {_described(message)}")
-        self._unsent = b"".join(frame(message))
+            self._scheduler.tell(self.name, f"sends {_described(message)} of {origin.shard_id}")
+        self._unsent = b"".join(frame(origin, message))
         self._write()
 
     def _write(self) -> None:
@@ -106,7 +146,7 @@ class ShardProcess:
                 return
             self._unsent = self._unsent[sent:]
         # Now and then the others get a turn between two messages.
-        self._later(_BREATH if self._scheduler.rng.random() < 0.3 else 0.0, self._step)
+        self._later(_BREATH if self._scheduler.rng.random() < 0.3 else 0.0, self._send_next)
 
     def _guarded(self, action: Callable[[], None]) -> Callable[[], None]:
         return lambda: self._later(0.0, action)
@@ -128,7 +168,7 @@ class ShardProcess:
             return
         self.exitcode = code
         os.close(self._pipe)
-        self._steps = iter(())
+        self._told.close()
         self._scheduler.pipes_changed = True
         self._scheduler.tell(self.name, f"has ended ({code})")
 
@@ -137,6 +177,16 @@ class ShardProcess:
     @property
     def is_alive(self) -> bool:
         return self.exitcode is None
+
+    def give(self, order: Order) -> None:
+        """Tell it; it takes a moment until it hears."""
+        self._orders.give(order)
+        self._later(_FORK_SECONDS, self._listen)
+
+    def dismiss(self) -> None:
+        """Shut the pipe through which it is told."""
+        self._orders.close()
+        self._later(0.0, lambda: self._end(0))
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -166,9 +216,9 @@ class ShardProcess:
         self._stopped = False
         if self._terminated:
             self._end(-15)
-        if self._missed is not None:
-            missed, self._missed = self._missed, None
-            self._later(0.0, missed)
+        missed, self._missed = self._missed, []
+        for action in missed:
+            self._later(0.0, action)
 
 
 class PipeSelector:

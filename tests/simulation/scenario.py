@@ -40,7 +40,9 @@ class Scenario:
     """How many seconds the observer takes for a record."""
     slow_share: float = 0.0
     """… and for which share of them."""
-    idle_pause: float = 1.0
+    poll_max: float = 1.0
+    processes: int = 64
+    """Beyond it, shards share them."""
     pipe_bytes: int = 65536
     limit: int | None = None
     """Spark's maxRecordsPerTrigger."""
@@ -81,7 +83,8 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     scenario.older = rng.choice((0, 0, 1, 4))
     scenario.start = rng.choices(STARTS, (2, 4, 1))[0]
     scenario.of_table = rng.random() < 0.3 and scenario.engine == "processes"
-    scenario.idle_pause = rng.choice((0.3, 1.0, 1.0))
+    scenario.poll_max = rng.choice((0.3, 1.0, 1.0))
+    scenario.processes = random.Random(f"processes {seed}").choice((1, 2, 3, 64, 64, 64))
     scenario.pipe_bytes = rng.choice((4096, 4096, 65536))
     scenario.writes = rng.uniform(3, 16)
     scenario.trouble = rng.uniform(4, 24)

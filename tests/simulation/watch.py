@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
-from tests.simulation.processes import PipeSelector, ShardProcess
+from tests.simulation.processes import PipeSelector, SimulatedWorker
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, VirtualClock
 from tests.simulation.store import Disk, MemoryStore
@@ -15,15 +15,17 @@ from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
 from watcher.engine.followed import Followed
 from watcher.engine.manager import Manager
+from watcher.engine.orders import Read, Work
+from watcher.engine.readers import Reading
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
-from watcher.engine.worker import Work, reader_of, steps
 from watcher.engine.workers import Workers
 from watcher.record.record import Record
 from watcher.service.patience import patiently
-from watcher.service.tally import Tally
+from watcher.service.tally import Board
 
 _READ_SECONDS = 10.0
+_PLACES = 256
 
 
 class ObserverFailed(Exception):
@@ -37,7 +39,7 @@ class Watch(Program):
         super().__init__(universe)
         self._disk = Disk()
         self._manager: Manager | None = None
-        self._processes: list[ShardProcess] = []
+        self._processes: list[SimulatedWorker] = []
         self._refuses_processes = False
         self._failures_to_come: dict[str, int] = {}
 
@@ -73,7 +75,7 @@ class Watch(Program):
             follow=scenario.follow,
             max_records=scenario.max_records if limited else None,
             fail_on_data_loss=scenario.fail_on_data_loss and limited,
-            idle_pause=scenario.idle_pause,
+            poll_max=scenario.poll_max,
             wanted=self._wanted if scenario.filtered else None,
             on_error=OnError.parse(scenario.on_error),
         )
@@ -85,22 +87,34 @@ class Watch(Program):
             [followed],
             [self._observer(life)],
             settings,
-            workers=Workers(queue, self._start_process, life),
+            workers=Workers(
+                queue,
+                self._start_process,
+                life,
+                processes=scenario.processes,
+                board=Board(_PLACES),
+            ),
             store=MemoryStore(self._disk, life, self._scheduler, self._judge, self._kill),
             clock=life,
         )
 
-    def _start_process(self, work: Work, writer: Writer, tally: Tally) -> ShardProcess:
+    def _start_process(
+        self, name: str, work: Work, writer: Writer, board: Board
+    ) -> SimulatedWorker:
         if self._life is None:
             raise Killed
         self._life.check()
         if self._refuses_processes:
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
-        name = f"of {work.shard_id}"
-        process = ShardProcess(self._scheduler, name, writer.fileno(), self._scenario.pipe_bytes)
-        client = self._universe.client(process.wait, _READ_SECONDS)
-        client.tally = tally
-        process.begin(steps(reader_of(work, client), tally, VirtualClock(self._scheduler)))
+
+        def reading(process: SimulatedWorker, order: Read) -> Reading:
+            client = self._universe.client(process.wait, _READ_SECONDS)
+            client.tally = tally = board.at(order.place)
+            return Reading(order.work, client, tally, VirtualClock(self._scheduler))
+
+        process = SimulatedWorker(
+            self._scheduler, f"of {name}", writer.fileno(), self._scenario.pipe_bytes, reading
+        )
         self._processes = [each for each in self._processes if each.is_alive]
         self._processes.append(process)
         return process
@@ -159,7 +173,7 @@ class Watch(Program):
 
     # What happens to its processes, and to its disk
 
-    def _alive(self) -> ShardProcess | None:
+    def _alive(self) -> SimulatedWorker | None:
         alive = [each for each in self._processes if each.is_alive]
         return self._rng.choice(alive) if alive else None
 

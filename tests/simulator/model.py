@@ -270,7 +270,7 @@ class Table:
         identity = compact(TTL_IDENTITY) if ttl else ""
         if key not in self._images:
             raise ValueError(f"there is no item {key}")
-        return self._change(key, self._keys[key], None, self._versions[key] + 1, identity)
+        return self._change(key, self._keys[key], None, self._versions.get(key, 0) + 1, identity)
 
     def append(self, record: Mapping[str, Any], shard_id: str | None = None) -> str:
         """Add a record as it is; a missing sequence number or time is filled in."""
@@ -283,6 +283,21 @@ class Table:
         shard = self.stream.shard(shard_id) if shard_id else self.stream.owner(key)
         self._store(shard, number, time, compact(body).encode(), key, 0)
         return str(number)
+
+    def names(self) -> list[str]:
+        """The names of the items that there are."""
+        return list(self._images)
+
+    def image_of(self, name: str) -> str:
+        return self._images[name]
+
+    def image(self, keys: Mapping[str, Any]) -> str | None:
+        """An item's JSON, by its key in wire form."""
+        return self._images.get(self.name_of(keys))
+
+    def name_of(self, keys: Mapping[str, Any]) -> str:
+        """What an item is called here, by its key in wire form."""
+        return self._key_of({name: keys[name] for name in self.key_names})
 
     def written(self) -> list[Written]:
         shards = [shard for stream in self.streams for shard in stream.shards.values()]

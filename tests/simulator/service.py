@@ -14,6 +14,7 @@ from .errors import ODD, THROTTLES, ServiceError, invalid, not_found
 from .faults import Faults
 from .model import Shard, Stream, World, compact
 from .naming import ACCOUNT
+from .tables import Items
 
 _STREAMS = "DynamoDBStreams_20120810."
 _TABLES = "DynamoDB_20120810."
@@ -73,6 +74,7 @@ class Service:
             _STREAMS + "GetShardIterator": self._get_shard_iterator,
             _STREAMS + "GetRecords": self._get_records,
             _TABLES + "DescribeTable": self._describe_table,
+            **{_TABLES + name: call for name, call in Items(world).handlers().items()},
         }
         self.set_faults(faults)
 

@@ -11,7 +11,7 @@ from tests.hand_clock import HandClock
 from tests.wire import FIRST, wire
 from watcher.errors import ShardNotFoundError, StreamGoneError, TrimmedDataError
 from watcher.reading.messages import Page
-from watcher.service.model import AfterSequence, AtSequence, Listing, Position, Shard
+from watcher.service.model import AfterSequence, AtSequence, Latest, Listing, Position, Shard
 from watcher.service.tally import Tally
 from watcher.spark import offsets
 from watcher.spark.offsets import Offset, Range
@@ -85,6 +85,8 @@ class PlayedStream:
             raise ShardNotFoundError("no such shard")
         first = self.trimmed + 1
         match position:
+            case Latest():
+                first = max(self.records_of[shard_id], default=-1) + 1
             case AtSequence(text):
                 first = int(text) - FIRST
             case AfterSequence(text):

@@ -128,7 +128,7 @@ def test_filters_and_colours_are_those_of_the_watch(
     ("options", "text"),
     [
         (["--max-records", "5"], "--max-records: not for --engine spark: use --no-follow"),
-        (["--poll", "2"], "--poll: not for --engine spark: Spark reads as it can"),
+        (["--poll-max", "2"], "--poll-max: not for --engine spark: Spark reads as it can"),
         (["--lambda", "app.handler"], "--lambda is not for --engine spark"),
         (["--on-error", "shrug"], "--on-error: can't read 'shrug': use log, stop"),
         (["--from", "soon"], "--from: can't read 'soon' as a position"),

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from watcher.errors import StreamError
+from watcher.service import tables
 from watcher.service.connection import Connection
-from watcher.spark import tables
+from watcher.service.tables import TablesClient
 from watcher.spark.replica import last_writes
-from watcher.spark.tables import TablesClient
 
 A, B = '{"pk":{"S":"a"}}', '{"pk":{"S":"b"}}'
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "streams": "list the streams of a region or a table",
     "shards": "show a stream's shards as a tree",
     "report": "put a stream's or an archive's changes on a page to look at, with pictures",
+    "history": "show what happened to an item, and how it is now",
     "replay": "hand the records of a dead-letter file to handlers again",
     "new-handler": "write a handler module to begin with, and its test",
     "demo": "watch a small shop on an embedded DynamoDB; no AWS account needed",

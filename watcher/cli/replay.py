@@ -8,14 +8,12 @@ import signal
 import stat
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import IO, Annotated, Any
 
-import msgspec
 from cyclopts import Parameter
 
 from watcher.cli import choosing, completers, options, terminal
@@ -26,29 +24,14 @@ from watcher.delivery.on_error import OnError
 from watcher.delivery.stdout import OutputClosed
 from watcher.errors import UsageError
 from watcher.printing import style
+from watcher.record.lines import RecordLines
 from watcher.record.record import Record
 from watcher.record.selection import wanted
-from watcher.record.wire import read
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
-_WRONG_FILE = 10
-"""After so many lines and no record it is another file."""
 _DRAW_SECONDS = 0.2
-_REMEMBERED = 20_000
-
-
-class Letter(msgspec.Struct):
-    """One line: a dead letter, or a bare record as --print-json writes it."""
-
-    record: msgspec.Raw = msgspec.Raw()
-    shard_id: str = ""
-    stream: str = ""
-    observer: str = ""
-
-
-_letter = msgspec.json.Decoder(Letter)
 
 
 _File = Annotated[
@@ -166,51 +149,6 @@ def _opened(name: str, on_error: OnError) -> IO[bytes]:
         return open(name, "rb")
     except OSError as error:
         raise UsageError(f"can't read {name}: {error.strerror}") from None
-
-
-class RecordLines:
-    """The records of a file, in its order; one that several handlers failed on comes once.
-
-    Raises UsageError for a file that holds something else from its beginning on.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.records = 0
-        self.filtered = 0
-        """How many of them whoever iterates has left out."""
-        self.unread = 0
-        self.bytes = 0
-
-    def __iter__(self) -> Iterator[Record]:
-        before = b""
-        # Who failed on a record first, of so many as the batches of two Lambda functions may hold.
-        first: OrderedDict[tuple[str, str, str], str] = OrderedDict()
-        for number, line in enumerate(self._file, 1):
-            self.bytes += len(line)
-            if not line.strip():
-                continue
-            try:
-                letter = read(_letter, line)
-                raw = bytes(letter.record) or line.strip()
-                record = Record.from_json(raw, letter.shard_id, letter.stream)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                self.unread += 1
-                if self.unread > _WRONG_FILE and not self.records:
-                    raise UsageError(
-                        "these are neither dead letters nor lines of --print-json"
-                    ) from None
-                logger.warning(f"line {number} is neither a dead letter nor a record: {error}")
-                continue
-            name = (letter.stream, letter.shard_id, record.sequence_number)
-            is_first = first.setdefault(name, letter.observer) == letter.observer
-            first.move_to_end(name)
-            if len(first) > _REMEMBERED:
-                first.popitem(last=False)
-            if is_first and raw != before:
-                self.records += 1
-                yield record
-            before = raw
 
 
 class _ReplayStatus:

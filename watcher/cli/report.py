@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from watcher.cli import completers, options
-from watcher.cli.replay import RecordLines
 from watcher.delivery.observer import Observer
 from watcher.errors import ServiceError, StreamError, UsageError
+from watcher.past.archive import Archive
+from watcher.past.sources import is_path
 from watcher.printing.plural import grouped
-from watcher.record.record import Record
+from watcher.record.lines import RecordLines, opened, records_of
 from watcher.record.selection import wanted
-from watcher.report.archive import Archive
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
 from watcher.report.page import Report, page
 from watcher.report.shards import bars
@@ -33,7 +31,6 @@ from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
-_GZIP = b"\x1f\x8b"  # its first bytes, whatever a file is called
 _CHOICE = ("only", "key", "filters")
 _STREAM_ONLY = ("start", "fail_on_data_loss", *options.AWS)
 
@@ -68,7 +65,7 @@ def _report(
     source: _Source, /, *, given: options.Asked, output: _Output = "report.html", **values: Any
 ) -> int:
     target = _target(output)
-    if not _is_path(source):
+    if not is_path(source):
         report = _of_stream(source, values)
     elif Path(source).is_dir():
         _refuse(given, (*_STREAM_ONLY, *_CHOICE), "a folder")
@@ -82,17 +79,6 @@ def _report(
     counts += f", {grouped(shards, 'shard')}" if shards else ""
     logger.info(f"Wrote {target or 'the page'}: {counts}")
     return 0
-
-
-def _is_path(source: str) -> bool:
-    if source.startswith("arn:"):
-        return False
-    if "/" in source or source == "-":
-        return True
-    if Path(source).exists():
-        logger.info(f"{source} is a path here, and read as such; give a table of that name's ARN")
-        return True
-    return False
 
 
 def _refuse(given: options.Given, names: Iterable[str], what: str) -> None:
@@ -158,9 +144,9 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
     summary = Summary()
     is_wanted = wanted(*(values[name] for name in ("filters", "key", "only")))
     filtered = unreadable = 0
-    with _opened(source) as file:
+    with opened(source) as file:
         lines = RecordLines(file)
-        for record in _read(lines, source):
+        for record in records_of(lines, source):
             try:
                 if is_wanted is None or is_wanted(record):
                     summary.add(of_record(record))
@@ -182,29 +168,6 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
         notes=_choice(values, filtered),
         warnings=_unreadable(unreadable + lines.unread),
     )
-
-
-@contextmanager
-def _opened(name: str) -> Iterator[IO[bytes]]:
-    with ExitStack() as opened:
-        try:
-            file: Any = sys.stdin.buffer
-            if name != "-":
-                file = opened.enter_context(open(name, "rb"))
-            if file.peek(2).startswith(_GZIP):
-                file = opened.enter_context(gzip.open(file))
-        except OSError as error:
-            raise UsageError(f"can't read {name}: {error.strerror}") from None
-        yield file
-
-
-def _read(lines: RecordLines, name: str) -> Iterator[Record]:
-    try:
-        yield from lines
-    except (OSError, EOFError) as error:  # the network's disk, or half a .gz
-        raise UsageError(f"can't read {name}: {error}") from None
-    except UsageError as error:
-        raise UsageError(f"can't read {name}: {error}") from None
 
 
 def _choice(values: dict[str, Any], filtered: int) -> list[str]:

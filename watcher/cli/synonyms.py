@@ -14,6 +14,7 @@ _SYNONYMS = {
     **dict.fromkeys(("--no-color", "--no-colors"), "--color never"),
     "--debug": "--verbose",
     "--endpoint": "--endpoint-url",
+    "--poll": "--poll-max",
     "--json": "--print-json",
 }
 _OUTPUTS = ("-o", "--output")

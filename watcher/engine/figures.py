@@ -15,9 +15,9 @@ from watcher.reading.lineage import Lineage, Status
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import opened_at
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
-# An idle shard is asked every `idle_pause`; up to so many seconds later it is just a slow answer.
+# An idle shard is asked every `poll_max`; up to so many seconds later it is just a slow answer.
 _LATE_SECONDS = 2.0
 
 
@@ -121,10 +121,11 @@ class Standing(NamedTuple):
 class Figures:
     """Keeps what a snapshot needs beside the manager's own state."""
 
-    def __init__(self, idle_pause: float, clock: Clock = CLOCK) -> None:
+    def __init__(self, poll_max: float, board: Board, clock: Clock = CLOCK) -> None:
         self._ended = Tally()
-        """What the processes counted that have ended for good."""
-        self._on_time = 2 * idle_pause + _LATE_SECONDS
+        """What was counted for the shards that have ended for good."""
+        self._board = board
+        self._on_time = 2 * poll_max + _LATE_SECONDS
         self._shards: dict[Origin, _ShardFigures] = {}
         self._counted = 0
         self._finished = 0
@@ -132,9 +133,9 @@ class Figures:
         self._clock = clock
 
     def tally(self, origin: Origin) -> Tally:
-        """Where the process of a shard counts; the same one for a process that replaces it."""
+        """Where the worker of a shard counts; the same one for a worker that replaces it."""
         if origin not in self._shards:
-            self._shards[origin] = _ShardFigures(Tally(shared=True), self._clock.monotonic())
+            self._shards[origin] = _ShardFigures(self._board.new(), self._clock.monotonic())
         return self._shards[origin].tally
 
     def moved(self, record: Record, totals: Totals) -> None:
@@ -149,8 +150,8 @@ class Figures:
             shard.last = created.timestamp()
             shard.first = shard.last if shard.first is None else shard.first
 
-    def process_ended(self, origin: Origin, *, for_good: bool) -> None:
-        """A shard's process is gone: for good, or until another one takes its place."""
+    def reading_ended(self, origin: Origin, *, for_good: bool) -> None:
+        """Nobody reads this shard now: for good, or until another one begins."""
         if origin not in self._shards:
             return
         shard = self._shards[origin]
@@ -158,6 +159,7 @@ class Figures:
             shard.tally.hand_on(shard.delivered)
             return
         self._ended.add([shard.tally])
+        self._board.free(shard.tally)
         self._finished += 1
         del self._shards[origin]
 

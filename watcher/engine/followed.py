@@ -9,8 +9,8 @@ from datetime import datetime
 from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Standing
 from watcher.engine.next_stream import NextStream
+from watcher.engine.orders import Work
 from watcher.engine.settings import Settings
-from watcher.engine.worker import Work
 from watcher.errors import StreamGoneError
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
@@ -18,7 +18,7 @@ from watcher.reading.losses import Losses
 from watcher.reading.roster import Roster
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
-from watcher.service.model import CLOCKS_APART, Position, Service, TrimHorizon
+from watcher.service.model import Position, Service, TrimHorizon
 from watcher.service.names import table_of
 
 logger = logging.getLogger("watcher")
@@ -45,7 +45,7 @@ class Followed:
         self.of_table = of_table
         self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
         self.reading: set[str] = set()
-        """The shards that have a process, or are to get another."""
+        """The shards that a worker reads, or is to read again."""
         self._settings = settings
         self._first = first
         self._clock = clock
@@ -108,7 +108,7 @@ class Followed:
         if token is not None:
             self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
         if not self._settings.follow:
-            self.until = listing.time + CLOCKS_APART
+            self.until = self.roster.settled_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.roster.about())
 
@@ -126,14 +126,15 @@ class Followed:
         return shards
 
     def work(self, shard: Tracked) -> Work:
-        """What the process of a shard has to do."""
+        """What the worker of a shard has to do."""
         return Work(
             connection=self._settings.connection,
             arn=self.arn,
             shard_id=shard.id,
             position=shard.position,
             until=self.until,
-            idle_pause=self._settings.idle_pause,
+            poll_max=self._settings.poll_max,
+            closed=self.roster.is_closed(shard.id),
         )
 
     # The end

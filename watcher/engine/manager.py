@@ -20,7 +20,7 @@ from watcher.engine.workers import Workers
 from watcher.errors import StreamError, UsageError
 from watcher.printing.plural import counted
 from watcher.reading.lineage import Status, Tracked
-from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Started, Trouble
+from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.roster import End
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
@@ -57,7 +57,7 @@ class Manager:
         self._dispatcher = Dispatcher(
             observers, settings.on_error, self.ending, clock, self._before_retry
         )
-        self._figures = Figures(settings.idle_pause, clock)
+        self._figures = Figures(settings.poll_max, workers.board, clock)
         limits = settings.wanted, settings.max_records
         self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
 
@@ -99,7 +99,7 @@ class Manager:
 
     def _receive(self) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._workers.queue.receive(_TICK_SECONDS)
+        received = self._workers.receive(_TICK_SECONDS)
         if received is None:
             return False
         origin, message = received
@@ -209,7 +209,7 @@ class Manager:
             case Loss():
                 self._keeper.moved()
                 stream.losses.heard(shard, message)
-            case Trouble():
+            case Trouble() | Remark():
                 roster.in_trouble(shard, message)
             case Failed(text, fatal):
                 if fatal:
@@ -218,7 +218,7 @@ class Manager:
                 last_line = text.strip().splitlines()[-1]
                 logger.warning(f"Shard {shard.id}: {last_line}", extra=roster.about(shard))
             case None:
-                self._process_ended(stream, shard)
+                self._reading_ended(stream, shard)
 
     def _deliver(self, stream: Followed, shard: Tracked, page: Page) -> None:
         try:
@@ -248,20 +248,15 @@ class Manager:
         stream.roster.finish(shard)
         logger.info(f"Finished shard: {shard.id}", extra=stream.roster.about(shard))
 
-    def _process_ended(self, stream: Followed, shard: Tracked) -> None:
+    def _reading_ended(self, stream: Followed, shard: Tracked) -> None:
         origin = stream.origin(shard)
         for_good = shard.status in (Status.FINISHED, Status.CAUGHT_UP)
-        how = self._workers.ended(origin, for_good=for_good or self.ending.has_begun)
-        self._figures.process_ended(origin, for_good=for_good)
+        self._workers.ended(origin, for_good=for_good or self.ending.has_begun)
+        self._figures.reading_ended(origin, for_good=for_good)
         if for_good or self.ending.has_begun:
             stream.reading.discard(shard.id)
-            return
-        stream.roster.begin_again(shard)
-        logger.warning(
-            f"The process of shard {shard.id} ended ({how}); starting it again where delivery "
-            "stands",
-            extra=stream.roster.about(shard),
-        )
+        else:
+            stream.roster.begin_again(shard)
 
     # The checkpoint, and the figures
 

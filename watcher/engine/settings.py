@@ -21,7 +21,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     follow: bool = True
     max_records: int | None = None
     fail_on_data_loss: bool = False
-    idle_pause: float = 1.0
+    poll_max: float = 1.0
+    """The longest pause between two reads of an idle shard, in seconds."""
     wanted: Callable[[Record], bool] | None = None
     """Whether a record goes to the observers at all; None: every one."""
     on_error: OnError = OnError()

@@ -1,4 +1,4 @@
-"""The shared queue between the shards' processes and the manager.
+"""The shared queue between the workers and the manager.
 
 A `multiprocessing.Queue` has one write lock, and a process killed while it holds it hangs all
 others. Here each writer has a pipe of its own, and one selector waits for all of them: no lock,
@@ -31,16 +31,18 @@ _READ_BYTES = 1024 * 1024
 _HELD_BYTES = 32 * 1024 * 1024
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+_decoder: msgspec.json.Decoder[tuple[Origin, Message]] = msgspec.json.Decoder(
+    tuple[Origin, Message]
+)
 
 
-def frame(message: Message) -> list[bytes]:
-    """A message as it goes into a pipe; a page's body is not copied for it."""
+def frame(origin: Origin, message: Message) -> list[bytes]:
+    """A shard's message as it goes into a pipe; a page's body is not copied for it."""
     body: bytes = b""
     if isinstance(message, Page):
         body = message.body
         message = msgspec.structs.replace(message, body=b"")
-    head = _encoder.encode(message)
+    head = _encoder.encode((origin, message))
     return [_HEADER.pack(len(head), len(body)) + head, body]
 
 
@@ -50,12 +52,12 @@ class Writer:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def send(self, message: Message) -> None:
-        """Hand a message over; waits while the queue is full.
+    def send(self, origin: Origin, message: Message) -> None:
+        """Hand a message of a shard over; waits while the queue is full. For one thread at a time.
 
         Raises BrokenPipeError once the manager is gone.
         """
-        views = [memoryview(part) for part in frame(message) if part]
+        views = [memoryview(part) for part in frame(origin, message) if part]
         while views:
             sent = os.writev(self.fileno(), views)
             while views and sent >= len(views[0]):
@@ -75,7 +77,7 @@ class Writer:
 class _Inlet:
     """The manager's end of one pipe, and what it holds of a message that is not whole yet."""
 
-    def __init__(self, name: Origin, connection: Connection) -> None:
+    def __init__(self, name: str, connection: Connection) -> None:
         self.name = name
         self.connection = connection
         self.fd = connection.fileno()
@@ -89,8 +91,11 @@ class _Inlet:
         """What a message that is not whole yet takes of the memory."""
         return 0 if self._buffer is None else len(self._buffer)
 
-    def read(self) -> Message | None:
-        """Read on without waiting; a message once it is whole. Raises EOFError at the end."""
+    def read(self) -> tuple[Origin, Message] | None:
+        """Read on without waiting; a message once it is whole, and its shard.
+
+        Raises EOFError at the end.
+        """
         while True:
             if self._buffer is None:
                 chunk = os.read(self.fd, _HEADER.size - len(self._head))
@@ -111,15 +116,15 @@ class _Inlet:
             if self._filled == len(self._buffer):
                 return self._whole()
 
-    def _whole(self) -> Message:
+    def _whole(self) -> tuple[Origin, Message]:
         assert self._buffer is not None
         view = memoryview(self._buffer)
-        message = _decoder.decode(view[: self._head_bytes])
+        origin, message = _decoder.decode(view[: self._head_bytes])
         if isinstance(message, Page):
             message = msgspec.structs.replace(message, body=view[self._head_bytes :])
         self._buffer = None
         self._filled = 0
-        return message
+        return origin, message
 
 
 class Queue:
@@ -127,7 +132,7 @@ class Queue:
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector = selector or selectors.DefaultSelector()
-        self._inlets: dict[Origin, _Inlet] = {}
+        self._inlets: dict[str, _Inlet] = {}
         self._ready: list[_Inlet] = []
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
@@ -140,8 +145,8 @@ class Queue:
         # A copy of our ends would keep writers going whose manager is gone.
         forks.in_child(self._give_up)
 
-    def writer(self, name: Origin) -> Writer:
-        """A new writer for a shard; its messages come out of `receive` under that name."""
+    def writer(self, name: str) -> Writer:
+        """A new writer called `name`: under that name its end comes out of `receive`."""
         reading, writing = Pipe(duplex=False)
         if len(self._inlets) < _LARGE_PIPES and hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):  # only slower
@@ -152,8 +157,8 @@ class Queue:
         self._selector.register(inlet.fd, selectors.EVENT_READ, inlet)
         return Writer(writing)
 
-    def receive(self, timeout: float) -> tuple[Origin, Message | None] | None:
-        """The next message and its writer's name; a None message says that the writer is gone.
+    def receive(self, timeout: float) -> tuple[Origin, Message] | tuple[str, None] | None:
+        """The next message and its shard; or a writer's name and None: it is gone.
 
         None where there is no whole one yet: after `timeout` seconds, after `wake()`, or once a
         part of one was read. The writers take turns.
@@ -178,7 +183,7 @@ class Queue:
                 return inlet.name, None
             self._held -= held
             if message is not None:
-                return inlet.name, message
+                return message
         return None
 
     def _wait(self, timeout: float) -> list[_Inlet]:
@@ -204,7 +209,7 @@ class Queue:
         self._is_copy = True
         self.close()
 
-    def drop(self, name: Origin) -> None:
+    def drop(self, name: str) -> None:
         """Forget a writer that never came to be."""
         if name in self._inlets:
             self._drop(self._inlets[name])

@@ -1,68 +1,47 @@
-"""The process of one shard: reader to queue, until the shard ends or the manager is gone."""
+"""A worker's process: reads its shards side by side, until the manager has no more work for it."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import multiprocessing
+import functools
 import os
 import signal
 import sys
-import time
+import threading
 import traceback
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Callable
+from multiprocessing.connection import Connection as Pipe
 
-import msgspec
-
-from watcher.clock import CLOCK, Clock
+from watcher.clock import CLOCK
+from watcher.engine.orders import Hurry, Read, Work, heard
+from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import Writer
 from watcher.errors import StreamError
-from watcher.reading.messages import Failed, Message, Page
-from watcher.reading.shard_reader import ShardReader
+from watcher.reading.messages import Failed, Message
 from watcher.record.origin import Origin
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
-from watcher.service.connection import Connection
 from watcher.service.credentials import SharedCredentials
-from watcher.service.model import Position, Service
-from watcher.service.tally import Tally
+from watcher.service.tally import Board
 
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
-
-
-class Work(msgspec.Struct, frozen=True):
-    """What a worker has to read."""
-
-    connection: Connection
-    arn: str
-    shard_id: str
-    position: Position
-    until: datetime | None
-    idle_pause: float
-
-    @property
-    def origin(self) -> Origin:
-        """What the shard is called among those of all streams."""
-        return Origin(self.arn, self.shard_id)
+# A wait without an end can't be broken off on every system.
+_LONGEST_WAIT = 3600.0
 
 
 def run(
-    work: Work,
+    orders: Pipe,
     writer: Writer,
-    tally: Tally,
-    streams: StreamsClient | None,
+    board: Board,
+    clients: dict[str, StreamsClient],
     credentials: SharedCredentials | None = None,
 ) -> None:
-    """The worker's whole life; what it does is counted in `tally`, for the manager to read.
+    """The worker's whole life; what it does is counted on the `board`, for the manager to read.
 
-    `streams` is a client made before the fork and never used there (sockets can't be shared), or
-    None where the start method pickles its arguments: then one is made, over `credentials`.
+    `clients`, by the stream's ARN, were made before the fork and never used there (sockets can't be
+    shared); those that are missing are made, over `credentials`.
     """
-    manager = multiprocessing.parent_process()
-    # Who died before we came here has left us to another; a fork server is a parent of its own.
-    parent = manager.pid if manager and streams else os.getppid()
     _end_with_parent()
     # Ctrl-C goes to the whole group: the manager decides. SIGTERM ends us at once, at any point:
     # the manager knows what it has received.
@@ -70,59 +49,117 @@ def run(
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with contextlib.suppress(BrokenPipeError):  # the manager is gone, and so is the reason to read
-        try:
-            client = streams or for_worker(work.connection, work.arn, credentials)
-            _read(work, writer, tally, client, parent)
-        except BrokenPipeError:
-            raise
-        except StreamError as error:
-            writer.send(Failed(str(error), fatal=True))
-        except Exception:
-            writer.send(Failed(traceback.format_exc(), fatal=False))
+    threads = Threads(writer)
+    client = functools.partial(_client, dict(clients), credentials)
+    for order in heard(orders.fileno()):
+        match order:
+            case Read(work, place):
+                _begin(work, board, place, client, threads)
+            case Hurry(arn):
+                threads.hurry(arn)
 
 
-def _read(
-    work: Work, writer: Writer, tally: Tally, streams: StreamsClient, parent: int | None
+def _client(
+    clients: dict[str, StreamsClient], credentials: SharedCredentials | None, work: Work
+) -> StreamsClient:
+    if work.arn not in clients:
+        clients[work.arn] = for_worker(work.connection, work.arn, credentials)
+    return clients[work.arn]
+
+
+def _begin(
+    work: Work,
+    board: Board,
+    place: int | None,
+    client: Callable[[Work], StreamsClient],
+    threads: Threads,
 ) -> None:
-    streams.tally = tally
-    for step in steps(reader_of(work, streams), tally, CLOCK):
-        if isinstance(step, int | float):
-            time.sleep(step)
+    tally = board.at(place)
+    try:
+        threads.begin(Reading(work, client(work).counting(tally), tally))
+    except StreamError as error:  # no client can be made
+        threads.send(work.origin, [Failed(str(error), fatal=True)])
+
+
+class Threads:
+    """One thread for each read that is going on, and one that waits for the next turn."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._sending = threading.Lock()
+        self._readers = Readers(CLOCK)
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        self._has_waiter = False
+        self._others = threading.Condition(self._lock)
+        self._spare = 0
+
+    def begin(self, reading: Reading) -> None:
+        """Read this shard, from now on."""
+        with self._lock:
+            self._readers.begin(reading)
+            self._turn.notify()
+            if not self._has_waiter:
+                self._call_another()
+
+    def hurry(self, arn: str) -> None:
+        """See `Readers.hurry`."""
+        with self._lock:
+            self._readers.hurry(arn)
+            self._turn.notify()
+
+    def send(self, origin: Origin, messages: list[Message]) -> None:
+        """Hand messages over; while the pipe is full, this and all others wait here."""
+        with self._sending:
+            for message in messages:
+                self._writer.send(origin, message)
+
+    def _call_another(self) -> None:
+        """Somebody has to wait for the next turn."""
+        self._has_waiter = True
+        if self._spare:
+            self._spare -= 1
+            self._others.notify()
         else:
-            writer.send(step)
-        if os.getppid() != parent:
-            return
+            threading.Thread(target=self._run, daemon=True).start()
 
+    def _run(self) -> None:
+        """A thread's whole life: called to wait for the next turn, then read, and so on."""
+        try:
+            with self._lock:
+                reading = self._next_turn()
+            while True:
+                messages = reading.read()
+                with self._lock:
+                    self._readers.has_answer(reading)
+                self.send(reading.origin, messages)
+                with self._lock:
+                    self._readers.done(reading)
+                    self._turn.notify()
+                    if self._has_waiter:
+                        self._spare += 1
+                        self._others.wait()  # until it is called
+                    reading = self._next_turn()
+        except BrokenPipeError:  # the manager is gone, and so is the reason to read
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
 
-def reader_of(work: Work, streams: Service) -> ShardReader:
-    """The reader for a worker's task."""
-    return ShardReader(
-        streams,
-        work.arn,
-        work.shard_id,
-        work.position,
-        until=work.until,
-        idle_pause=work.idle_pause,
-    )
-
-
-def steps(reader: ShardReader, tally: Tally, clock: Clock) -> Iterator[Message | float]:
-    """What a worker does, one thing after the other: messages to send, and seconds to wait."""
-    while not reader.finished:
-        for message in reader.read():
-            if isinstance(message, Page):
-                tally.read(message.last - message.first)
-            yield message
-        if reader.caught_up:
-            tally.reach_tip(clock.monotonic())
-        yield reader.pause
+    def _next_turn(self) -> Reading:
+        self._has_waiter = True
+        while (reading := self._readers.next()) is None:
+            self._turn.wait(min(self._readers.wait(), _LONGEST_WAIT))
+        self._has_waiter = False
+        if len(self._readers) > 1:
+            self._call_another()
+        return reading
 
 
 def _end_with_parent() -> None:
     """Die with the manager, even while stopped or waiting for an answer that never comes.
 
-    Where there is no such call, a worker looks for its manager between two reads.
+    Where there is no such call, the end of the orders says that the manager is gone.
     """
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

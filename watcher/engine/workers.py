@@ -1,45 +1,53 @@
-"""The shards' processes: started, started again after a death, and reaped."""
+"""The workers: started, given shards to read, replaced after a death, and reaped."""
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
 import msgspec
 
-from watcher import forks
-from watcher.backoff import backoff
+from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
-from watcher.engine import worker
+from watcher.engine.orders import Hurry, Order, Read, Work
 from watcher.engine.shared_queue import Queue, Writer
-from watcher.engine.worker import Work
 from watcher.errors import WatcherError
-from watcher.reading.messages import Page
+from watcher.printing.plural import counted
+from watcher.reading.messages import Failed, Finished, Message, Page
 from watcher.record.origin import Origin
-from watcher.service.client import StreamsClient
-from watcher.service.connect import for_worker
-from watcher.service.login import own_credentials
-from watcher.service.names import region_in
-from watcher.service.tally import Tally
+from watcher.service.tally import Board, Tally
 
 logger = logging.getLogger("watcher")
 
+PROCESSES = 64
+"""So many processes at most: from there on they read several shards each."""
 # A process that lived so long did not die of what killed the ones before.
 _LONG_LIFE_SECONDS = 60.0
 _DEATHS_AT_BIRTH = 3
+# Where there can be no more processes, another try is worth it after so long.
+_TIGHT_SECONDS = 60.0
+# Hurried shards are read often for twice as long.
+_HURRY_SECONDS = 30.0
 _COUNT_SECONDS = 0.2
 _LOOK_SECONDS = 0.01
 
 
 class Process(Protocol):
-    """What is needed of a `multiprocessing.Process`."""
+    """A worker's process, seen from outside."""
 
     @property
     def exitcode(self) -> int | None:
         """None while it runs; negative: the signal that ended it."""
+
+    def give(self, order: Order) -> None:
+        """Tell it. Raises OSError where it does not listen."""
+
+    def dismiss(self) -> None:
+        """There is nothing more to tell it: it may end."""
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end."""
@@ -51,12 +59,12 @@ class Process(Protocol):
         """End it by SIGKILL."""
 
 
-Start = Callable[[Work, Writer, Tally], Process]
-"""Starts a process for a shard; raises OSError where there can be no more of them."""
+Start = Callable[[str, Work, Writer, Board], Process]
+"""Starts a process of this name, for this work first; raises OSError where there can be no more."""
 
 
 class Life(Enum):
-    """Where the process of a shard stands."""
+    """Where the reading of a shard stands."""
 
     STARTING = "has no iterator yet"
     READING = "reads"
@@ -64,62 +72,181 @@ class Life(Enum):
 
 
 class _Run(msgspec.Struct):
-    """The processes of one shard, one after the other; times are monotonic seconds."""
+    """The reading of one shard, by one worker after the other; times are monotonic seconds."""
 
     life: Life = Life.DEAD
-    process: Process | None = None
+    worker: _Worker | None = None
     since: float = 0.0
     deaths: int = 0
     """In a row, each after a short life."""
     due: float = 0.0
-    """When the next one is to be started."""
+    """When it is to be started again."""
+    exitcode: int | None = None
+    """How the last worker has ended, if it has."""
+
+
+class _Worker(msgspec.Struct, eq=False):
+    """A process, and the shards that it reads."""
+
+    name: str
+    process: Process
+    shards: dict[Origin, None]
+    """In the order in which they were given to it."""
 
 
 class Workers:
-    """One process for each shard that is being read; what they say comes out of `queue`."""
+    """Reads shards in processes: one for each, up to a number of `processes`, then together.
 
-    def __init__(self, queue: Queue, start: Start, clock: Clock = CLOCK) -> None:
+    What they say comes out of `receive`; what they count lies on `board`.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        start: Start,
+        clock: Clock = CLOCK,
+        *,
+        processes: int = PROCESSES,
+        board: Board | None = None,
+    ) -> None:
         self.queue = queue
+        self.board = board or Board()
         self._start = start
         self._clock = clock
+        self._most = processes
+        self._tight_until = 0.0
+        self._failures = 0
         self._runs: dict[Origin, _Run] = {}
+        self._workers: dict[str, _Worker] = {}
+        self._dead: dict[Origin, None] = {}  # in the order of their deaths
+        self._over: deque[Origin] = deque()  # whose reading has ended, and who is to hear of it
+        self._hurried: dict[str, float] = {}
         self._have_read = False
+        self._stopping = False
 
     def __contains__(self, origin: object) -> bool:
-        """Whether the shard has a process, or is to get another."""
+        """Whether the shard is being read, or is to be again."""
         return origin in self._runs
 
     def __len__(self) -> int:
         return len(self._runs)
 
+    # Starting
+
     def start(self, work: Work, tally: Tally) -> None:
-        """Start a shard's process; where that can't be, it is due later."""
+        """Have a shard read; where that can't be, it is due later."""
         run = self._runs.setdefault(work.origin, _Run())
-        writer = self.queue.writer(work.origin)
+        self._dead.pop(work.origin, None)
         try:
-            run.process = self._start(work, writer, tally)
-        except OSError as error:  # too many processes, or open files
-            self.queue.drop(work.origin)
+            worker = self._place(work)
+            with contextlib.suppress(BrokenPipeError):  # it is dead: that is about to be heard
+                worker.process.give(Read(work, tally.place))
+        except OSError as error:
+            self._say_why_not(work, error)
+            self._start_later(work.origin, run)
+            return
+        self._failures = 0
+        worker.shards[work.origin] = None
+        run.worker, run.life, run.since = worker, Life.STARTING, self._clock.monotonic()
+
+    def _say_why_not(self, work: Work, error: OSError) -> None:
+        self._failures += 1
+        if worth_saying(self._failures, unsaid=1):
             text = f"Can't start a process for shard {work.shard_id}: {error.strerror}"
             logger.warning(text, extra={"stream": work.arn, "shard": work.shard_id})
-            self._start_later(run)
-            return
+
+    def _place(self, work: Work) -> _Worker:
+        """A new process, or the one with the fewest shards. Raises OSError."""
+        busy = [worker for worker in self._workers.values() if worker.shards]
+        is_tight = busy and self._clock.monotonic() < self._tight_until
+        if len(busy) < self._most and not is_tight:
+            try:
+                return self._new(work)
+            except OSError as error:  # too many processes, or open files
+                if not busy:
+                    raise
+                if not self._tight_until:
+                    count, why = counted(len(busy), "process"), error.strerror
+                    logger.warning(f"No more than {count} can be started: {why}; shards share them")
+                self._tight_until = self._clock.monotonic() + _TIGHT_SECONDS
+        return min(busy, key=lambda worker: len(worker.shards))
+
+    def _new(self, work: Work) -> _Worker:
+        name = work.shard_id
+        while name in self._workers:
+            name += "'"
+        writer = self.queue.writer(name)
+        try:
+            self._workers[name] = _Worker(name, self._start(name, work, writer, self.board), {})
+        except OSError:
+            self.queue.drop(name)
+            raise
         finally:
             writer.close()
-        run.life, run.since = Life.STARTING, self._clock.monotonic()
+        return self._workers[name]
 
-    def _start_later(self, run: _Run) -> None:
+    def _start_later(self, origin: Origin, run: _Run) -> None:
         """The later, the more often it died at once."""
-        run.life, run.process = Life.DEAD, None
+        run.life, run.worker = Life.DEAD, None
+        self._dead[origin] = None
         run.deaths += 1
         run.due = self._clock.monotonic() + backoff(run.deaths)
 
     def to_restart(self) -> list[Origin]:
-        """The shards whose next process is due."""
+        """The shards whose next start is due."""
         now = self._clock.monotonic()
-        return [
-            origin for origin, run in self._runs.items() if run.life is Life.DEAD and run.due <= now
-        ]
+        return [origin for origin in self._dead if self._runs[origin].due <= now]
+
+    # What they say
+
+    def receive(self, timeout: float) -> tuple[Origin, Message | None] | None:
+        """A shard and what its reader says; None instead: it is not being read any more.
+
+        None where there is nothing to hear, after `timeout` seconds or `queue.wake()`.
+        """
+        if self._over:
+            return self._over.popleft(), None
+        match self.queue.receive(timeout):
+            case None:
+                return None
+            case (str() as name, _):
+                self._reap(self._workers.pop(name))
+                return (self._over.popleft(), None) if self._over else None
+            case (Origin() as origin, message):
+                if isinstance(message, Finished | Failed):
+                    self._leave(origin)
+                return origin, message
+
+    def _leave(self, origin: Origin) -> None:
+        """Its worker reads this shard no longer; one that reads none has done its work."""
+        worker = self._runs[origin].worker
+        self._over.append(origin)
+        if worker is not None:
+            worker.shards.pop(origin, None)
+            if not worker.shards:
+                worker.process.dismiss()
+
+    def _reap(self, worker: _Worker) -> None:
+        """Its pipe has come to its end."""
+        worker.process.join()
+        worker.process.dismiss()
+        code = worker.process.exitcode
+        self._over.extend(worker.shards)
+        for origin in worker.shards:
+            self._runs[origin].exitcode = code
+        if worker.shards and not self._stopping:
+            how = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+            self._tell(worker, how)
+
+    def _tell(self, worker: _Worker, how: str) -> None:
+        origin, *others = worker.shards
+        about = {"stream": origin.stream}
+        if others:
+            text = f"of {len(worker.shards)} shards ended ({how}); starting them"
+        else:
+            text = f"of shard {origin.shard_id} ended ({how}); starting it"
+            about["shard"] = origin.shard_id
+        logger.warning(f"The process {text} again where delivery stands", extra=about)
 
     def reads(self, origin: Origin) -> bool:
         """Note that it has an iterator; whether all have one, for the first time."""
@@ -130,39 +257,44 @@ class Workers:
         return True
 
     def delivers(self, origin: Origin) -> None:
-        """Note that it does not die at once."""
+        """Note that it does not die at once, and has the other shards of its stream hurry."""
         self._runs[origin].deaths = 0
+        now = self._clock.monotonic()
+        if now >= self._hurried.get(origin.stream, 0.0):
+            self._hurried[origin.stream] = now + _HURRY_SECONDS
+            for worker in self._workers.values():
+                with contextlib.suppress(OSError):  # it does not listen just now
+                    worker.process.give(Hurry(origin.stream))
 
-    def ended(self, origin: Origin, *, for_good: bool) -> str:
-        """The end of its writer was seen: reap it; unless `for_good`, another one is due.
+    def ended(self, origin: Origin, *, for_good: bool) -> None:
+        """Its reading's end was heard; unless `for_good`, it is due again.
 
-        How it ended, in words. Raises WatcherError where processes can't live here at all.
+        Raises WatcherError where processes can't live here at all.
         """
         run = self._runs[origin]
-        assert run.process is not None
-        run.process.join()
-        code = run.process.exitcode
         if for_good:
             del self._runs[origin]
-        else:
-            at_birth = run.life is Life.STARTING and code == 1 and not self._have_read
-            if self._clock.monotonic() - run.since > _LONG_LIFE_SECONDS:
-                run.deaths = 0
-            self._start_later(run)
-            if at_birth and run.deaths >= _DEATHS_AT_BIRTH:
-                raise WatcherError(
-                    "the shards' processes end as they start; a program with threads, or not on "
-                    "Linux, has to call watch() under `if __name__ == '__main__':`"
-                )
-        return f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+            return
+        at_birth = run.life is Life.STARTING and run.exitcode == 1 and not self._have_read
+        if self._clock.monotonic() - run.since > _LONG_LIFE_SECONDS:
+            run.deaths = 0
+        self._start_later(origin, run)
+        if at_birth and run.deaths >= _DEATHS_AT_BIRTH:
+            raise WatcherError(
+                "the shards' processes end as they start; a program with threads, or not on "
+                "Linux, has to call watch() under `if __name__ == '__main__':`"
+            )
+
+    # The end
 
     def stop(self) -> None:
         """Ask all to end; no more are started."""
-        for origin, run in list(self._runs.items()):
-            if run.process is None:
-                del self._runs[origin]
-            else:
-                run.process.terminate()
+        self._stopping = True
+        for origin in self._dead:
+            del self._runs[origin]
+        self._dead.clear()
+        for worker in self._workers.values():
+            worker.process.terminate()
 
     def unread(self) -> int:
         """End all, and count the records that they have sent and nobody has received."""
@@ -170,50 +302,19 @@ class Workers:
         count = 0
         deadline = self._clock.monotonic() + _COUNT_SECONDS
         while self and self._clock.monotonic() < deadline:
-            match self.queue.receive(_LOOK_SECONDS):
+            match self.receive(_LOOK_SECONDS):
                 case (_, Page() as page):
-                    count += page.last - page.first
-                case (name, None):
-                    self.ended(name, for_good=True)
+                    count += page.count
+                case (origin, None):
+                    self.ended(origin, for_good=True)
         return count
 
     def end(self) -> None:
         """End all, at once."""
-        processes = [run.process for run in self._runs.values() if run.process is not None]
+        processes = [worker.process for worker in self._workers.values()]
         for process in processes:
             process.kill()
         self.queue.close()
         for process in processes:
             process.join()
-
-
-class Forked:
-    """Starts real processes, as cheaply as the machine allows."""
-
-    def __init__(self) -> None:
-        self._context = forks.processes()
-        # By stream. Never used in this process: a socket that is open can't be shared with a fork.
-        self._clients: dict[str, StreamsClient] = {}
-
-    def __call__(self, work: Work, writer: Writer, tally: Tally) -> Process:
-        """Start one."""
-        arn = work.arn
-        credentials = own_credentials(work.connection, region_in(arn))
-        shared = credentials.share()
-        credentials.settle()
-        if arn not in self._clients and self._context.get_start_method() == "fork":
-            self._clients[arn] = for_worker(work.connection, arn, shared)
-        client = self._clients.get(arn)
-        process: Process = self._context.Process(  # type: ignore[attr-defined]
-            target=worker.run,
-            args=(work, writer, tally, client, None if client else shared),
-            name=f"watcher {work.shard_id}",
-            daemon=True,
-        )
-        # Else the first garbage collection in a child copies every page that it looks at.
-        gc.freeze()
-        try:
-            process.start()  # type: ignore[attr-defined]
-        finally:
-            gc.unfreeze()
-        return process
+            process.dismiss()

@@ -2,8 +2,10 @@
 
 
 def plural(number: int, what: str) -> str:
-    """What stands after a number: `change`, `changes`, `DATA LOSSES`."""
-    return what if number == 1 else f"{what}ES" if what.endswith("S") else f"{what}s"
+    """What stands after a number: `change`, `changes`, `processes`, `DATA LOSSES`."""
+    if number == 1:
+        return what
+    return what + {"S": "ES", "s": "es"}.get(what[-1], "s")
 
 
 def counted(number: int, what: str) -> str:

@@ -12,6 +12,8 @@ from enum import Enum
 
 import msgspec
 
+from watcher.backoff import worth_saying
+from watcher.reading.messages import Remark, Trouble
 from watcher.service.model import (
     AfterSequence,
     AtSequence,
@@ -52,12 +54,24 @@ class Tracked(msgspec.Struct):
     """From when on the shard was ours to read, by the service's clock."""
     loss_said: bool = False
     """Whether the user knows that records of it are gone, and none has come since."""
+    remarks: set[str] = msgspec.field(default_factory=set)
+    """What was said of it, and need not be said again."""
     refusals: int = 0
     """How often the service would not let it be read, though it lists it, since records came."""
 
     def comes(self) -> None:
         """Records of it have come: what has been wrong is over."""
         self.loss_said, self.refusals = False, 0
+
+    def news(self, message: Trouble | Remark) -> str | None:
+        """What there is to say, unless it was said, or goes without saying."""
+        if isinstance(message, Trouble):
+            said = not worth_saying(message.failures)
+            text = f"{message.failures} failures in a row: {message.text}"
+        else:
+            said, text = message.text in self.remarks, message.text
+            self.remarks.add(text)
+        return None if said else text
 
     def has_outwaited(self, now: datetime) -> bool:
         """Whether records may have left retention while the shard waited for its first read.

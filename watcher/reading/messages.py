@@ -75,14 +75,22 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     kind: Kind = Kind.PASSING
 
 
-class Finished(msgspec.Struct, frozen=True, tag="finished"):
-    """Nothing more will come: the shard is `closed`, or all up to now was read (`until`).
+class Remark(msgspec.Struct, frozen=True, tag="remark"):
+    """Something odd about the shard that the user is to know, once."""
 
-    `gone` says that the service knows no such shard, and what of it was not read.
+    text: str
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """Nothing more will come: the shard is `closed`, or all of it was read that was asked for.
+
+    `reason` says why that is all, of one that is not closed. `gone` says that the service knows no
+    such shard, and what of it was not read.
     """
 
     closed: bool
     gone: Loss | None = None
+    reason: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -92,4 +100,4 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     fatal: bool
 
 
-Message = Started | Page | Loss | Trouble | Finished | Failed
+Message = Started | Page | Loss | Trouble | Remark | Finished | Failed

@@ -27,9 +27,11 @@ from watcher.errors import (
 )
 from watcher.reading.asks import Ask, Question
 from watcher.reading.hidden import HiddenParents
+from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Trouble
+from watcher.reading.messages import Finished, Remark, Trouble
+from watcher.reading.open_end import SETTLED_SECONDS
 from watcher.reading.refusals import Refusals, kind_of
 from watcher.service.model import (
     CLOCKS_APART,
@@ -48,13 +50,8 @@ _LISTING_SECONDS = 5.0
 # DescribeStream allows 10 calls a second, shared with everybody else.
 _LISTING_PAGES_A_SECOND = 5
 _TROUBLE_SECONDS = 1.0
-# After a shard's end its child is a moment away, or a listing that lags hides it.
-_CHILD_SECONDS = 0.25
-_CHILD_SECONDS_MAX = 1.0
-# A listing may lag by seconds: for so long, a finished shard may still get a child.
-_CHILD_GRACE_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
-"""So long a shard rests that the service lists as open and refuses to read (`READ_AGAIN`)."""
+"""So long a shard rests that is to be read again."""
 
 
 class End(Enum):
@@ -62,7 +59,7 @@ class End(Enum):
 
     CLOSED = "its children's turn"
     CAUGHT_UP = "everything up to the end that was asked for is read"
-    READ_AGAIN = "the service contradicts itself: it lists the shard as open"
+    READ_AGAIN = "the listing says otherwise"
 
 
 class Roster:
@@ -92,15 +89,16 @@ class Roster:
         """The last one; at first an empty one."""
         self.began_at = our_time
         """When the reading began: at the first listing, by the service's clock."""
+        self.settled_at = our_time
+        """When all that was there then shows, and another listing has been made."""
         self._in_use = in_use
         self._clock = clock
-        self._listed_at = -math.inf
+        self._listed_at = self._began = -math.inf
         self._listing_due = -math.inf
         self._failures = 0
         self._finished: deque[str] = deque()  # whose children are to be asked for
-        self._childless: dict[str, float] = {}  # until when a child may still show up
-        self._child_pause = _CHILD_SECONDS
-        self._settled_at = -math.inf  # by then no child of a finished shard is missing
+        self._late = LateChildren(clock)
+        self._closed = set[str]()
         self._hidden = HiddenParents(clock)
         self._reads = Refusals(clock)
         self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
@@ -144,7 +142,7 @@ class Roster:
                     if self._hidden.ask(ask.shard_id, self.arn, service):
                         self._news = True
                     elif not self._failures:
-                        self._list_in(_CHILD_SECONDS_MAX)
+                        self._list_in(PAUSE_SECONDS_MAX)
         except StreamGoneError:
             # Those who read the shards find out for themselves, and say what is lost.
             self.is_gone = True
@@ -159,17 +157,22 @@ class Roster:
         now = self._clock.monotonic()
         if self._listed_at == -math.inf:
             self.began_at = listing.time - CLOCKS_APART
+            self.settled_at = listing.time + timedelta(seconds=SETTLED_SECONDS + 1)
+            self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
         self.listing = listing
+        self._closed = listing.closed()
         self._listed_at = self._hidden.listed_at = now
         self._failures = 0
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
         self._news = True
         self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
-        if self._is_waiting_for_children():
-            self._list_soon()
+        if not self._knows_what_is_open():
+            self._list_in(self._began + SETTLED_SECONDS - now)
+        if self._late.are_missing(self.lineage):
+            self._list_in(self._late.pause())
 
     def _ask_for_late_children(self) -> None:
         """A resumed shard may have finished just before: no listing may show its children yet."""
@@ -200,36 +203,18 @@ class Roster:
                 logger.debug(f"No children of {shard_id} listed: {error}")
             children = self.lineage.children(shard_id)
         self._news = True
-        until = self._clock.monotonic() + _CHILD_GRACE_SECONDS
+        more = self._may_have_more_children(shard_id)
+        self._late.finished(shard_id, is_alone=not children, may_have_more=more)
         if not children:
-            # Often the child is a moment late; not at all where throughput was lowered.
-            self._childless[shard_id] = until
-            self._child_pause = _CHILD_SECONDS
-            self._list_soon()
-        if self._may_have_more_children(shard_id):
-            self._settled_at = until
-
-    def _list_soon(self) -> None:
-        self._list_in(self._child_pause)
-        self._child_pause = min(self._child_pause * 2, _CHILD_SECONDS_MAX)
+            self._list_in(self._late.pause())
 
     def _list_in(self, seconds: float) -> None:
         self._listing_due = min(self._listing_due, self._clock.monotonic() + seconds)
 
-    def _is_waiting_for_children(self) -> bool:
-        """Whether a shard has finished so lately that its child may not be listed yet."""
-        now = self._clock.monotonic()
-        self._childless = {
-            shard_id: until
-            for shard_id, until in self._childless.items()
-            if now < until and not self.lineage.children(shard_id)
-        }
-        return bool(self._childless)
-
     def _is_young(self, shard: Tracked) -> bool:
         """Whether a sibling of it may still be missing in the last listing."""
         opened = opened_at(shard.id)
-        grace = timedelta(seconds=_CHILD_GRACE_SECONDS)
+        grace = timedelta(seconds=SETTLED_SECONDS)
         return opened is None or opened + grace > self.listing.time
 
     # Shards to begin, and what is heard of them
@@ -252,15 +237,15 @@ class Roster:
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(moment)
 
-    def in_trouble(self, shard: Tracked, message: Trouble) -> None:
-        """Its reader is refused again and again: say so, at ever longer distances.
+    def in_trouble(self, shard: Tracked, message: Trouble | Remark) -> None:
+        """Its reader is refused again and again, or has seen something odd: say what is news.
 
         Raises DeniedError, OddAnswerError where that is to end the reading.
         """
-        self._reads.hear(shard.id, message)
-        if worth_saying(message.failures):
-            text = f"Shard {shard.id}: {message.failures} failures in a row: {message.text}"
-            logger.warning(text, extra=self.about(shard))
+        if isinstance(message, Trouble):
+            self._reads.hear(shard.id, message)
+        if text := shard.news(message):
+            logger.warning(f"Shard {shard.id}: {text}", extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
         """Where a new reader of a shard begins that takes the place of one that died."""
@@ -275,7 +260,11 @@ class Roster:
         Raises DataLossError.
         """
         if not message.closed:
+            if self.is_closed(shard.id) or not self._knows_what_is_open():
+                return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
+            what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
+            logger.info(what, extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
             if self._is_listed_open(shard.id):
@@ -288,9 +277,16 @@ class Roster:
         return End.CLOSED
 
     def _is_listed_open(self, shard_id: str) -> bool:
-        if self.is_gone or self.lineage.children(shard_id):
-            return False
-        return self.listing.is_open(shard_id)
+        is_over = self.is_gone or self.is_closed(shard_id)
+        return not is_over and self.listing.is_open(shard_id)
+
+    def is_closed(self, shard_id: str) -> bool:
+        """Whether a shard is known to get no more records."""
+        return shard_id in self._closed or bool(self.lineage.children(shard_id))
+
+    def _knows_what_is_open(self) -> bool:
+        """Whether the last listing is late enough to show what was closed at the beginning."""
+        return self._listed_at >= self._began + SETTLED_SECONDS
 
     def finish(self, shard: Tracked) -> None:
         """All of it has been delivered: its children's turn comes."""
@@ -314,8 +310,8 @@ class Roster:
         """Whether no shard waits for its turn, and no child can show up any more."""
         if self._finished or self._listed_at == -math.inf or self.lineage.ready():
             return False
-        if self._listed_at < self._settled_at and not self.is_gone:
-            self._listing_due = min(self._listing_due, self._settled_at)
+        if self._listed_at < self._late.settled_at and not self.is_gone:
+            self._listing_due = min(self._listing_due, self._late.settled_at)
             return False
         return True
 
@@ -324,9 +320,9 @@ class Roster:
         if len(self._hidden):
             return False
         alone = any(not self.lineage.children(shard_id) for shard_id in self.listing.closed())
-        grace = timedelta(seconds=_CHILD_GRACE_SECONDS)
+        grace = timedelta(seconds=SETTLED_SECONDS)
         if alone and not self.has_ended and self.listing.time - self.began_at < grace:
-            self._list_in(_CHILD_SECONDS_MAX)
+            self._list_in(PAUSE_SECONDS_MAX)
             return False
         return True
 

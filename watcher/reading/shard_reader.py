@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from watcher.backoff import backoff
+from watcher.backoff import backoff, worth_saying
+from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     CredentialsError,
     DeniedError,
@@ -18,9 +19,12 @@ from watcher.errors import (
     TrimmedDataError,
     WatcherError,
 )
-from watcher.reading.messages import Finished, Loss, Message, Page, Started, Trouble
+from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
+from watcher.reading.open_end import OpenEnd
 from watcher.reading.refusals import kind_of
+from watcher.reading.sieve import Sieve, numbers_of
 from watcher.record import page
+from watcher.record.wire import WireRecord
 from watcher.service.model import (
     CLOCKS_APART,
     AfterSequence,
@@ -34,13 +38,15 @@ from watcher.service.model import (
 
 # GetRecords allows some four to five reads a second on a shard.
 _PAUSE_AFTER_SOME = 0.25
+# An idle shard is asked so often, so many times; then ever less often: each call is billed.
+_PAUSE_IDLE = 1.0
+_READS_UNTIL_RARE = 60
 _PAUSE_REFUSED = 0.5
 _PAUSE_REFUSED_MAX = 5.0
-# The service may answer empty pages though records follow; bloop counts 5 to reach the tip of a
-# shard that is 4 hours old. This many in a row say that there is nothing more up to now.
-_EMPTY_PAGES_AT_TIP = 10
-_PAUSE_TO_TIP = 0.1
+_PAUSE_TO_TIP = 0.2
+# The service may answer empty pages though records follow.
 _EMPTY_PAGES_TO_TELL = 5
+_EMPTY_PAGES_TO_SAY = 1000
 # A trim horizon may move on between the iterator and the read, but not every time.
 _TRIMMED_FOR_GOOD = 5
 _FAILURES_TO_DOUBT = 3
@@ -56,8 +62,12 @@ class ShardReader:
     """One shard's records, page by page, in order, each one once.
 
     `read()` makes one attempt and returns what came of it; `pause` then says how many seconds to
-    wait before the next. `position` is always where a new reader would have to start. With
-    `until`, the reader finishes at the first record created after it, or at the shard's tip.
+    wait before the next, `poll_max` at most where the shard is idle. `position` is always where a
+    new reader would have to start.
+
+    With `until` (see `open_end`) the reader also finishes where all up to now has been read of a
+    shard that is not `closed`; with `end` it holds back what was created later, and finishes at
+    many such records.
     """
 
     def __init__(
@@ -67,23 +77,27 @@ class ShardReader:
         shard_id: str,
         position: Position,
         *,
+        closed: bool = False,
         until: datetime | None = None,
-        idle_pause: float = 1.0,
+        end: datetime | None = None,
+        poll_max: float = _PAUSE_IDLE,
+        clock: Clock = CLOCK,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.shard_id = shard_id
         self.position = position
         self.pause = 0.0
         self.finished = False
+        self.closed = closed
         self.streams = streams
         self._arn = arn
         self._iterator: str | None = None
         self._started = False
-        self._until = None if until is None else until.timestamp()
-        self._skip_before: float | None = None
+        self._sieve = Sieve(position, end)
+        self._open_end = None if until is None else OpenEnd(arn, shard_id, until, clock)
         self._refused_timestamp = False
         self._coarseness = 0
-        self._idle_pause = idle_pause
+        self._poll_max = poll_max
         self._empty_pages = 0
         self._was_at_tip = False
         self._failures = 0
@@ -93,7 +107,9 @@ class ShardReader:
     @property
     def at_tip(self) -> bool:
         """Whether the last reads say that there is nothing more now, or can't be told now."""
-        return self.finished or self._failures > 0 or self._empty_pages >= _EMPTY_PAGES_TO_TELL
+        if self.finished or self._failures or self._sieve.stuck:
+            return True
+        return not self.closed and self._empty_pages >= _EMPTY_PAGES_TO_TELL
 
     @property
     def caught_up(self) -> bool:
@@ -103,6 +119,18 @@ class ShardReader:
         once stays near it.
         """
         return self._was_at_tip and self._empty_pages > 0 and not self._failures
+
+    def hurry(self) -> bool:
+        """A sibling has records: read as often as in the first minute; whether it now rests longer.
+
+        A reader that is not idle, or in trouble, is not to be hurried.
+        """
+        if self.closed or self._open_end is not None or self._failures or not self._empty_pages:
+            return False
+        is_rare = self._empty_pages > _READS_UNTIL_RARE
+        self._empty_pages = min(self._empty_pages, _EMPTY_PAGES_TO_TELL)
+        self.pause = min(self.pause, self._idle_pause())
+        return is_rare
 
     def read(self) -> list[Message]:
         """One attempt. Raises StreamError where there is no way to the service."""
@@ -165,7 +193,10 @@ class ShardReader:
         return [self._finish(closed=True, gone=self._loss(reason))]
 
     def _new_iterator(self, messages: list[Message]) -> str:
+        self._sieve.rewind()
         iterator, time = self._iterator_at_position()
+        if self._open_end is not None:
+            self._open_end.by(time)
         time -= CLOCKS_APART
         if isinstance(self.position, Latest):
             # An iterator that expires before the first record must not move up to a later LATEST.
@@ -185,7 +216,7 @@ class ShardReader:
                 self._refused_timestamp = True
                 self._coarseness = _COARSEST_TIME
         assert isinstance(position, AtTime)
-        self._skip_before = position.time.timestamp() - self._coarseness
+        self._sieve.skip_before = position.time.timestamp() - self._coarseness
         return self.streams.iterator(self._arn, self.shard_id, TrimHorizon())
 
     def _doubt_timestamp(self, error: TransientError) -> None:
@@ -199,33 +230,54 @@ class ShardReader:
             self._iterator = None
 
     def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> None:
+        records = self._up_to_end(wire.Records)
+        parts = self._sieve.through(records)
         self._iterator = wire.NextShardIterator
-        first, last = self._range(wire)
         self._pace(wire, len(body))
-        if last > first:
-            number = wire.Records[last - 1].dynamodb.SequenceNumber
+        for first, last in parts:
+            number = records[last - 1].dynamodb.SequenceNumber
             self.position = AfterSequence(number)
             messages.append(Page(first, last, number, body))
-        if last < len(wire.Records):
-            messages.append(self._finish(closed=False))
-        elif self._iterator is None:
+        if self._sieve.repeated:
+            messages.append(self._repeated())
+        if len(records) < len(wire.Records) or self._is_at_end(bool(records)):
+            reason = "what comes next was written later"
+            if self._empty_pages:
+                reason = f"{self._empty_pages} empty pages in a row"
+            messages.append(self._finish(closed=False, reason=reason))
+        elif wire.NextShardIterator is None:
             messages.append(self._finish(closed=True))
-        elif self._until is not None and self._empty_pages >= _EMPTY_PAGES_AT_TIP:
-            messages.append(self._finish(closed=False))
+        elif self._empty_pages >= _EMPTY_PAGES_TO_SAY and worth_saying(self._empty_pages):
+            text = f"{self._empty_pages} empty pages in a row, and its end is still to come"
+            messages.append(Remark(text))
 
-    def _range(self, wire: page.WirePage) -> tuple[int, int]:
-        """Which of a page's records are ours, by their creation time."""
-        first, last = 0, len(wire.Records)
-        if self._skip_before is not None:
-            while first < last and _created(wire, first) < self._skip_before:
-                first += 1
-            if first < last:
-                self._skip_before = None
-        if self._until is not None:
-            for index in range(first, last):
-                if _created(wire, index) > self._until:
-                    return first, index
-        return first, last
+    def _up_to_end(self, records: list[WireRecord]) -> list[WireRecord]:
+        """A page's records before the first that came after the beginning, where that is known."""
+        number = None if self._open_end is None or self.closed else self._open_end.number
+        if number is None:
+            return records
+        numbers = numbers_of(records)
+        return records[: sum(each < number for each in numbers)]
+
+    def _is_at_end(self, has_records: bool) -> bool:
+        """Whether this is all of an open shard that was asked for."""
+        if self._sieve.is_past_end:
+            return True
+        if self._open_end is None or self.closed or self._iterator is None:
+            return False
+        is_left = self._open_end.is_left(self._empty_pages)
+        if has_records or is_left:
+            self._open_end.ask(self.streams, self._sieve.newest)
+        number = self._open_end.number
+        return is_left if number is None else self._sieve.newest >= number
+
+    def _repeated(self) -> Remark | Trouble:
+        text = "the service gives records again that came before; they are left out"
+        if not self._sieve.stuck:
+            return Remark(text)
+        self._iterator = None
+        self.pause = self._trouble_pause(self._sieve.stuck)
+        return Trouble(text, self._sieve.stuck)
 
     def _pace(self, wire: page.WirePage, size: int) -> None:
         """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
@@ -236,18 +288,29 @@ class ShardReader:
         else:
             self._empty_pages += 1
             self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
-            self.pause = min(_PAUSE_AFTER_SOME * self._empty_pages, self._idle_pause)
-        if self._until is not None:
+            self.pause = self._idle_pause()
+        if self.closed and not wire.Records:
+            self.pause = 0.0  # nothing will ever be written there
+        elif self._open_end is not None:
             self.pause = min(self.pause, _PAUSE_TO_TIP)
+
+    def _idle_pause(self) -> float:
+        """After a minute it doubles, and differs a little: not all shards at the same moment."""
+        rare = self._empty_pages - _READS_UNTIL_RARE
+        if rare <= 0:
+            pause = min(_PAUSE_AFTER_SOME * self._empty_pages, _PAUSE_IDLE)
+            return min(pause, self._poll_max)
+        longest = backoff(rare + 1, _PAUSE_IDLE, self._poll_max)
+        return self._jitter(0.9 * longest, longest)
 
     def _trouble_pause(self, times: int) -> float:
         longest = backoff(times + 1)
         return self._jitter(longest / 2, longest)
 
-    def _finish(self, *, closed: bool, gone: Loss | None = None) -> Finished:
+    def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> Finished:
         self.finished = True
         self.pause = 0.0
-        return Finished(closed, gone)
+        return Finished(closed, gone, reason)
 
     def _loss(self, reason: str) -> Loss:
         match self.position:
@@ -258,7 +321,3 @@ class ShardReader:
             case position:
                 since = f"sequence number {position.sequence_number}"
         return Loss(self.shard_id, since, reason)
-
-
-def _created(wire: page.WirePage, index: int) -> float:
-    return wire.Records[index].dynamodb.ApproximateCreationDateTime or 0.0

@@ -102,6 +102,24 @@ def wire_item(raw: bytes | msgspec.Raw) -> dict[str, dict[str, Any]]:
     return _with_bytes(image) if _BINARY.search(raw) else image
 
 
+def wire_form(item: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """An item as botocore gives it, as its wire JSON has it: `B` as base64 text."""
+    return {name: _value_with_text(value) for name, value in item.items()}
+
+
+def _value_with_text(attribute: Mapping[str, Any]) -> dict[str, Any]:
+    for kind, value in attribute.items():
+        if kind == "B":
+            return {kind: base64.b64encode(value).decode()}
+        if kind == "BS":
+            return {kind: [base64.b64encode(each).decode() for each in value]}
+        if kind == "M":
+            return {kind: wire_form(value)}
+        if kind == "L":
+            return {kind: [_value_with_text(element) for element in value]}
+    return dict(attribute)
+
+
 def _after_filling(name: str) -> Callable[..., Any]:
     """A dict method that first fills in what is still undecoded."""
     method = getattr(dict, name)

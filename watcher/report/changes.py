@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
-from decimal import Decimal, DecimalException
+from decimal import DecimalException
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.record.compare import Attribute, changed_attributes, differing
+from watcher.past.archived import wire_value
+from watcher.record.compare import changed_attributes, differing
 from watcher.record.record import Record
 from watcher.record.wire import KINDS
 from watcher.report.summary import CountedChange, Key
@@ -100,27 +100,7 @@ def _text(value: msgspec.Raw) -> str:
 def _changed(old: object, new: object) -> list[str] | None:
     if not isinstance(old, str) or not isinstance(new, str) or not old or not new:
         return None
-    return list(differing(_image.decode(old), _image.decode(new), _wire_value))
-
-
-def _wire_value(plain: msgspec.Raw) -> Attribute:
-    """Plain JSON in wire types again; sets are lists there, and binary values are strings."""
-    return _typed(json.loads(bytes(plain), parse_float=Decimal, parse_int=Decimal))
-
-
-def _typed(value: Any) -> Attribute:
-    match value:
-        case None:
-            return {"NULL": True}
-        case bool():
-            return {"BOOL": value}
-        case Decimal():
-            return {"N": str(value)}
-        case dict():
-            return {"M": {name: _typed(part) for name, part in value.items()}}
-        case list():
-            return {"L": [_typed(part) for part in value]}
-    return {"S": value}
+    return list(differing(_image.decode(old), _image.decode(new), wire_value))
 
 
 def _seconds(time: datetime | None) -> float | None:

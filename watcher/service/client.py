@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -101,6 +102,12 @@ class StreamsClient:
         repeats = self._attempts - 1
         seconds = (READS + repeats) * client.meta.config.read_timeout + repeats * _REPEAT_SECONDS
         return Timely(client, seconds, self._credentials.keys)
+
+    def counting(self, tally: Tally) -> StreamsClient:
+        """This client for one more use, also in another thread: its calls are counted there."""
+        twin = copy.copy(self)
+        twin.tally = tally
+        return twin
 
     def renew(self) -> None:
         """The credentials were refused; somebody may have logged in again."""

@@ -87,13 +87,13 @@ def translated(error: Exception) -> WatcherError:
     if isinstance(error, boto.ClientError):
         return _answered(error)
     if isinstance(error, _PASSING):
-        return TransientError(_one_line(error), unreachable=isinstance(error, _UNREACHABLE))
+        return TransientError(one_line(error), unreachable=isinstance(error, _UNREACHABLE))
     return as_user_error(error)
 
 
 def _answered(error: boto.ClientError) -> WatcherError:
     """What an answer means that is an error."""
-    text = _one_line(error)
+    text = one_line(error)
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     context = RetryContext(
         attempt_number=1,
@@ -111,7 +111,7 @@ def _answered(error: boto.ClientError) -> WatcherError:
 
 def as_user_error(error: Exception) -> StreamError:
     """One line that says what to do, for what only the user can mend."""
-    text = _one_line(error)
+    text = one_line(error)
     if isinstance(error, _NO_CREDENTIALS):
         return CredentialsError(
             "no AWS credentials: run `aws configure`, set AWS_ACCESS_KEY_ID and "
@@ -144,6 +144,7 @@ def code_of(error: BaseException | None) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """What it says, on one line."""
     text = " ".join(str(error).split())
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"

@@ -56,6 +56,7 @@ def listed(arn: str, describe: Describe, sleep: Callable[[float], None] = time.s
                 shards=list(shards.values()),
                 pages=pages,
                 time=service_time(answer),
+                created=stream.get("CreationRequestDateTime"),
             )
         keys.add(last)
         query["ExclusiveStartShardId"] = last

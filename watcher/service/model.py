@@ -67,6 +67,8 @@ class Listing(msgspec.Struct, frozen=True):
     shards: list[Shard]
     pages: int
     time: datetime
+    created: datetime | None = None
+    """When the stream was enabled, where the service says so."""
 
     def closed(self) -> set[str]:
         """The shards that get no more records: one with a child has ended, however it looks."""

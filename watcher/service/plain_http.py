@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection that is kept alive, for small requests and answers of known length.
+"""HTTP/1.1 connections that are kept alive, for small requests and answers of known length.
 
 An idle shard is asked once a second, and there may be hundreds: what a general client does around
 such a call costs ten times the call.
@@ -16,6 +16,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
+
+from botocore.httpsession import create_urllib3_context
 
 _RECEIVE_BYTES = 64 * 1024
 _LARGEST_HEAD = 64 * 1024
@@ -37,13 +39,12 @@ class OverdueAnswerError(TimeoutError):
 
 
 class PlainHTTP:
-    """Posts to one URL, and knows the plain case only.
+    """Posts to one URL, and knows the plain case only; for several threads, side by side.
 
-    For an answer of another make (chunked, compressed, HTTP/1.0) the caller needs a general
-    client; `usable` turns False where it would need one every time.
+    It keeps as many connections as there were posts at the same time. For an answer of another make
+    (chunked, compressed, HTTP/1.0) the caller needs a general client; `usable` turns False where it
+    would need one every time.
     """
-
-    _socket: socket.socket | None = None
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class PlainHTTP:
         read_seconds: float,
         whole_seconds: float,
     ) -> None:
+        self._free: list[socket.socket] = []  # the one used last is the first to be used again
         parts = urlsplit(url)
         self.host = parts.netloc
         self.usable = parts.scheme in ("http", "https") and "@" not in parts.netloc
@@ -65,7 +67,6 @@ class PlainHTTP:
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
         self._whole_seconds = whole_seconds
-        self._deadline = 0.0
 
     def post(self, headers: Mapping[str, str], body: bytes) -> Answer | None:
         """The answer; None where it is of another make.
@@ -73,64 +74,76 @@ class PlainHTTP:
         Raises OSError where the connection fails, or ends before the answer does; TimeoutError
         where nothing comes for too long, OverdueAnswerError where the whole of it takes too long.
         """
-        self._deadline = time.monotonic() + self._whole_seconds
+        deadline = time.monotonic() + self._whole_seconds
         lines = [f"POST {self._path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"Content-Length: {len(body)}\r\n\r\n")
         answer = None
+        connected = self._connected()
         try:
-            connected = self._connected()
             connected.sendall("\r\n".join(lines).encode("latin-1") + body)
-            answer = self._answer(connected)
+            answer = self._answer(connected, deadline)
             return answer
         except TimeoutError:
-            if time.monotonic() < self._deadline:
+            if time.monotonic() < deadline:
                 raise
             text = f"no whole answer within {self._whole_seconds:g} s"
             raise OverdueAnswerError(text) from None
         finally:
             # What is left of a half-read answer must not be taken for the next one.
             if answer is None or answer.headers.get("connection", "").lower() == "close":
-                self.close()
+                connected.close()
+            else:
+                self._free.append(connected)
 
     def close(self) -> None:
-        """Close the connection; the next post opens another."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Close the connections; the next post opens another."""
+        while (connected := self._take()) is not None:
+            connected.close()
 
     def __del__(self) -> None:
         self.close()
 
+    def _take(self) -> socket.socket | None:
+        try:
+            return self._free.pop()
+        except IndexError:  # not asked before: another thread may be the one to take the last
+            return None
+
     def _connected(self) -> socket.socket:
-        """The open connection; one that the peer has closed meanwhile is readable."""
-        if self._socket is not None and _has_something(self._socket):
-            self.close()
-        if self._socket is None:
-            connected = socket.create_connection(self._address, self._connect_seconds)
-            self._socket = connected
+        """An open connection; one that the peer has closed meanwhile is readable."""
+        while (connected := self._take()) is not None:
+            if not _has_something(connected):
+                connected.settimeout(self._read_seconds)
+                return connected
+            connected.close()
+        connected = socket.create_connection(self._address, self._connect_seconds)
+        try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._ca_file is not None:
                 context = trusting(self._ca_file)
-                self._socket = context.wrap_socket(connected, server_hostname=self._address[0])
-        self._socket.settimeout(self._read_seconds)
-        return self._socket
+                connected = context.wrap_socket(connected, server_hostname=self._address[0])
+            connected.settimeout(self._read_seconds)
+        except BaseException:
+            connected.close()
+            raise
+        return connected
 
-    def _be_patient(self, connected: socket.socket) -> None:
+    def _be_patient(self, connected: socket.socket, deadline: float) -> None:
         """Wait for the next bytes, but no longer than is left for the whole."""
-        left = self._deadline - time.monotonic()
+        left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         if left < self._read_seconds:
             connected.settimeout(left)
 
-    def _answer(self, connected: socket.socket) -> Answer | None:
+    def _answer(self, connected: socket.socket, deadline: float) -> Answer | None:
         received = b""
         while (end := received.find(b"\r\n\r\n")) < 0:
             if len(received) > _LARGEST_HEAD:
                 return None
-            self._be_patient(connected)
+            self._be_patient(connected, deadline)
             received += _some(connected.recv(_RECEIVE_BYTES))
         first, *lines = received[:end].decode("latin-1").split("\r\n")
         headers = {}
@@ -143,24 +156,23 @@ class PlainHTTP:
         if not status or encoded or not length.isdecimal() or int(length) > _LARGEST_BODY:
             self.usable = status is not None and int(status[1]) != 200
             return None
-        body = self._whole(connected, received[end + 4 :], int(length))
-        return Answer(int(status[1]), headers, body)
-
-    def _whole(self, connected: socket.socket, begun: bytes, length: int) -> bytes:
-        """The whole body, of which the beginning came with the head."""
-        if len(begun) > length:
+        body = received[end + 4 :]
+        missing = int(length) - len(body)
+        if missing < 0:
             raise ConnectionError("more came than was announced")
-        if len(begun) == length:
-            return begun
-        body = bytearray(length)
-        body[: len(begun)] = begun
-        room = memoryview(body)[len(begun) :]
+        whole = b"".join((body, self._rest(connected, missing, deadline)))
+        return Answer(int(status[1]), headers, whole)
+
+    def _rest(self, connected: socket.socket, missing: int, deadline: float) -> bytearray:
+        """What did not come with the head."""
+        rest = bytearray(missing)
+        room = memoryview(rest)
         while room:
-            self._be_patient(connected)
+            self._be_patient(connected, deadline)
             count = connected.recv_into(room)
             _some(count)
             room = room[count:]
-        return bytes(body)
+        return rest
 
 
 _T = TypeVar("_T")
@@ -181,5 +193,12 @@ def _has_something(connected: socket.socket) -> bool:
 
 @functools.cache
 def trusting(ca_file: str) -> ssl.SSLContext:
-    """A context that trusts these certificates; made before a fork, its memory is shared."""
-    return ssl.create_default_context(cafile=ca_file)
+    """A context that trusts these certificates; made before a fork, its memory is shared.
+
+    As strict as botocore's, no stricter: Python 3.13's default one refuses what companies' TLS
+    inspection makes. (botocore checks the name by itself.)
+    """
+    context: ssl.SSLContext = create_urllib3_context()
+    context.check_hostname = True
+    context.load_verify_locations(ca_file)
+    return context

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, MutableSequence
 from multiprocessing.sharedctypes import RawArray
+from typing import Any
 
 OPERATIONS = ("DescribeTable", "ListStreams", "DescribeStream", "GetShardIterator", "GetRecords")
 
 _CELLS = {operation: cell for cell, operation in enumerate(OPERATIONS)}
 _THROTTLES, _READ, _TIP_TIME, _TIP_READ = range(len(OPERATIONS), len(OPERATIONS) + 4)
+_SIZE = _TIP_READ + 1
+# More shards than this are read as well; what their workers count is then not seen here. (2 MB)
+_PLACES = 32 * 1024
 
 
 class Tally:
     """API calls and throttles, and how far a shard was read.
 
-    A `shared` one lies in memory that a child process has too: counting costs no message, and what
-    a killed process has counted stays. Only one process at a time may count into it.
+    One that lies on a `Board` is seen by other processes: counting costs no message, and what a
+    killed process has counted stays. Only one process at a time may count into it.
     """
 
-    def __init__(self, *, shared: bool = False) -> None:
-        size = _TIP_READ + 1
+    def __init__(
+        self,
+        cells: MutableSequence[float] | memoryview[float] | None = None,
+        place: int | None = None,
+    ) -> None:
         # Doubles: whole numbers are exact up to 2**53, and times fit in.
-        self._cells: MutableSequence[float] = RawArray("d", size) if shared else [0.0] * size
+        self._cells = [0.0] * _SIZE if cells is None else cells
+        self.place = place
+        """Where it lies on its board, if on one."""
 
     def call(self, operation: str, times: int = 1) -> None:
         """Count a call of this API operation."""
@@ -49,7 +58,8 @@ class Tally:
     def add(self, tallies: Iterable[Tally]) -> None:
         """Count the calls and throttles of others as well."""
         rows = [tally._cells[: _THROTTLES + 1] for tally in (self, *tallies)]
-        self._cells[: _THROTTLES + 1] = [sum(column) for column in zip(*rows, strict=True)]
+        for cell, column in enumerate(zip(*rows, strict=True)):
+            self._cells[cell] = sum(column)
 
     @property
     def calls(self) -> dict[str, int]:
@@ -71,3 +81,35 @@ class Tally:
         """When all there was had last been read (`time.monotonic()`), and how many records."""
         moment = self._cells[_TIP_TIME]
         return (moment, int(self._cells[_TIP_READ])) if moment else None
+
+
+class Board:
+    """Memory for tallies that child processes have too, also those started before a tally began."""
+
+    def __init__(self, places: int = _PLACES) -> None:
+        self._memory: Any = RawArray("d", places * _SIZE)
+        self._places = places
+        self._used = 0
+        self._freed: list[int] = []
+
+    def new(self) -> Tally:
+        """A tally in a free place; where there is none, one that other processes don't see."""
+        if self._freed:
+            return self.at(self._freed.pop())
+        if self._used == self._places:
+            return Tally()
+        self._used += 1
+        return self.at(self._used - 1)
+
+    def at(self, place: int | None) -> Tally:
+        """The tally in this place."""
+        if place is None:
+            return Tally()
+        cells = memoryview(self._memory).cast("B").cast("d")
+        return Tally(cells[place * _SIZE : (place + 1) * _SIZE], place)
+
+    def free(self, tally: Tally) -> None:
+        """Nobody counts into it any more."""
+        if tally.place is not None:
+            self.at(tally.place)._cells[:] = memoryview(bytes(8 * _SIZE)).cast("d")
+            self._freed.append(tally.place)

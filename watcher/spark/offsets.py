@@ -43,14 +43,17 @@ class Offset(msgspec.Struct, frozen=True):
 class Range(msgspec.Struct, frozen=True):
     """The records of one shard in one read: those from `start` on, to the end named.
 
-    `upto` is the sequence number of the last one, `until` the latest moment that one is made at;
-    without either the shard is closed, and it is read to its end.
+    `upto` is the sequence number of the last one. Without it a shard is read to its end, or, where
+    it is not `closed`, up to now: `until` is then that of a `ShardReader`, and `end` the latest
+    moment that a record is made at, if any.
     """
 
     shard_id: str
     start: Position
     upto: str | None = None
+    closed: bool = True
     until: datetime | None = None
+    end: datetime | None = None
 
     def __str__(self) -> str:
         if self.until is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,11 +12,11 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
 from watcher.reading.lineage import RETENTION, Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Loss, Started, Trouble
+from watcher.reading.messages import Finished, Loss, Remark, Started, Trouble
+from watcher.reading.open_end import SETTLED_SECONDS
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.service.connect import connect, for_worker
 from watcher.service.model import (
-    CLOCKS_APART,
     AfterSequence,
     AtTime,
     Service,
@@ -40,7 +40,8 @@ _FIRST_SECONDS = 5.0
 class _StoppingPoint(msgspec.Struct, frozen=True):
     """Where `availableNow` ends."""
 
-    time: datetime
+    settled: datetime
+    """Some seconds later: what was there then shows by now."""
     closed: set[str]
     """The shards that were closed by then: what is in them was written before."""
 
@@ -101,7 +102,8 @@ class Planner:
     def stop_at_now(self) -> None:
         """From here on, behave as if nothing was written after this moment (`availableNow`)."""
         listing = patiently(lambda: self._service.listing(self.arn), self._clock)
-        self._stop_at = _StoppingPoint(listing.time + CLOCKS_APART, listing.closed())
+        settled = listing.time + timedelta(seconds=SETTLED_SECONDS + 1)
+        self._stop_at = _StoppingPoint(settled, listing.closed())
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself where there is nothing to do (now)."""
@@ -214,7 +216,7 @@ class Planner:
             return
         until, closed = None, set[str]()
         if self._stop_at is not None:
-            until, closed = self._stop_at.time, self._stop_at.closed
+            until, closed = self._stop_at.settled, self._stop_at.closed
         elif self._options.max_records is None:
             closed = roster.listing.closed()
         for shard in ready:
@@ -226,11 +228,13 @@ class Planner:
                 self._ahead.add_closed(shard)
                 roster.finish(shard)
             else:
-                self._ahead.add(shard, until)
+                self._ahead.add(shard, until, closed=roster.is_closed(shard.id))
         self._driver.wake()
 
     def _hear(self, roster: Roster) -> None:
         """What the readers have said. Raises what has ended them, and DataLossError."""
+        for shard in self._ahead.shards.values():
+            shard.closed = shard.closed or roster.is_closed(shard.id)
         if self._ahead.failure is not None:
             raise self._ahead.failure
         while self._ahead.news:
@@ -245,7 +249,7 @@ class Planner:
                 roster.started(tracked, moment)
             case Loss():
                 roster.losses.heard(tracked, news)
-            case Trouble():
+            case Trouble() | Remark():
                 roster.in_trouble(tracked, news)
             case Finished():
                 match roster.meaning(tracked, news):

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Iterator
 from functools import lru_cache
 
+import msgspec
+
 from watcher.backoff import worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, StreamGoneError, TransientError
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Loss, Message, Page, Trouble
+from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Trouble
 from watcher.reading.refusals import Refusals
 from watcher.reading.roster import AGAIN_SECONDS
 from watcher.reading.shard_reader import ShardReader
@@ -65,6 +67,7 @@ class RangeReader:
     def _pages(self, between: Range) -> Iterator[Page]:
         shard = Tracked(between.shard_id, None, between.start)
         reader = self._reader(shard, between)
+        remarks = set[str]()
         # A stream's driver has read before; a batch begins here.
         refusals = Refusals(self._clock, has_worked=between.until is None)
         trouble_since: float | None = None
@@ -78,6 +81,14 @@ class RangeReader:
                         yield message
                     case Loss():
                         self._lost(message, between)
+                    case Remark(text) if text not in remarks:
+                        remarks.add(text)
+                        logger.warning(f"{between}: {text}")
+                    case Finished(closed=False) if not (
+                        between.closed or self._is_listed_open(shard)
+                    ):
+                        between = msgspec.structs.replace(between, closed=True)
+                        reader = self._reader(shard, between)
                     case Finished(gone=Loss() as loss) if self._is_listed_open(shard):
                         shard.refusals += 1
                         messages = [Trouble(loss.reason, shard.refusals)]
@@ -89,7 +100,16 @@ class RangeReader:
             self._clock.sleep(reader.pause)
 
     def _reader(self, shard: Tracked, between: Range) -> ShardReader:
-        return ShardReader(self._service, self._arn, shard.id, shard.position, until=between.until)
+        return ShardReader(
+            self._service,
+            self._arn,
+            shard.id,
+            shard.position,
+            closed=between.closed,
+            until=between.until,
+            end=between.end,
+            clock=self._clock,
+        )
 
     def _lost(self, loss: Loss, between: Range) -> None:
         self._losses.say(f"{between} from {loss.since} to what is left", loss.reason)

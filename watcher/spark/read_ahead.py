@@ -34,8 +34,9 @@ News = Message | HeldPage
 class HeldShard:
     """A shard that is being read, or whose pages are not all delivered."""
 
-    def __init__(self, tracked: Tracked, until: datetime | None) -> None:
+    def __init__(self, tracked: Tracked, until: datetime | None, *, closed: bool = False) -> None:
         self.tracked = tracked
+        self.closed = closed
         self.reader: ShardReader | None = None
         """None for a closed shard that executors read themselves."""
         self.until = until
@@ -64,6 +65,7 @@ class HeldShard:
         """One attempt of its reader. Raises StreamError."""
         assert self.reader is not None
         self.reader.streams = service
+        self.reader.closed = self.closed
         return [self._held(message) for message in self.reader.read()]
 
     def _held(self, message: Message) -> News:
@@ -121,19 +123,25 @@ class ReadAhead:
         self._order = itertools.count()
         self._bytes = 0
 
-    def add(self, tracked: Tracked, until: datetime | None) -> None:
+    def add(self, tracked: Tracked, until: datetime | None, *, closed: bool = False) -> None:
         """Begin to read a shard."""
-        shard = self.shards[tracked.id] = HeldShard(tracked, until)
+        shard = self.shards[tracked.id] = HeldShard(tracked, until, closed=closed)
         self.begin(shard)
 
     def add_closed(self, tracked: Tracked) -> None:
         """Keep a closed shard in mind that executors read themselves."""
-        self.shards[tracked.id] = HeldShard(tracked, None)
+        self.shards[tracked.id] = HeldShard(tracked, None, closed=True)
 
     def begin(self, shard: HeldShard, pause: float = 0.0) -> None:
         """A new reader for a shard, where the last one has come to."""
         shard.reader = ShardReader(
-            self._service, self._arn, shard.id, shard.frontier, until=shard.until
+            self._service,
+            self._arn,
+            shard.id,
+            shard.frontier,
+            closed=shard.closed,
+            until=shard.until,
+            clock=self._clock,
         )
         self._schedule(shard, pause)
 

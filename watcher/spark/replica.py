@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from watcher.record.boto3_shape import wire_item
 from watcher.service.connection import Connection
-from watcher.spark.tables import BATCH, TablesClient, Write, tables
+from watcher.service.tables import BATCH, TablesClient, Write, tables
 
 
 class ReplicaWriter(DataSourceStreamArrowWriter):

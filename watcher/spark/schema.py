@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 
 from watcher.reading.messages import Page
+from watcher.record import images
 from watcher.record import page as pages
 from watcher.record.compare import changed_attributes
 from watcher.record.wire import WireRecord
-from watcher.spark import images
 from watcher.spark.options import SourceOptions
 from watcher.spark.typed import typed_images
 

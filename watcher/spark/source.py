@@ -34,7 +34,7 @@ from watcher.reading.messages import Page
 from watcher.reading.roster import Roster
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.model import CLOCKS_APART, Latest, Service
+from watcher.service.model import Latest, Service
 from watcher.spark import offsets, versions
 from watcher.spark.held_page import HeldPage
 from watcher.spark.offsets import Range
@@ -212,12 +212,18 @@ class BatchReader(DataSourceReader):
             if roster.is_whole():
                 break
             self._clock.sleep(_LISTING_PAUSE)
-        end = options.end or roster.listing.time + CLOCKS_APART
-        return [
-            TaskPartition(arn, [HeldRange(Range(shard.id, shard.position, until=end))])
+        ranges = [
+            Range(
+                shard.id,
+                shard.position,
+                closed=roster.is_closed(shard.id),
+                until=roster.settled_at,
+                end=options.end,
+            )
             for shard in roster.lineage.unfinished
             if not isinstance(shard.position, Latest)
         ]
+        return [TaskPartition(arn, [HeldRange(each)]) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one shard."""

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from watcher.errors import UsageError
-from watcher.spark.images import plain
+from watcher.record.images import plain
 
 Attribute = dict[str, Any]
 Converter = Callable[[Attribute], Any]

@@ -17,6 +17,7 @@ from watcher.service.errors_of import code_of
 from watcher.service.model import CLOCKS_APART, Listing
 from watcher.service.names import is_another, table_of
 from watcher.service.patience import patiently
+from watcher.service.tables import BATCH, Description, TablesClient, tables
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
@@ -29,7 +30,6 @@ from watcher.spark.jobs.run import (
 )
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.replica import DynamoDBReplica
-from watcher.spark.tables import BATCH, Description, TablesClient, tables
 
 logger = logging.getLogger("watcher")
 

@@ -1,10 +1,12 @@
-"""Rows of an archive's files, as `python -m watcher archive` lays them out."""
+"""An archive's files, as `python -m watcher archive` lays them out: their rows, and records."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import unquote
@@ -13,10 +15,11 @@ import msgspec
 
 from watcher.errors import UsageError
 
-_COLUMNS: Final = [
+_COUNTED: Final = (
     *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
     *("user_identity", "shard_id"),
-]
+)
+_ALL: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
 _LOG: Final = "_spark_metadata"
 _ROWS_AT_ONCE = 2_000
 
@@ -34,7 +37,7 @@ class Archive:
     Raises UsageError for a folder that is none, or can't be read here.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, formats: Collection[str] = ("parquet",)) -> None:
         self._folder = folder
         try:
             whole = _whole(folder / _LOG)
@@ -46,17 +49,17 @@ class Archive:
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
         kinds = {path.suffix[1:] for path in self.files}
-        if kinds and kinds <= {"csv", "json", "orc"}:
+        if kinds and kinds <= {"csv", "json", "orc"} - set(formats):
             raise UsageError(
-                f"{folder} holds {' and '.join(sorted(kinds))} files: report reads archives in "
-                "Parquet (archive's default format); or give it the stream"
+                f"{folder} holds {' and '.join(sorted(kinds))} files: archives are read here in "
+                f"{' or '.join(formats)} (archive's default is parquet); or give the stream"
             )
-        if kinds != {"parquet"} and (kinds or whole is None):
+        if len(kinds) > 1 or not kinds <= set(formats) or (not kinds and whole is None):
             raise UsageError(
                 f"{folder} is no archive that python -m watcher archive wrote: give a folder of "
                 "Parquet files"
             )
-        if self.files and not _has_pyarrow():
+        if kinds == {"parquet"} and not _has_pyarrow():
             raise UsageError("an archive is read with pyarrow: pip install 'watcher[spark]'")
 
     def _refuse_gaps(self, whole: dict[str, int]) -> None:
@@ -69,14 +72,15 @@ class Archive:
                 f"or changed since they were written, such as {wrong[0]}"
             )
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self, columns: Sequence[str] = _COUNTED) -> Iterator[dict[str, Any]]:
         """The rows, file by file. Raises UsageError."""
         for path in self.files:
-            try:
-                yield from _rows(path)
-            except (OSError, ValueError) as error:
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                raise UsageError(f"can't read {path}: {reason}") from None
+            yield from _rows(path, columns)
+
+    def days(self) -> Iterator[Iterator[dict[str, Any]]]:
+        """The rows of each of its folders in turn, which are days. Raises UsageError."""
+        for _, paths in itertools.groupby(self.files, lambda path: path.parent):
+            yield (row for path in paths for row in _rows(path, _ALL))
 
 
 def _data_files(folder: Path) -> list[Path]:
@@ -119,11 +123,28 @@ def _has_pyarrow() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    try:
+        yield from _json_rows(path) if path.suffix == ".json" else _parquet_rows(path, columns)
+    except (OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"can't read {path}: {reason}") from None
+
+
+def _parquet_rows(path: Path, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet
 
     # Not pyarrow.dataset, which holds whole row groups: images may be large.
     with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-        columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
+        columns = [name for name in wanted if name in file.schema_arrow.names]
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
             yield from batch.to_pylist()
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    with open(path, "rb") as file:
+        for line in file:
+            row = msgspec.json.decode(line, type=dict[str, Any])
+            if created := row.get("approximate_creation_time"):
+                row["approximate_creation_time"] = datetime.fromisoformat(created)
+            yield row

@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-import botocore.session
 import msgspec
 from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.backoff import backoff
-from watcher.errors import StreamError, TransientError
-from watcher.service.connection import Connection
-from watcher.service.errors_of import code_of, translated
+from watcher.errors import DeniedError, StreamError, TransientError
+from watcher.service import login
+from watcher.service.connection import Connection, region_of
+from watcher.service.credentials import Signing
+from watcher.service.errors_of import as_user_error, code_of, one_line, translated
+from watcher.service.names import is_another, table_name
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
@@ -35,6 +38,7 @@ class Description(msgspec.Struct, frozen=True):
     keys: list[dict[str, str]]
     attributes: list[dict[str, str]]
     size: int
+    created: datetime
     identity: str
     """Another one where the table was deleted and created anew, or is in another region."""
 
@@ -56,20 +60,25 @@ class Description(msgspec.Struct, frozen=True):
 class TablesClient:
     """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
 
-    def __init__(self, connection: Connection) -> None:
-        session = botocore.session.Session(profile=connection.profile)
+    def __init__(self, connection: Connection, arn_region: str | None = None) -> None:
         settings = Config(
             retries={"mode": "standard", "total_max_attempts": 8}, user_agent_extra="watcher"
         )
         try:
+            session = login.session(connection)
+            region = region_of(connection, session, arn_region)
+            credentials = login.own_credentials(connection, region)
+            session.register_component("credential_provider", Signing(credentials))
             self._client: Any = session.create_client(
                 "dynamodb",
-                region_name=connection.region,
+                region_name=region,
                 endpoint_url=connection.endpoint_url,
                 config=settings,
             )
         except (boto.BotoCoreError, ValueError) as error:
-            raise StreamError(" ".join(str(error).split())) from error
+            told = as_user_error(error)
+            told.option = connection.to_blame(error)
+            raise told from error
 
     @property
     def endpoint(self) -> str:
@@ -85,6 +94,32 @@ class TablesClient:
             if code_of(error.__cause__) == "ResourceNotFoundException":
                 return None
             raise
+
+    def named(self, arn: str) -> tuple[str, Description]:
+        """The name by which calls reach the table of this ARN, and what it is like.
+
+        That is the ARN itself, so that another account's table is never taken for one of ours that
+        is called the same; emulators know only names. Raises StreamError where there is none.
+        """
+        for name in dict.fromkeys((arn, table_name(arn))):
+            try:
+                found = self.describe(name)
+            except StreamError as error:
+                if name == arn and code_of(error.__cause__) == "ValidationException":
+                    continue
+                raise
+            if found is None:
+                raise StreamError(f"no table {arn}: it was deleted")
+            if is_another(arn, found.arn):
+                raise StreamError(f"the stream is of {arn}; the table found here is {found.arn}")
+            return name, found
+        raise AssertionError
+
+    def get(self, table: str, key: Item) -> Item | None:
+        """An item as it is at this moment; None where there is none."""
+        answer = self._call(self._client.get_item, TableName=table, Key=key, ConsistentRead=True)
+        item: Item | None = answer.get("Item")
+        return item
 
     def create(self, table: str, like: Description) -> Description:
         """Create a table with the same keys, paid by request, and wait until it can be used."""
@@ -146,11 +181,15 @@ class TablesClient:
             try:
                 return operation(**query)
             except (boto.ClientError, boto.BotoCoreError) as error:
-                text = " ".join(str(error).split())
-                if not isinstance(translated(error), TransientError):
-                    raise StreamError(text) from error
+                meaning = translated(error)
+                if isinstance(meaning, DeniedError):
+                    action = operation.__name__.title().replace("_", "")
+                    text = f"the role needs dynamodb:{action} on {query.get('TableName', 'it')}"
+                    raise DeniedError(f"no permission ({one_line(error)}); {text}") from error
+                if not isinstance(meaning, TransientError):
+                    raise StreamError(one_line(error)) from error
                 if time.monotonic() > started + _GIVE_UP_SECONDS:
-                    raise TransientError(text) from error
+                    raise TransientError(one_line(error)) from error
                 time.sleep(random.uniform(0.5, 1.5))
 
 
@@ -167,5 +206,6 @@ def _description(table: dict[str, Any]) -> Description:
         table["KeySchema"],
         table["AttributeDefinitions"],
         table.get("TableSizeBytes", 0),
+        table["CreationDateTime"],
         f"{table['TableArn']} {own}",
     )

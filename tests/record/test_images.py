@@ -2,13 +2,10 @@ import json
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("pyspark")
-
-from watcher.spark.images import plain_json, wire_json
+from watcher.record.images import plain_json, wire_json
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
     ['{"S":"x"}', '"}', "},", '{"M":{', ": {", "\\", '"', "\n", '{"NULL":true}']

@@ -1,0 +1,76 @@
+"""Real processes for the workers, as cheap as the machine allows."""
+
+from __future__ import annotations
+
+import gc
+from multiprocessing import Pipe
+from multiprocessing.process import BaseProcess
+
+from watcher import forks
+from watcher.engine import worker
+from watcher.engine.orders import Order, Orders, Work
+from watcher.engine.shared_queue import Writer
+from watcher.engine.workers import Process
+from watcher.service.client import StreamsClient
+from watcher.service.connect import for_worker
+from watcher.service.login import own_credentials
+from watcher.service.names import region_in
+from watcher.service.tally import Board
+
+
+class Forked:
+    """Starts them."""
+
+    def __init__(self) -> None:
+        self._context = forks.processes()
+        # By stream. Never used in this process: a socket that is open can't be shared with a fork.
+        self._clients: dict[str, StreamsClient] = {}
+
+    def __call__(self, name: str, work: Work, writer: Writer, board: Board) -> Process:
+        """Start one that will do this work first."""
+        credentials = own_credentials(work.connection, region_in(work.arn))
+        shared = credentials.share()
+        credentials.settle()
+        if work.arn not in self._clients and self._context.get_start_method() == "fork":
+            self._clients[work.arn] = for_worker(work.connection, work.arn, shared)
+        reading, writing = Pipe(duplex=False)
+        orders = Orders(writing)
+        process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
+            target=worker.run,
+            args=(reading, writer, board, self._clients, shared),
+            name=f"watcher {name}",
+            daemon=True,
+        )
+        # Else the first garbage collection in a child copies every page that it looks at.
+        gc.freeze()
+        try:
+            process.start()
+        except BaseException:
+            orders.close()
+            raise
+        finally:
+            gc.unfreeze()
+            reading.close()
+        return WorkerProcess(process, orders)
+
+
+class WorkerProcess:
+    """A process, and the pipe through which it gets its orders."""
+
+    def __init__(self, process: BaseProcess, orders: Orders) -> None:
+        self._process = process
+        self._orders = orders
+        self.join, self.kill, self.terminate = process.join, process.kill, process.terminate
+
+    @property
+    def exitcode(self) -> int | None:
+        """See `Process`."""
+        return self._process.exitcode
+
+    def give(self, order: Order) -> None:
+        """See `Process`."""
+        self._orders.give(order)
+
+    def dismiss(self) -> None:
+        """See `Process`."""
+        self._orders.close()

@@ -1,0 +1,95 @@
+"""What the manager tells a worker, through a pipe: which shards to read, and when to hurry."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+from collections.abc import Iterator
+from datetime import datetime
+from multiprocessing.connection import Connection as Pipe
+
+import msgspec
+
+from watcher import forks
+from watcher.record.origin import Origin
+from watcher.service.connection import Connection
+from watcher.service.model import Position
+
+_READ_BYTES = 64 * 1024
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What a worker has to read of one shard."""
+
+    connection: Connection
+    arn: str
+    shard_id: str
+    position: Position
+    until: datetime | None
+    poll_max: float
+    closed: bool = False
+    """Whether the shard is known to get no more records."""
+
+    @property
+    def origin(self) -> Origin:
+        """What the shard is called among those of all streams."""
+        return Origin(self.arn, self.shard_id)
+
+
+class Read(msgspec.Struct, frozen=True, tag="read"):
+    """Read one more shard; what is done for it is counted in this place of the board."""
+
+    work: Work
+    place: int | None
+
+
+class Hurry(msgspec.Struct, frozen=True, tag="hurry"):
+    """A shard of this stream has records: the others may soon have some."""
+
+    arn: str
+
+
+Order = Read | Hurry
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
+
+
+class Orders:
+    """The manager's end of the pipe; a worker reads what comes out of the other until it is shut.
+
+    That is also how a worker learns that its manager is gone: nobody else may hold this end open.
+    """
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        os.set_blocking(pipe.fileno(), False)
+        forks.in_child(self.close)
+
+    def give(self, order: Order) -> None:
+        """Tell it. Raises OSError where the worker does not listen (any more)."""
+        line = _encoder.encode(order) + b"\n"
+        # So much is written whole, or not at all.
+        if len(line) > select.PIPE_BUF:
+            raise OSError(errno.EMSGSIZE, "its name or its position is too long")
+        os.write(self._pipe.fileno(), line)
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._pipe.close()
+
+
+def heard(descriptor: int) -> Iterator[Order]:
+    """The orders out of a pipe, up to its end; where it does not block, up to what is there."""
+    rest = b""
+    while True:
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield _decoder.decode(line)

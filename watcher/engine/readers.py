@@ -1,0 +1,119 @@
+"""The shards that one worker reads, side by side: whose turn it is, and how many at once.
+
+Nothing waits or runs by itself here: a worker's threads drive it, or a test, a step at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+
+from watcher.clock import CLOCK, Clock
+from watcher.engine.orders import Work
+from watcher.errors import StreamError
+from watcher.reading.messages import Failed, Finished, Message, Page
+from watcher.reading.shard_reader import ShardReader
+from watcher.reading.turns import Turns
+from watcher.service.model import Service
+from watcher.service.tally import Tally
+
+# So many answers are waited for at once: each may bring a megabyte.
+_AT_ONCE = 4
+# One that takes so long does not count any more, or it would hold the other shards.
+_SLOW_SECONDS = 0.25
+_AT_ONCE_MAX = 32
+
+
+class Reading:
+    """A shard that is being read."""
+
+    def __init__(self, work: Work, streams: Service, tally: Tally, clock: Clock = CLOCK) -> None:
+        self.origin = work.origin
+        self.reader = ShardReader(
+            streams,
+            work.arn,
+            work.shard_id,
+            work.position,
+            closed=work.closed,
+            until=work.until,
+            poll_max=work.poll_max,
+            clock=clock,
+        )
+        self.is_over = False
+        """Whether it was read to its end, or can't be read any further."""
+        self._tally = tally
+        self._clock = clock
+
+    def read(self) -> list[Message]:
+        """One attempt: what the manager is to hear of it."""
+        try:
+            messages = self.reader.read()
+        except StreamError as error:
+            messages = [Failed(str(error), fatal=True)]
+        except Exception:
+            messages = [Failed(traceback.format_exc(), fatal=False)]
+        # Before they are sent: a shard's place on the board may then soon be another's.
+        for message in messages:
+            if isinstance(message, Page):
+                self._tally.read(message.count)
+            self.is_over |= isinstance(message, Finished | Failed)
+        if self.reader.caught_up and not self.is_over:
+            self._tally.reach_tip(self._clock.monotonic())
+        return messages
+
+
+class Readers:
+    """A worker's shards; one that is slow, or refused, does not hold the others."""
+
+    def __init__(self, clock: Clock = CLOCK) -> None:
+        self._clock = clock
+        self._turns: Turns[Reading] = Turns(clock)
+        # Since when an answer is waited for; no end to it where one has come, and waits to be sent.
+        self._at_work: dict[Reading, float] = {}
+        self._to_hurry: set[Reading] = set()  # of those, since they are being read just now
+
+    def __len__(self) -> int:
+        return len(self._turns) + len(self._at_work)
+
+    def begin(self, reading: Reading) -> None:
+        """Read this one as well."""
+        self._turns.rest(reading, 0.0)
+
+    def wait(self) -> float:
+        """Seconds until `next` may have something; none or less: now."""
+        return max(self._turns.wait(), self._room_in())
+
+    def next(self) -> Reading | None:
+        """The one to be read now, if there is one and room for it; `done` is to follow."""
+        if self.wait() > 0:
+            return None
+        reading = self._turns.next()
+        assert reading is not None
+        self._at_work[reading] = self._clock.monotonic()
+        return reading
+
+    def has_answer(self, reading: Reading) -> None:
+        """What it has read is now to be sent."""
+        self._at_work[reading] = math.inf
+
+    def done(self, reading: Reading) -> None:
+        """All is sent: it rests, as long as it wants to, or is over."""
+        del self._at_work[reading]
+        if reading in self._to_hurry:
+            self._to_hurry.remove(reading)
+            reading.reader.hurry()
+        if not reading.is_over:
+            self._turns.rest(reading, reading.reader.pause)
+
+    def hurry(self, arn: str) -> None:
+        """The shards of this stream that are seldom read, as they were idle, are read now."""
+        self._turns.hurry(lambda reading: reading.origin.stream == arn and reading.reader.hurry())
+        self._to_hurry.update(reading for reading in self._at_work if reading.origin.stream == arn)
+
+    def _room_in(self) -> float:
+        """Seconds until one more may be read."""
+        if len(self._at_work) >= _AT_ONCE_MAX:
+            return math.inf
+        slow_since = self._clock.monotonic() - _SLOW_SECONDS
+        quick = sorted(since for since in self._at_work.values() if since > slow_since)
+        return 0.0 if len(quick) < _AT_ONCE else quick[len(quick) - _AT_ONCE] - slow_since

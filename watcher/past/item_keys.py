@@ -1,0 +1,106 @@
+"""An item's key: as a user gives it, and as what tells one item from the others."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.record.compare import to_number
+from watcher.record.record import Record
+
+Identity: TypeAlias = tuple[tuple[str, str], ...]
+"""A key's names and values as text, by name: the same from a stream and from an archive."""
+WireKey: TypeAlias = dict[str, dict[str, str]]
+"""`{"PK": {"S": "user-1"}}`, binary values in base64."""
+
+_keys: Final = msgspec.json.Decoder(dict[str, dict[str, str]])
+
+
+def identity(keys: msgspec.Raw | bytes) -> Identity:
+    """What tells an item from the others, of its key's wire JSON."""
+    return identity_of(_keys.decode(keys))
+
+
+def identity_of(key: WireKey) -> Identity:
+    """What tells an item from the others."""
+    return tuple(sorted((name, text) for name, value in key.items() for text in value.values()))
+
+
+class OneKey:
+    """The one item that is asked for: `PK=user-1`, `SK=order-2`, or a dict of native values.
+
+    Raises UsageError for what can't be an item's key; with what is known of the table's keys only
+    from the first record, or table description, that it is compared with.
+    """
+
+    def __init__(self, given: Iterable[str] | Mapping[str, Any]) -> None:
+        pairs = given.items() if isinstance(given, Mapping) else map(_pair, given)
+        self._given: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in self._given:
+                raise UsageError("give it once: this is about one item", "key", name)
+            self._given[name] = value
+        if not self._given:
+            raise UsageError("give the item's whole key: --key NAME=VALUE for each of its parts")
+        self._wire: WireKey | None = None
+
+    def wire(self, types: Mapping[str, str]) -> WireKey:
+        """The key, of a table whose keys have these types (`{"PK": "S"}`). Raises UsageError."""
+        if self._wire is None:
+            for name in self._given:
+                if name not in types:
+                    text = f"no such key attribute; the table has {', '.join(sorted(types))}"
+                    raise UsageError(text, "key", name)
+            missing = [name for name in types if name not in self._given]
+            if missing:
+                names = " and ".join(types)
+                text = f"an item's key is {names}: give {', '.join(missing)} as well"
+                raise UsageError(text, "key", " ".join(f"{n}={v}" for n, v in self._given.items()))
+            self._wire = {
+                name: {kind: _text(name, self._given[name], kind)} for name, kind in types.items()
+            }
+        return self._wire
+
+    def is_of(self, record: Record) -> bool:
+        """Whether a record is of this item."""
+        keys = _keys.decode(record.wire.dynamodb.Keys)
+        if self._wire is None:
+            self.wire({name: kind for name, value in keys.items() for kind in value})
+        assert self._wire is not None
+        return all(map(_is_same, self._wire.values(), (keys.get(name, {}) for name in self._wire)))
+
+
+def _is_same(given: dict[str, str], found: dict[str, str]) -> bool:
+    """By their text: an archive of plain JSON has binary values as strings."""
+    ((kind, wanted),) = given.items()
+    return any(
+        text == wanted or (kind == "N" and to_number(text) == to_number(wanted))
+        for text in found.values()
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError("give NAME=VALUE", "key", text)
+    return name, value
+
+
+def _text(name: str, value: Any, kind: str) -> str:
+    """A value of a key of this type, as the wire has it. Raises UsageError."""
+    if kind == "B" and isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    text = str(value)
+    if kind == "N" and isinstance(to_number(text), str):
+        raise UsageError(f"{name} is a number", "key", f"{name}={text}")
+    if kind == "B":
+        try:
+            base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise UsageError(f"{name} is binary: give base64", "key", f"{name}={text}") from None
+    return text

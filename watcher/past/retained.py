@@ -1,0 +1,189 @@
+"""What a stream holds: all of it, read in one process by a few threads."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import msgspec
+
+from watcher.clock import CLOCK, Clock
+from watcher.reading.lineage import RETENTION, Status, Tracked
+from watcher.reading.losses import Losses
+from watcher.reading.messages import Finished, Loss, Page, Started, Trouble
+from watcher.reading.roster import AGAIN_SECONDS, End, Roster
+from watcher.reading.shard_reader import ShardReader
+from watcher.record import page as pages
+from watcher.record.origin import Origin
+from watcher.record.record import Record
+from watcher.service.model import (
+    CLOCKS_APART,
+    AfterSequence,
+    AtTime,
+    Latest,
+    Listing,
+    Position,
+    Service,
+    TrimHorizon,
+)
+
+# So many shards are read at a time, each over a connection of its own.
+_LANES = 8
+
+
+class _Pending(msgspec.Struct):
+    """A shard that is being read."""
+
+    tracked: Tracked
+    reader: ShardReader
+    lane: int
+    due: float = 0.0
+
+
+class Retained:
+    """A stream's records, from `start` (None: its trim horizon) up to now, and later on up to then.
+
+    The changes of one item come in their order. `lanes` makes clients for one thread each; memory
+    holds a page for each. With `strict`, records that were gone before they could be read
+    raise DataLossError; else they are said as a warning, and stand in `losses`. Raises StreamError.
+    """
+
+    def __init__(
+        self,
+        arn: str,
+        service: Service,
+        start: datetime | None = None,
+        *,
+        lanes: Callable[[int], Sequence[Service]] | None = None,
+        strict: bool = False,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._arn = arn
+        self._service = service
+        self._clock = clock
+        self._losses = Losses(is_error=strict, clock=clock)
+        self.losses = self._losses.lines
+        self._pending: dict[str, _Pending] = {}
+        self._turn = 0
+        self._until = datetime.now(UTC)
+        position = TrimHorizon() if start is None else AtTime(start.astimezone(UTC))
+        self._roster = self._new_roster(position)
+        self._roster.begin(service)
+        count = max(1, min(_LANES, len(self.listing.shards)))
+        self._lanes = [service] if lanes is None else lanes(count)
+
+    @property
+    def listing(self) -> Listing:
+        """What the service last said of the stream, and its time then."""
+        return self._roster.listing
+
+    @property
+    def since(self) -> datetime:
+        """From when on it holds every change: a day ago, by the service, or since it is enabled."""
+        day = self._roster.now - RETENTION
+        created = self.listing.created
+        return day if created is None else max(day, created)
+
+    def read(self) -> Iterator[Record]:
+        """All records up to now (or up to the end, if the stream has ended)."""
+        self._until = self._roster.listing.time + CLOCKS_APART
+        # One lane needs no thread: nothing goes on beside whoever reads.
+        several = len(self._lanes) > 1
+        with ThreadPoolExecutor(len(self._lanes)) if several else contextlib.nullcontext() as pool:
+            run = map if pool is None else pool.map
+            while True:
+                self._roster.attend(self._service)
+                self._begin_ready()
+                due = self._due()
+                for shard, messages in zip(due, run(_read, due), strict=True):
+                    for message in messages:
+                        yield from self._hear(shard, message)
+                    shard.due = self._clock.monotonic() + shard.reader.pause
+                if not self._pending and self._roster.is_settled():
+                    return
+                if not due:
+                    self._rest()
+
+    def read_on(self) -> Iterator[Record]:
+        """All records that have come since, up to now."""
+        lineage = self._roster.lineage.shards.values()
+        resumed = [
+            msgspec.structs.replace(
+                shard,
+                status=Status.FINISHED if shard.status is Status.FINISHED else Status.WAITING,
+            )
+            for shard in lineage
+        ]
+        self._roster = self._new_roster(Latest(), resumed)
+        self._roster.begin(self._service)
+        return self.read()
+
+    def _new_roster(self, start: Position, resumed: Sequence[Tracked] | None = None) -> Roster:
+        return Roster(
+            self._arn,
+            start,
+            resumed,
+            losses=self._losses,
+            in_use=self._pending,
+            clock=self._clock,
+        )
+
+    def _begin_ready(self) -> None:
+        for tracked in self._roster.to_begin():
+            self._turn += 1
+            lane = self._turn % len(self._lanes)
+            self._pending[tracked.id] = _Pending(tracked, self._reader(tracked, lane), lane)
+
+    def _reader(self, tracked: Tracked, lane: int) -> ShardReader:
+        return ShardReader(
+            self._lanes[lane], self._arn, tracked.id, tracked.position, until=self._until
+        )
+
+    def _due(self) -> list[_Pending]:
+        """One shard a lane, those first that have waited longest."""
+        now = self._clock.monotonic()
+        chosen: dict[int, _Pending] = {}
+        for shard in sorted(self._pending.values(), key=lambda shard: shard.due):
+            if shard.due <= now:
+                chosen.setdefault(shard.lane, shard)
+        return list(chosen.values())
+
+    def _rest(self) -> None:
+        """Until a shard is due; a listing may be due sooner."""
+        now = self._clock.monotonic()
+        due = min((shard.due for shard in self._pending.values()), default=now + 0.1)
+        self._clock.sleep(min(max(due - now, 0.01), 0.1))
+
+    def _hear(self, shard: _Pending, message: object) -> Iterator[Record]:
+        tracked = shard.tracked
+        match message:
+            case Page(first, last, number, body):
+                tracked.comes()
+                yield from pages.records(body, Origin(self._arn, tracked.id), first, last)
+                tracked.position = AfterSequence(number)
+            case Started(moment):
+                self._roster.started(tracked, moment)
+            case Loss():
+                self._roster.losses.heard(tracked, message)
+            case Trouble():
+                self._roster.in_trouble(tracked, message)
+            case Finished():
+                self._finished(shard, message)
+
+    def _finished(self, shard: _Pending, message: Finished) -> None:
+        tracked = shard.tracked
+        match self._roster.meaning(tracked, message):
+            case End.READ_AGAIN:
+                shard.reader = self._reader(tracked, shard.lane)
+                shard.reader.pause = AGAIN_SECONDS
+            case End.CLOSED:
+                del self._pending[tracked.id]
+                self._roster.finish(tracked)
+            case End.CAUGHT_UP:
+                del self._pending[tracked.id]
+
+
+def _read(shard: _Pending) -> list[object]:
+    return [*shard.reader.read()]

@@ -1,0 +1,27 @@
+"""Moments in the past, as the time machine's users give them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from watcher.errors import UsageError, blame
+from watcher.reading.position import at_time, parse_start
+from watcher.service.model import AtTime, Latest
+
+
+def begin(start: str | datetime, option: str = "start") -> datetime | None:
+    """From when on to read: None for the trim horizon. Raises UsageError."""
+    now = datetime.now(UTC)
+    with blame(option):
+        position = at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
+        if isinstance(position, Latest):
+            raise UsageError(f"{start!r} is not in the past: give an age like 2h, or a time")
+    return position.time if isinstance(position, AtTime) else None
+
+
+def moment(text: str | datetime, option: str) -> datetime:
+    """A moment that has passed, to the second. Raises UsageError."""
+    found = begin(text, option)
+    if found is None:
+        raise UsageError("give an age like 2h, or a time like 2026-11-21T08:00Z", option, str(text))
+    return found

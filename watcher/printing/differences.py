@@ -1,0 +1,69 @@
+"""What differs between two items, attribute by attribute, a line each: old -> new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from watcher.printing.escaping import printable, printable_key, printable_value
+from watcher.printing.style import paint, time_text
+from watcher.record.boto3_shape import native
+from watcher.record.compare import Absent, Difference, OldAndNew, changed_values, differences
+from watcher.record.record import Record
+
+# A line's mark, and the kind of change whose colour it has.
+_MARKS: Final = {"+": "INSERT", "~": "MODIFY", "-": "REMOVE"}
+
+
+def change_lines(record: Record) -> Iterator[str]:
+    """A change: what kind, when, of which item; and what is different since."""
+    kind, keys = record.event_name, record["dynamodb"]["Keys"]
+    by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
+    head = f"{time_text(record.created_at)} {printable_key(keys)}{by_ttl}"
+    yield f"{paint(f'{kind:<6}', kind)} {head}"
+    values = changed_values(record.wire)
+    if values is None:
+        yield from _without_comparison(record)
+    for name, pair in (values or {}).items():
+        if name not in keys:  # it is in the first line
+            yield from attribute_lines(name, pair)
+
+
+def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
+    """An attribute's differences, those within maps and lists one by one."""
+    for each in differences(*pair, (name,)):
+        mark, text = _described(each)
+        yield "  " + paint(f"{mark} {place_text(each.place)}: {text}", _MARKS[mark])
+
+
+def place_text(place: tuple[str | int, ...]) -> str:
+    """`lines[2].qty`"""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in place)
+    return "".join(parts)[1:]
+
+
+def _without_comparison(record: Record) -> Iterator[str]:
+    """What there is, where the stream's view type leaves out what it takes to compare."""
+    view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")
+    for name, image in (("old", record.old), ("new", record.new)):
+        if image is not None:
+            yield f"  {name} {printable_value(image)}"
+    yield f"  (nothing to compare: the stream's view type is {view})"
+
+
+def _described(difference: Difference) -> tuple[str, str]:
+    """A line's mark, and its text."""
+    _, before, after = difference
+    if isinstance(after, Absent):
+        return "-", "" if isinstance(before, Absent) else printable_value(native(before))
+    new = native(after)
+    if isinstance(before, Absent):
+        return "+", printable_value(new)
+    old = native(before)
+    if isinstance(old, set) and isinstance(new, set):
+        return "~", " ".join([*_elements("+", new - old), *_elements("-", old - new)])
+    return "~", f"{printable_value(old)} -> {printable_value(new)}"
+
+
+def _elements(mark: str, values: set[Any]) -> list[str]:
+    return [mark + text for text in sorted(map(printable_value, values))]

@@ -1,0 +1,48 @@
+"""Children of finished shards that no listing shows yet: for how long they are waited for."""
+
+from __future__ import annotations
+
+import math
+
+from watcher.clock import Clock
+from watcher.reading.lineage import Lineage
+from watcher.reading.open_end import SETTLED_SECONDS
+
+# After a shard's end its child is a moment away, or a listing that lags hides it.
+_PAUSE_SECONDS = 0.25
+PAUSE_SECONDS_MAX = 1.0
+
+
+class LateChildren:
+    """The finished shards without a child: there is none where throughput was lowered."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.settled_at = -math.inf
+        """By this (monotonic) time no child is missing."""
+        self._clock = clock
+        self._until: dict[str, float] = {}
+        self._pause = _PAUSE_SECONDS
+
+    def finished(self, shard_id: str, *, is_alone: bool, may_have_more: bool) -> None:
+        """A shard has finished; `is_alone`: without a child that is known."""
+        until = self._clock.monotonic() + SETTLED_SECONDS
+        if is_alone:
+            self._until[shard_id] = until
+            self._pause = _PAUSE_SECONDS
+        if may_have_more:
+            self.settled_at = until
+
+    def are_missing(self, lineage: Lineage) -> bool:
+        """Whether a shard has finished so lately that its child may not be listed yet."""
+        now = self._clock.monotonic()
+        self._until = {
+            shard_id: until
+            for shard_id, until in self._until.items()
+            if now < until and not lineage.children(shard_id)
+        }
+        return bool(self._until)
+
+    def pause(self) -> float:
+        """Seconds to wait for the next listing: more each time."""
+        pause, self._pause = self._pause, min(self._pause * 2, PAUSE_SECONDS_MAX)
+        return pause
