@@ -94,8 +94,7 @@ class SimulatedClient:
         return answer["Table"]
 
     def status(self, arn: str) -> str:
-        query = {"StreamArn": arn, "Limit": 1}
-        answer = self._call(_STREAMS, "DescribeStream", query)
+        answer = self._describe({"StreamArn": arn, "Limit": 1})
         return str(answer["StreamDescription"]["StreamStatus"])
 
     def listing(self, arn: str) -> Listing:
@@ -106,6 +105,9 @@ class SimulatedClient:
     def _describe(self, query: dict[str, Any]) -> Any:
         self._wait(self._limiter.turn())
         answer = self._call(_STREAMS, "DescribeStream", query)
+        stream = answer["StreamDescription"]
+        created = stream["CreationRequestDateTime"]
+        stream["CreationRequestDateTime"] = datetime.fromtimestamp(created, UTC)
         date = format_datetime(self._time(), usegmt=True)
         return {**answer, "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
 

@@ -244,8 +244,9 @@ class Roster:
         """
         if isinstance(message, Trouble):
             self._reads.hear(shard.id, message)
-        if text := shard.news(message):
-            logger.warning(f"Shard {shard.id}: {text}", extra=self.about(shard))
+        text = shard.news(message)
+        if text and (whose := self._reads.whose(shard.id, message)):
+            logger.warning(f"{whose}: {text}", extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
         """Where a new reader of a shard begins that takes the place of one that died."""
@@ -330,7 +331,9 @@ class Roster:
 
     @property
     def now(self) -> datetime:
-        """The time by the service's clock."""
+        """The time by the service's clock; by ours before the first listing."""
+        if self._listed_at == -math.inf:
+            return datetime.fromtimestamp(self._clock.time(), UTC)
         passed = self._clock.monotonic() - self._listed_at
         return self.listing.time + timedelta(seconds=passed)
 

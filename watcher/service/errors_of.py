@@ -66,8 +66,8 @@ _PASSING = (
     boto.CredentialRetrievalError,
     ResponseParserError,
 )
-_NO_CREDENTIALS = (boto.NoCredentialsError, boto.PartialCredentialsError)
-_OLD_CREDENTIALS = (
+_BAD_LOGIN = (
+    boto.PartialCredentialsError,
     boto.RefreshWithMFAUnsupportedError,
     boto.SSOError,
     boto.TokenRetrievalError,
@@ -112,7 +112,7 @@ def _answered(error: boto.ClientError) -> WatcherError:
 def as_user_error(error: Exception) -> StreamError:
     """One line that says what to do, for what only the user can mend."""
     text = one_line(error)
-    if isinstance(error, _NO_CREDENTIALS):
+    if isinstance(error, boto.NoCredentialsError):
         return CredentialsError(
             "no AWS credentials: run `aws configure`, set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or choose a --profile"
@@ -131,7 +131,7 @@ def as_user_error(error: Exception) -> StreamError:
                 f"AWS refused the credentials ({text}); renew them, or --profile"
             )
         return OddAnswerError(text)
-    if isinstance(error, _OLD_CREDENTIALS):
+    if isinstance(error, _BAD_LOGIN):
         return CredentialsError(text)
     return StreamError(text)
 

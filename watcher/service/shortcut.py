@@ -7,6 +7,7 @@ botocore makes it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import socket
@@ -26,6 +27,8 @@ from botocore.utils import get_environ_proxies
 from watcher.errors import TransientError
 from watcher.service.deadline import READS
 from watcher.service.plain_http import OverdueAnswerError, PlainHTTP
+
+logger = logging.getLogger("watcher")
 
 # What the shortcut takes over from botocore's request; all else is made for each.
 _KEPT_HEADERS = ("content-type", "user-agent", "x-amz-target")
@@ -171,6 +174,10 @@ class Shortcut:
         except OverdueAnswerError as error:
             raise TransientError(f"{operation}: {error}", unreachable=True) from error
         except OSError as error:
+            if _is_about_trust(error):
+                logger.debug(f"Reading through botocore from now on: {call.url}: {error}")
+                call.http.usable = False
+                return None
             raise _as_botocore(error, call.url) from error
         if answer is None:
             return None
@@ -200,13 +207,17 @@ class _NotSentError(Exception):
 def _as_botocore(error: OSError, url: str) -> boto.BotoCoreError:
     """The error that botocore would have raised."""
     match error:
-        case ssl.SSLError():
-            return boto.SSLError(endpoint_url=url, error=error)
         case TimeoutError():
             return boto.ReadTimeoutError(endpoint_url=url, error=error)
         case ConnectionRefusedError() | socket.gaierror():
             return boto.EndpointConnectionError(endpoint_url=url, error=error)
     return boto.HTTPClientError(error=error)
+
+
+def _is_about_trust(error: OSError) -> bool:
+    """Whether the two sides can't agree on TLS, which would fail every time."""
+    broken = ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError
+    return isinstance(error, ssl.SSLError) and not isinstance(error, broken)
 
 
 def _epoch_seconds(time: datetime) -> int:
