@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         UsageError,
         WatcherError,
     )
+    from watcher.past.as_of import ItemsAsOf, as_of
     from watcher.past.timeline import History, history
     from watcher.record.compare import ABSENT
     from watcher.record.record import Record
@@ -27,6 +28,7 @@ __all__ = [
     "ABSENT",
     "DataLossError",
     "History",
+    "ItemsAsOf",
     "ObserverError",
     "Record",
     "Stream",
@@ -34,6 +36,7 @@ __all__ = [
     "Totals",
     "UsageError",
     "WatcherError",
+    "as_of",
     "history",
     "lambda_function",
     "watch",
@@ -44,14 +47,16 @@ __version__ = "0.1.0"
 _PLACES = {
     "ABSENT": "record.compare",
     "DataLossError": "errors",
+    "History": "past.timeline",
+    "ItemsAsOf": "past.as_of",
     "ObserverError": "errors",
     "Record": "record.record",
     "Stream": "stream",
     "StreamError": "errors",
-    "History": "past.timeline",
     "Totals": "engine.figures",
     "UsageError": "errors",
     "WatcherError": "errors",
+    "as_of": "past.as_of",
     "history": "past.timeline",
     "lambda_function": "delivery.lambdas",
     "watch": "watching",

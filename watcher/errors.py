@@ -87,6 +87,10 @@ class ObserverError(WatcherError):
     """An observer failed under a policy that stops the watch."""
 
 
+class StillAskingError(WatcherError):
+    """The service was asked aside, and has not answered yet: ask again soon."""
+
+
 class ServiceError(WatcherError):
     """An answer of the service that the reader knows how to live with."""
 

@@ -207,11 +207,12 @@ def watch(
         store = None
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
+        queue = Queue()
         manager = Manager(
-            [_followed(stream, settings)],
+            [_followed(stream, settings, queue.wake)],
             chosen,
             settings,
-            workers=Workers(Queue(), Forked(), processes=processes),
+            workers=Workers(queue, Forked(), processes=processes),
             store=store,
             displays=displays,
         )
@@ -220,13 +221,14 @@ def watch(
             return manager.run()
 
 
-def _followed(stream: str, settings: "Settings") -> "Followed":
+def _followed(stream: str, settings: "Settings", tell: Callable[[], object]) -> "Followed":
     from watcher.engine.followed import Followed
+    from watcher.service.aside import Aside
     from watcher.service.connect import connect, for_loop
     from watcher.service.names import is_stream
 
     first, arn = connect(stream, settings.connection)
-    service = for_loop(settings.connection, arn, first.tally)
+    service = Aside(for_loop(settings.connection, arn, first.tally), tell)
     of_table = not is_stream(stream)
     return Followed(arn, settings, first=first, service=service, of_table=of_table)
 

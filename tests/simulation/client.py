@@ -18,6 +18,7 @@ from watcher.errors import (
     TransientError,
 )
 from watcher.service.current_stream import current_stream
+from watcher.service.deadline import READS
 from watcher.service.errors_of import code_of, translated
 from watcher.service.limiter import Limiter
 from watcher.service.listings import listed, shard_of
@@ -155,8 +156,8 @@ class SimulatedClient:
         self.tally.call(operation)
         self._wait(0.0)  # as long as a program lives
         reply = self._service.ask(target + operation, query, self._key)
-        hangs = reply.trouble == "hang"
-        self._wait(self._read_seconds if hangs else reply.delay)
+        silent = {"hang": self._read_seconds, "drip": READS * self._read_seconds}
+        self._wait(silent.get(reply.trouble, reply.delay))
         if reply.trouble == "invalid-json" and operation == "GetRecords":
             return reply.body[: reply.cut]
         is_read = operation == "GetRecords" or reply.body.startswith(b"{")
@@ -172,7 +173,7 @@ class SimulatedClient:
 def _as_botocore(reply: Reply, operation: str) -> Exception:
     """What botocore makes of such an answer."""
     match reply.trouble:
-        case "hang":
+        case "hang" | "drip":
             return boto.ReadTimeoutError(endpoint_url=_URL)
         case "reset" | "reset-midway":
             return boto.ConnectionClosedError(endpoint_url=_URL)

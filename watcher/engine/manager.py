@@ -124,7 +124,11 @@ class Manager:
         for stream in list(self._streams.values()):
             arn = stream.arn
             try:
-                stream.begin()
+                with self.ending.working():
+                    stream.begin()
+            except Overdue:
+                logger.warning("The service had not answered by then")
+                return
             finally:
                 if stream.arn != arn:
                     self._moved_on(arn, stream)

@@ -20,6 +20,7 @@ from watcher.errors import (
     DeniedError,
     OddAnswerError,
     ServiceError,
+    StillAskingError,
     StreamError,
     StreamGoneError,
     TransientError,
@@ -114,11 +115,15 @@ class Roster:
     def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
         """Ask what is due, until nothing is; `before` is called before each call.
 
+        Where the service is asked aside, what comes of it is taken in the next time.
         Raises DeniedError where the service refuses it for too long.
         """
         while (ask := self.due()) is not None:
             before()
-            self.put(ask, service)
+            try:
+                self.put(ask, service)
+            except StillAskingError:
+                return
 
     def due(self) -> Ask | None:
         """The next question that is due."""
@@ -194,7 +199,7 @@ class Roster:
 
     def _take_children(self, service: Service) -> None:
         """A finished shard's children need no waiting for the next listing."""
-        shard_id = self._finished.popleft()
+        shard_id = self._finished[0]
         children = self.lineage.children(shard_id)
         if not children:
             try:
@@ -202,6 +207,7 @@ class Roster:
             except (ServiceError, StreamError) as error:
                 logger.debug(f"No children of {shard_id} listed: {error}")
             children = self.lineage.children(shard_id)
+        self._finished.popleft()
         self._news = True
         more = self._may_have_more_children(shard_id)
         self._late.finished(shard_id, is_alone=not children, may_have_more=more)

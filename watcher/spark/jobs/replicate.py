@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from pyspark.sql import SparkSession
 
 from watcher.errors import StreamError, UsageError
+from watcher.record.boto3_shape import wire_item
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.errors_of import code_of
@@ -311,6 +312,6 @@ def copy_segment(work: CopyWork, segment: int) -> int:
     for items in source.scan(work.source, segment, work.segments):
         for first in range(0, len(items), BATCH):
             part = items[first : first + BATCH]
-            target.write(work.target, [{"PutRequest": {"Item": item}} for item in part])
+            target.write(work.target, [{"PutRequest": {"Item": wire_item(item)}} for item in part])
         count += len(items)
     return count
