@@ -33,11 +33,7 @@ def answer(call: Callable[[], Any], told: threading.Event) -> Any:
     with pytest.raises(StillAskingError):
         call()
     assert told.wait(10)
-    while True:  # the thread may take a moment to end
-        try:
-            return call()
-        except StillAskingError:
-            continue
+    return call()
 
 
 @pytest.fixture
@@ -65,14 +61,26 @@ def test_an_error_is_raised_the_next_time(told: threading.Event) -> None:
     assert answer(lambda: aside.listing(ARN), told)
 
 
+def test_an_answer_that_nobody_asks_for_gets_old(
+    told: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.service.aside._FRESH_SECONDS", 0.0)
+    service = Slow()
+    service.go.set()
+    aside = Aside(service, told.set)
+    for _ in range(3):
+        with pytest.raises(StillAskingError):
+            aside.listing(ARN)
+        aside.settle()
+    assert service.listings == 3
+
+
 def test_nothing_waits_for_an_answer(told: threading.Event) -> None:
     service = Slow()
     aside = Aside(service, told.set)
     for _ in range(100):
         with pytest.raises(StillAskingError):
             aside.listing(ARN)
-        with pytest.raises(StillAskingError):
-            aside.children(ARN, "a")
     service.go.set()
     assert told.wait(10)
     aside.settle()
@@ -80,14 +88,20 @@ def test_nothing_waits_for_an_answer(told: threading.Event) -> None:
     assert service.listings == 1, "asked once"
 
 
-def test_what_is_not_asked_for_any_more_is_forgotten(told: threading.Event) -> None:
+def test_several_questions_are_asked_one_after_the_other(told: threading.Event) -> None:
     service = Slow()
-    service.go.set()
     aside = Aside(service, told.set)
-    with pytest.raises(StillAskingError):
-        aside.listing(ARN)
+    for _ in range(3):
+        for each in ("a", "b"):
+            with pytest.raises(StillAskingError):
+                aside.children(ARN, each)
+            with pytest.raises(StillAskingError):
+                aside.listing(ARN + each)
+    service.go.set()
     aside.settle()
-    assert answer(lambda: aside.children(ARN, "a"), told) == []
+    assert [aside.children(ARN, each) for each in ("a", "b")] == [[], []]
+    assert [aside.listing(ARN + each).arn for each in ("a", "b")] == [ARN + "a", ARN + "b"]
+    assert service.listings == 2
 
 
 def test_a_fork_waits_for_a_thread_that_is_at_work(told: threading.Event) -> None:

@@ -10,6 +10,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -49,7 +50,7 @@ logger = logging.getLogger("watcher")
 
 _LISTING_SECONDS = 5.0
 # DescribeStream allows 10 calls a second, shared with everybody else.
-_LISTING_PAGES_A_SECOND = 5
+_PAGES_A_SECOND = 5
 _TROUBLE_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
 """So long a shard rests that is to be read again."""
@@ -90,9 +91,8 @@ class Roster:
         """The last one; at first an empty one."""
         self.began_at = our_time
         """When the reading began: at the first listing, by the service's clock."""
-        self.settled_at = our_time
-        """When all that was there then shows, and another listing has been made."""
         self._in_use = in_use
+        self.sharers = 1  # of DescribeStream's limit
         self._clock = clock
         self._listed_at = self._began = -math.inf
         self._listing_due = -math.inf
@@ -105,6 +105,11 @@ class Roster:
         self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._news = True
 
+    @property
+    def settled_at(self) -> datetime:
+        """When all that was there as it began shows, and another listing has been made."""
+        return self.began_at + CLOCKS_APART + timedelta(seconds=SETTLED_SECONDS + 1)
+
     # Asking the service
 
     def begin(self, service: Service) -> None:
@@ -113,17 +118,14 @@ class Roster:
         self._ask_for_late_children()
 
     def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
-        """Ask what is due, until nothing is; `before` is called before each call.
+        """Ask what is due, `before` each call; what is asked aside is taken in the next time.
 
-        Where the service is asked aside, what comes of it is taken in the next time.
         Raises DeniedError where the service refuses it for too long.
         """
-        while (ask := self.due()) is not None:
-            before()
-            try:
+        with suppress(StillAskingError):
+            while (ask := self.due()) is not None:
+                before()
                 self.put(ask, service)
-            except StillAskingError:
-                return
 
     def due(self) -> Ask | None:
         """The next question that is due."""
@@ -162,7 +164,6 @@ class Roster:
         now = self._clock.monotonic()
         if self._listed_at == -math.inf:
             self.began_at = listing.time - CLOCKS_APART
-            self.settled_at = listing.time + timedelta(seconds=SETTLED_SECONDS + 1)
             self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
@@ -173,7 +174,7 @@ class Roster:
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
         self._news = True
-        self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
+        self._listing_due = now + _LISTING_SECONDS + listing.pages * self.sharers / _PAGES_A_SECOND
         if not self._knows_what_is_open():
             self._list_in(self._began + SETTLED_SECONDS - now)
         if self._late.are_missing(self.lineage):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -12,22 +14,25 @@ from watcher.service.model import Listing, Service, Shard
 
 # A thread that only waits for bytes holds no lock that a fork would copy; one at work is soon done.
 _SETTLE_SECONDS = 2.0
+# What was answered earlier, and not asked for, is asked anew.
+_FRESH_SECONDS = 5.0
 
 
 class Aside:
     """A service that answers `listing`, `children` and `latest_stream` the next time it is asked.
 
     Until then these raise StillAskingError. All else is asked as ever. `tell` is called when there
-    is an answer. One question at a time: DescribeStream is limited anyway.
+    is an answer. One question after the other, for all streams: DescribeStream is limited anyway.
     """
 
     def __init__(self, service: Service, tell: Callable[[], object] = lambda: None) -> None:
         self._service = service
         self._tell = tell
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._question: Hashable = None
-        self._answers: list[Any] = []
-        self._errors: list[Exception] = []
+        # In their order; the first is being asked.
+        self._questions: dict[Hashable, Callable[[], Any]] = {}
+        self._answers: dict[Hashable, tuple[float, Any, Exception | None]] = {}
         forks.before(self.settle)
 
     def __getattr__(self, name: str) -> Any:
@@ -51,28 +56,35 @@ class Aside:
 
     def settle(self) -> None:
         """Before a fork: let the thread end, if it does so soon."""
-        if self._thread is not None:
-            self._thread.join(_SETTLE_SECONDS)
+        if (thread := self._thread) is not None:
+            thread.join(_SETTLE_SECONDS)
 
     def _asked(self, question: Hashable, call: Callable[[], Any]) -> Any:
-        if self._thread is not None and self._thread.is_alive():
-            raise StillAskingError("the service has not answered yet")
-        answers, errors = self._answers, self._errors
-        self._answers, self._errors = [], []
-        if self._question == question and (answers or errors):
-            self._question = None
-            if errors:
-                raise errors[0]
-            return answers[0]
-        # What was asked before, nobody asks any more.
-        self._question = question
-        self._thread = threading.Thread(target=self._ask, args=(call,), name="asks", daemon=True)
-        self._thread.start()
-        raise StillAskingError("the service has just been asked")
+        with self._lock:
+            answered, answer, error = self._answers.pop(question, (-math.inf, None, None))
+            if time.monotonic() - answered < _FRESH_SECONDS:
+                if error is not None:
+                    raise error
+                return answer
+            self._questions.setdefault(question, call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="asks", daemon=True)
+                self._thread.start()
+        raise StillAskingError("the service has not answered yet")
 
-    def _ask(self, call: Callable[[], Any]) -> None:
-        try:
-            self._answers.append(call())
-        except Exception as error:
-            self._errors.append(error)
-        self._tell()
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                question, call = next(iter(self._questions.items()), (None, None))
+                if call is None:
+                    self._thread = None
+                    return
+            answer, error = None, None
+            try:
+                answer = call()
+            except Exception as caught:
+                error = caught
+            with self._lock:
+                del self._questions[question]
+                self._answers[question] = time.monotonic(), answer, error
+            self._tell()
