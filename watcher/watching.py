@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher.delivery import handlers
+from watcher.delivery import handlers, stdout
 from watcher.delivery.callables import unfit
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
 from watcher.errors import UsageError, blame
@@ -248,13 +248,17 @@ def watch(
             store=store,
             displays=displays,
         )
-        with ended_by_signals(manager.ending, manager.stop, [each.close for each in displays]):
+        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
 
 
 def _poll_max(given: float | None) -> float:
     """Who looks on wants to see a change soon; elsewhere each call is money."""
     return given if given is not None else 1.0 if sys.stderr.isatty() else 5.0
+
+
+def _closing(displays: "Iterable[Display]") -> list[Callable[[], object]]:
+    return [each.close for each in displays]
 
 
 def _refuse_bad_counts(**counts: object) -> None:

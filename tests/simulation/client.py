@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -11,11 +11,13 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
+from tests.probe import probed
 from tests.simulator.service import Reply, Service
 from watcher.errors import (
     StreamError,
     TimestampRefusedError,
     TransientError,
+    WatcherError,
 )
 from watcher.service.current_stream import current_stream
 from watcher.service.deadline import READS
@@ -70,6 +72,9 @@ class SimulatedClient:
         self._limiter = limiter
         self._granted = granted
         self._listed = listed
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        return probed(self, arn, shard_ids)
 
     def renew(self) -> None:
         """Take the credentials that lie there now."""
@@ -147,7 +152,7 @@ class SimulatedClient:
 
     def _time(self) -> datetime:
         """The Date header, in whole seconds."""
-        return datetime.fromtimestamp(int(self._service.world.now()), UTC)
+        return datetime.fromtimestamp(self._service.date(), UTC)
 
     def _call(self, target: str, operation: str, query: dict[str, Any]) -> Any:
         return msgspec.json.decode(self._body(target, operation, query))

@@ -7,8 +7,9 @@ import copy
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from botocore import exceptions as boto
@@ -41,6 +42,7 @@ from watcher.service.model import (
     TrimHorizon,
 )
 from watcher.service.shortcut import RawPages, Shortcut
+from watcher.service.side_by_side import side_by_side
 from watcher.service.tally import Tally
 from watcher.version import __version__
 
@@ -238,6 +240,12 @@ class StreamsClient:
                 raise TimestampRefusedError(str(error)) from error
             raise
         return answer["ShardIterator"], service_time(answer)
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
+        return side_by_side(
+            {name: partial(self.iterator, arn, name, TrimHorizon()) for name in shard_ids}
+        )
 
     def records(self, iterator: str) -> bytes:
         """The body of one GetRecords answer, for `page.decode` and `page.records`.

@@ -12,10 +12,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
-from watcher.service.model import Listing, Shard
+from watcher.service.model import Listing, Shard, without_circles
 
 logger = logging.getLogger("watcher")
 
+# A clock may be off; a header that is further off is none.
+_YEARS_OFF = 20
 _PAUSES = (0.05, 0.1, 0.2)
 # Ten thousand shards take 25 seconds; what takes longer than this does not end.
 _MOST_PAGES = 1000
@@ -53,7 +55,7 @@ def listed(arn: str, describe: Describe, sleep: Callable[[float], None] = time.s
                 table=stream.get("TableName", ""),
                 status=stream.get("StreamStatus", ""),
                 view_type=stream.get("StreamViewType", ""),
-                shards=list(shards.values()),
+                shards=without_circles(shards.values()),
                 pages=pages,
                 time=service_time(answer),
                 created=stream.get("CreationRequestDateTime"),
@@ -104,8 +106,15 @@ def as_the_services() -> Iterator[None]:
 
 
 def service_time(answer: dict[str, Any]) -> datetime:
-    """The service's clock, not ours: ours may be wrong by minutes."""
+    """The service's clock, not ours: ours may be wrong by minutes.
+
+    Where it tells none, or one that is no time of DynamoDB's, ours has to do.
+    """
+    ours = datetime.now(UTC).replace(microsecond=0)
     try:
-        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    except (KeyError, ValueError):
-        return datetime.now(UTC).replace(microsecond=0)
+        time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    except (KeyError, ValueError, OverflowError, IndexError, TypeError):
+        return ours
+    if time.tzinfo is None:  # it says no zone: in HTTP there is one only
+        time = time.replace(tzinfo=UTC)
+    return time if abs(time.year - ours.year) <= _YEARS_OFF else ours
