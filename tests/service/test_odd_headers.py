@@ -44,7 +44,7 @@ def test_any_date_is_a_time_that_can_be_counted_with(date: str) -> None:
 
 
 def test_without_a_date_ours_has_to_do() -> None:
-    time = _service_time({"ResponseMetadata": {"HTTPHeaders": {}}})
+    time = service_time({"ResponseMetadata": {"HTTPHeaders": {}}})
     assert abs(time - datetime.now(UTC)) < timedelta(seconds=5)
 
 
