@@ -69,8 +69,8 @@ def watch(
         Parameter(
             metavar="KINDS",
             group="filters",
-            help="only these kinds of change: insert, modify, remove (as in insert,remove); "
-            "repeatable",
+            help="only these kinds of change: insert, modify, remove, ttl (removed by "
+            "time-to-live; as in insert,ttl); repeatable",
         ),
     ] = None,
     key: Annotated[
@@ -251,21 +251,27 @@ def watch(
         store = None
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
+        queue = Queue()
         manager = Manager(
-            _found(settings, strict, yes, stream, everything, tags, exclude),
+            _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
             chosen,
             settings,
-            workers=Workers(Queue(), Forked(), processes=processes),
+            workers=Workers(queue, Forked(), processes=processes),
             store=store,
             displays=displays,
         )
-        at_once = [each.close for each in displays]
-        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, at_once):
+        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
 
 
-def _found(settings: "Settings", strict: bool, yes: bool, *asked: Any) -> "Streams":
+def _found(
+    settings: "Settings", strict: bool, yes: bool, tell: Callable[[], object], *asked: Any
+) -> "Streams":
     from watcher.engine.finding import find
     from watcher.service.wanted_streams import WantedStreams
 
-    return find(WantedStreams.of(*asked), settings, strict=strict, yes=yes)
+    return find(WantedStreams.of(*asked), settings, strict=strict, yes=yes, tell=tell)
+
+
+def _closing(displays: "Iterable[Display]") -> list[Callable[[], object]]:
+    return [each.close for each in displays]

@@ -11,6 +11,7 @@ from tests.simulator.faults import Faults
 from tests.simulator.model import World
 from tests.simulator.service import Service
 from watcher.reading.newest import newest_change
+from watcher.service.limiter import Limiter
 
 NOW = 1_790_000_000.0
 
@@ -29,6 +30,7 @@ class Table:
             Credentials(),
             wait=lambda seconds: None,
             read_seconds=3.0,
+            limiter=Limiter(),
             granted=lambda shard, position: None,
             listed=lambda: None,
         )
