@@ -65,8 +65,8 @@ def watch(
         Parameter(
             metavar="KINDS",
             group="filters",
-            help="only these kinds of change: insert, modify, remove (as in insert,remove); "
-            "repeatable",
+            help="only these kinds of change: insert, modify, remove, ttl (those removed by "
+            "time-to-live); as in insert,remove; repeatable",
         ),
     ] = None,
     key: Annotated[

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hand_clock import HandClock
 from tests.simulator import Simulator
 from watcher.cli import main
 
@@ -17,6 +18,7 @@ from watcher.cli import main
 def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A moment half an hour ago; what was there then was changed since."""
     began = time.time() - 7200
+    monkeypatch.setattr("watcher.past.sources.CLOCK", HandClock())
     with Simulator(table="orders", clock=lambda: began) as simulator:
         for name, value in simulator.environment.items():
             monkeypatch.setenv(name, value)

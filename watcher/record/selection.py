@@ -17,6 +17,8 @@ from watcher.record.filter_patterns import Pattern, matcher, refuse
 from watcher.record.record import Record
 from watcher.record.wire import KINDS
 
+_TTL = "ttl"  # removals by time-to-live alone
+
 
 def wanted(
     filters: Iterable[str | Pattern] | None = None,
@@ -42,12 +44,21 @@ def wanted(
     return tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
 
 
+def words(only: str | Iterable[str] | None) -> set[str]:
+    """The kinds of change that `only` names, in small letters."""
+    texts = [only] if isinstance(only, str) else only or ()
+    return {word.strip().lower() for text in texts for word in text.split(",")}
+
+
 def _only(only: str | Iterable[str]) -> Callable[[Record], bool]:
-    texts = [only] if isinstance(only, str) else only
-    kinds = {word.strip().upper() for text in texts for word in text.split(",")}
-    for kind in sorted(kinds - set(KINDS)):
-        refuse("", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, KINDS))
-    return lambda record: record.event_name in kinds
+    names = words(only)
+    known = [*map(str.lower, KINDS), _TTL]
+    for name in sorted(names.difference(known)):
+        refuse("", f'unknown kind "{name}"', name, known)
+    kinds = set(map(str.upper, names))
+    if _TTL not in names:
+        return lambda record: record.event_name in kinds
+    return lambda record: record.event_name in kinds or record.expired_by_ttl
 
 
 def _key(key: Iterable[str] | Mapping[str, Any]) -> Callable[[Record], bool]:
