@@ -2,11 +2,13 @@
 
 import json
 import sys
-from typing import IO, Any
+from typing import Any
 
 from watcher import Record
+from watcher.files import WholeFile, append_lines
 from watcher.printing.escaping import printable_json
 from watcher.printing.plain_json import plain_record
+from watcher.printing.style import are_tables_shown
 
 OPTIONS = {
     "jmespath": (
@@ -20,7 +22,7 @@ OPTIONS = {
 
 on_a_terminal = sys.stdout.isatty()
 query: Any = None
-file: IO[bytes] | None = None
+file: WholeFile | None = None
 
 
 def configure(jmespath: str | None = None, jsonl_file: str | None = None) -> None:
@@ -28,8 +30,8 @@ def configure(jmespath: str | None = None, jsonl_file: str | None = None) -> Non
     if jmespath is not None:
         query = compiled(jmespath)
     if jsonl_file is not None:
-        # Unbuffered: what a checkpoint says is delivered has left us.
-        file = open(jsonl_file, "ab", buffering=0)
+        # Without a buffer: what a checkpoint says is delivered has left us.
+        file = append_lines(jsonl_file)
 
 
 def compiled(expression: str) -> Any:
@@ -61,12 +63,19 @@ def handle(record: Record) -> None:
     if query is not None:
         write(json.dumps(query.search(plain_record(record)), ensure_ascii=False))
     elif on_a_terminal or file is not None:
-        write(str(record.raw, "utf-8"))
+        write(str(wire_json(record), "utf-8"))
     elif getattr(out, "write_through", False):
         # Nothing waits above the buffer that this could overtake: the bytes as they came.
-        out.buffer.write(b"%b\n" % record.raw)
+        out.buffer.write(b"%b\n" % wire_json(record))
     else:
-        out.write(str(record.raw, "utf-8") + "\n")
+        out.write(str(wire_json(record), "utf-8") + "\n")
+
+
+def wire_json(record: Record) -> Any:
+    """Of several tables, with the stream's ARN as Lambda's events have it; else as it came."""
+    if not are_tables_shown():
+        return record.raw
+    return b'{"eventSourceARN":"%b",%b' % (record.stream.encode(), bytes(record.raw)[1:])
 
 
 def write(line: str) -> None:

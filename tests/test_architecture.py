@@ -11,7 +11,7 @@ PACKAGE = Path(watcher.__file__).parent
 
 # The rooms, from the ground up: a file imports only from rooms below its own, and from its own.
 ROOMS = [
-    {"backoff", "clock", "errors", "forks"},
+    {"backoff", "clock", "errors", "files", "forks", "version"},
     {"service"},
     {"record"},
     {"printing"},
@@ -20,6 +20,7 @@ ROOMS = [
     {"delivery", "report"},
     {"engine"},
     {"metrics", "spark"},
+    {"arguments"},
     {"watching"},
     {"stream"},
     {"testing"},

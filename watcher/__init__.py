@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+from watcher.version import __version__ as __version__
+
 TYPE_CHECKING = False  # to import typing for it would take longer than all the rest here
 if TYPE_CHECKING:
     from typing import Any
@@ -44,7 +46,6 @@ __all__ = [
     "undo",
     "watch",
 ]
-__version__ = "0.1.0"
 
 # Imported when they are asked for: a TAB on the command line does not wait for boto3.
 _PLACES = {

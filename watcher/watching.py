@@ -1,36 +1,29 @@
 """`watch()`: the library's way in, and the one declaration of the command line's options."""
 
-import math
-import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher.delivery import handlers
-from watcher.delivery.callables import unfit
+from watcher import arguments
+from watcher.delivery import stdout
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
-from watcher.errors import UsageError, blame
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
-    from watcher.engine.followed import Followed
-    from watcher.engine.settings import Settings
     from watcher.record.record import Record
-    from watcher.service.model import Position
 
 
 def watch(
-    stream: str,
+    stream: str | Iterable[str],
     observers: "Iterable[Callable[[Record], Any] | Observer | ModuleType | str]",
     *,
     start: Annotated[
@@ -51,6 +44,14 @@ def watch(
             help="end when everything up to now has been delivered",
         ),
     ] = True,
+    until: Annotated[
+        str | datetime | None,
+        Parameter(
+            metavar="END",
+            group="start",
+            help="leave out what was made later, and end: an age or a time, as with --from",
+        ),
+    ] = None,
     max_records: Annotated[
         int | None,
         Parameter(
@@ -139,6 +140,38 @@ def watch(
         str | None,
         Parameter(metavar="URL", group="aws", help="another endpoint, such as DynamoDB Local's"),
     ] = None,
+    tags: Annotated[
+        list[str] | Iterable[str] | None,
+        Parameter(
+            name="--tag",
+            metavar="NAME=VALUE",
+            group="tables",
+            help="only globs' tables with this tag, or all with it; repeatable: another value of "
+            "the same tag is an alternative, another tag narrows down",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, Parameter(name="--all", negative=(), group="tables", help="all streams of the region")
+    ] = False,
+    exclude: Annotated[
+        list[str] | Iterable[str] | None,
+        Parameter(
+            metavar="GLOB",
+            group="tables",
+            help="no table of such a name, whatever else says so; repeatable",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="tables",
+            help="end where a name has no stream or a glob no match, not only if all have none",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, Parameter(negative=(), group="tables", help="watch more than 200 streams")
+    ] = False,
     metrics_port: Annotated[
         str | int | None,
         Parameter(
@@ -159,7 +192,8 @@ def watch(
 ) -> "Totals":
     """Call each observer with every change of a table, in order, until stopped.
 
-    `stream` is a stream ARN, a table ARN or a table name; an observer is a callable that takes a
+    `stream` is a stream ARN, a table ARN, a table name, a glob of table names, or several of
+    them (see docs/tables.md); an observer is a callable that takes a
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
     parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
     and SIGHUP end the watch: the record in hand is delivered, and of what was read already as much
@@ -169,10 +203,10 @@ def watch(
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
     checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError.
     """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
+    arguments.refuse_in_child()
     from watcher.delivery.on_error import OnError
     from watcher.engine import open_files
+    from watcher.engine.finding import find
     from watcher.engine.forked import Forked
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
@@ -182,33 +216,34 @@ def watch(
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
+    from watcher.service.wanted_streams import WantedStreams
 
-    if poll_max is None:  # who looks on wants to see a change soon; elsewhere each call is money
-        poll_max = 1.0 if sys.stderr.isatty() else 5.0
+    asked = WantedStreams.of(stream, everything, tags, exclude)
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
-        start=position(start),
-        follow=follow,
+        start=arguments.position(start),
+        follow=follow and until is None,
+        end=arguments.end(until, start),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
-        poll_max=poll_max,
+        poll_max=arguments.poll_seconds(poll_max),
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
         stop_timeout=stop_timeout,
     )
-    _refuse_bad_counts(max_records=max_records, processes=processes)
-    _refuse_bad_seconds(poll_max=poll_max, stop_timeout=stop_timeout)
+    arguments.refuse_bad_counts(max_records=max_records, processes=processes)
+    arguments.refuse_bad_seconds(poll_max=settings.poll_max, stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
         displays = [] if display is None else [display]
         if metrics_port is not None:
             displays.append(stack.enter_context(exporting(metrics_port)))
-        chosen = [_observer(each) for each in observers]
+        chosen = [arguments.observer(each) for each in observers]
         store = None
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
         manager = Manager(
-            [_followed(stream, settings)],
+            find(asked, settings, strict=strict, yes=yes),
             chosen,
             settings,
             workers=Workers(Queue(), Forked(), processes=processes),
@@ -216,61 +251,5 @@ def watch(
             displays=displays,
         )
         at_once = [each.close for each in displays]
-        with ended_by_signals(manager.ending, manager.stop, at_once):
+        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, at_once):
             return manager.run()
-
-
-def _followed(stream: str, settings: "Settings") -> "Followed":
-    from watcher.engine.followed import Followed
-    from watcher.service.connect import connect, for_loop
-    from watcher.service.names import is_stream
-
-    first, arn = connect(stream, settings.connection)
-    service = for_loop(settings.connection, arn, first.tally)
-    of_table = not is_stream(stream)
-    return Followed(arn, settings, first=first, service=service, of_table=of_table)
-
-
-def _refuse_bad_counts(**counts: object) -> None:
-    for option, value in counts.items():
-        if value is not None and not (isinstance(value, int) and value >= 1):
-            raise UsageError("give 1 or more", option, repr(value))
-
-
-def _refuse_bad_seconds(**seconds: object) -> None:
-    for option, value in seconds.items():
-        if not (isinstance(value, int | float) and 0 < value < math.inf):
-            text = f"{value:g}" if isinstance(value, int | float) else repr(value)
-            raise UsageError("give more than 0 seconds", option, text)
-
-
-def position(start: str | datetime) -> "Position":
-    """A start as the library and the command line take it. Raises UsageError."""
-    from watcher.reading.position import at_time, parse_start
-
-    now = datetime.now(UTC)
-    if not isinstance(start, str | datetime):
-        raise UsageError("give a text such as 2h, or a datetime", "start", repr(start))
-    with blame("start"):
-        return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
-
-
-def _observer(each: object) -> "Observer":
-    """An observer from what callers may give; said now if it can never work."""
-    from watcher.delivery.observer import Observer
-
-    if isinstance(each, Observer):
-        return each
-    if isinstance(each, str):
-        found = handlers.find()
-        if each not in found:
-            raise UsageError(f"no handler {each!r}; there are {', '.join(found)}")
-        return handlers.load(found[each])
-    if isinstance(each, ModuleType):
-        return handlers.observer(each, each.__name__, each.__name__)
-    if not callable(each):
-        raise UsageError(f"observer {each!r} can't be called: give a function of a record")
-    name = getattr(each, "__name__", repr(each))
-    if reason := unfit(each, "record"):
-        raise UsageError(f"observer {name} {reason}")
-    return Observer(name, each)

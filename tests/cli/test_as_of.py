@@ -50,6 +50,7 @@ def test_formats(at: str, capsys: pytest.CaptureFixture[str]) -> None:
         "b\x1b,AAE=,2,",
     ]
     table = out(capsys, "orders", at, "-o", "table").splitlines()
+    assert set(table.pop(1)) == {"-", " "}
     assert [line.split()[:2] for line in table] == [["pk", "b"], ["a", "1.50"], ["b\\x1b", "AAE="]]
     typed = out(capsys, "orders", at, "--dynamodb-json", "--key", "pk=a")
     assert json.loads(typed) == {"pk": {"S": "a"}, "v": {"N": "1.50"}, "w": {"SS": ["x", "y"]}}

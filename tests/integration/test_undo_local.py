@@ -14,7 +14,7 @@ from tests.past.ledger import an_item
 from watcher.past.as_of import items_as_of
 from watcher.past.copies import copy_to
 from watcher.past.sources import Sources, TableStream
-from watcher.past.undo import Choice, taken_back, undone
+from watcher.past.undo import Chosen, taken_back, undone
 from watcher.past.write_back import Outcome
 from watcher.record.boto3_shape import native_item, wire_item
 from watcher.service.client import StreamsClient
@@ -82,7 +82,7 @@ def test_items_of_all_types_go_back_and_forth(orders: Orders, tmp_path: Path) ->
     after = orders.items()
 
     log = tmp_path / "undo.jsonl"
-    choice = Choice(datetime.now(UTC) - timedelta(minutes=2), filters=[BAD])
+    choice = Chosen(datetime.now(UTC) - timedelta(minutes=2), filters=[BAD])
     plan = undone(orders.sources(), choice, log)
     assert len(plan.conflicts) == 2
     done = [outcome for _, outcome in plan.apply(rate=1e9)]

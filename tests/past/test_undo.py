@@ -9,7 +9,7 @@ import pytest
 
 from tests.past.ledger import DisturbedTables, Ledger, native
 from watcher.errors import DeniedError, StreamError, UsageError
-from watcher.past.undo import Choice, Undo, taken_back, undone
+from watcher.past.undo import Chosen, Undo, taken_back, undone
 from watcher.past.write_back import Outcome
 
 FAST = 1e9
@@ -32,7 +32,7 @@ def plan(
     only: str | None = "insert,modify,remove,ttl",
     key: list[str] | None = None,
 ) -> Undo:
-    choice = Choice(moment(first), moment(last), only=only, key=key)
+    choice = Chosen(moment(first), moment(last), only=only, key=key)
     return undone(ledger.sources(tables), choice, log)
 
 
@@ -166,7 +166,7 @@ def test_changes_in_between_that_are_not_chosen_are_conflicts(log: Path) -> None
             ledger.change("a", item)
         ledger.settle()
         pattern = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
-        choice = Choice(moment(ledger.second - 85), filters=[pattern])
+        choice = Chosen(moment(ledger.second - 85), filters=[pattern])
         (step,) = undone(ledger.sources(), choice, log)
         assert step.conflict == "another change lies between those that are to be undone"
 
@@ -251,7 +251,7 @@ def test_bad_input_is_refused(log: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="key id: no such key attribute"):
             plan(ledger, now - 10, now, log, key=["id=1"])
         with pytest.raises(UsageError, match="start: give the time of the first change"):
-            Choice(None)
+            Chosen(None)
         other = tmp_path / "other.jsonl"
         other.write_text("{}\n")
         with pytest.raises(UsageError, match="it is no undo log"):

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from watcher import files
 from watcher.cli import completers, options
 from watcher.delivery.observer import Observer
 from watcher.errors import ServiceError, StreamError, UsageError
@@ -32,7 +33,7 @@ from watcher.watching import watch
 logger = logging.getLogger("watcher")
 
 _CHOICE = ("only", "key", "filters")
-_STREAM_ONLY = ("start", "fail_on_data_loss", *options.AWS)
+_STREAM_ONLY = ("start", "until", "fail_on_data_loss", *options.AWS)
 
 
 _Source = Annotated[
@@ -57,13 +58,14 @@ _Output = Annotated[
 
 def command(words: Sequence[str]) -> Callable[..., int]:
     """What to read, which of its changes, and where to write the page."""
-    names = ("start", *_CHOICE, "fail_on_data_loss", *options.AWS)
+    names = ("start", "until", *_CHOICE, "fail_on_data_loss", *options.AWS)
     return options.spelled(_report, options.of(watch, *names, start="trim-horizon"))
 
 
 def _report(
     source: _Source, /, *, given: options.Asked, output: _Output = "report.html", **values: Any
 ) -> int:
+    given.say_used()
     target = _target(output)
     if not is_path(source):
         report = _of_stream(source, values)
@@ -108,7 +110,8 @@ def _of_stream(source: str, values: dict[str, Any]) -> Report:
             "before they were read; what watcher printed then says where."
         )
     warnings += _unreadable(totals.failures)
-    notes = [f"Read with --from {values['start']}.", *_choice(values, totals.filtered)]
+    until = f" --until {values['until']}" if values["until"] else ""
+    notes = [f"Read with --from {values['start']}{until}.", *_choice(values, totals.filtered)]
     title = f"Changes of {listing.table or table_name(arn)}"
     origin = ", ".join(arns or [arn])
     shards = bars(summary.shards, listing)
@@ -207,13 +210,9 @@ def _write(text: str, target: Path | None) -> None:
     place = target.resolve()  # a link stays one
     try:
         if place.exists() and not stat.S_ISREG(place.stat().st_mode):
-            place.write_bytes(content)  # a pipe, /dev/stdout: nothing to replace
+            with files.WholeFile(os.fspath(place), "w") as file:  # a pipe: nothing to replace
+                file.write(content)
             return
-        aside = place.with_name(f".{place.name}.{os.getpid()}")
-        try:
-            aside.write_bytes(content)
-            os.replace(aside, place)
-        finally:
-            aside.unlink(missing_ok=True)
+        files.replace(place, content, place.with_name(f".{place.name}.{os.getpid()}"))
     except OSError as error:
         raise UsageError(f"can't write {target}: {error.strerror}") from None

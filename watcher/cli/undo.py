@@ -15,7 +15,7 @@ from watcher.cli import completers, options
 from watcher.errors import UsageError
 from watcher.past.sources import Sources
 from watcher.past.steps import Step, item_differences
-from watcher.past.undo import RATE, Choice, Undo, taken_back, undone
+from watcher.past.undo import RATE, Chosen, Undo, taken_back, undone
 from watcher.past.write_back import Outcome
 from watcher.printing import style
 from watcher.printing.differences import attribute_lines
@@ -97,7 +97,7 @@ def _undo(
     if not sources:
         plan = _of_log(log, given, connection)
     else:
-        choice = Choice(start, until, *(values[name] or None for name in _CHOICE))
+        choice = Chosen(start, until, *(values[name] or None for name in _CHOICE))
         plan = undone(Sources.named(sources, connection, strict=True), choice, log)
     if plan.own_changes:
         what = grouped(plan.own_changes, "change")

@@ -101,10 +101,10 @@ def undo(
             raise UsageError("name a stream, or the log of an undo that is to be taken back")
         return taken_back(Path(log), connection)
     opened = Sources.named(sources, connection, strict=True)
-    return undone(opened, Choice(start, until, key, filters, only), log)
+    return undone(opened, Chosen(start, until, key, filters, only), log)
 
 
-class Choice:
+class Chosen:
     """Which changes are to be undone. Raises UsageError."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Choice:
         return chosen
 
 
-def undone(sources: Sources, choice: Choice, log: str | os.PathLike[str] | None = None) -> Undo:
+def undone(sources: Sources, choice: Chosen, log: str | os.PathLike[str] | None = None) -> Undo:
     """What it takes to undo changes, of sources that are open."""
     if sources.stream is None:
         raise UsageError("name the stream of the table that is to be put back")
@@ -186,7 +186,7 @@ def taken_back(path: Path, connection: Connection) -> Undo:
     return Undo(list(steps.values()), table, path.with_suffix(f".back{path.suffix}"), 0)
 
 
-def _default_log(name: str, choice: Choice, now: datetime) -> Path:
+def _default_log(name: str, choice: Chosen, now: datetime) -> Path:
     """The same for the same interval: what was begun goes on there."""
     first, last = (
         f"{each.astimezone(UTC):%Y%m%dT%H%M%SZ}" for each in (choice.start, choice.until or now)

@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from watcher.errors import UsageError
+from watcher.files import append_lines
 from watcher.past.item_keys import Identity, identity
 from watcher.past.steps import Image, Step, is_same
 from watcher.service.tables import Description
@@ -65,10 +66,7 @@ class UndoLog:
                 raise UsageError(f"it is a log of {head.table}; choose another", "log", str(path))
         self._number = max((each.number for each in earlier if isinstance(each, Entry)), default=0)
         try:
-            flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW
-            self._file = open(os.open(path, flags, 0o600), "ab", buffering=0)
-            if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-                self._file.write(b"\n")  # the end of a line that a kill has torn
+            self._file = append_lines(os.fspath(path))
             self._write([Head(table.arn, table.identity, datetime.now(UTC))])
         except OSError as error:
             raise UsageError(f"can't write: {error.strerror}", "log", str(path)) from None
@@ -93,9 +91,7 @@ class UndoLog:
         self._write([Result(number, outcome, _raw(found))])
 
     def _write(self, entries: Iterable[Line]) -> None:
-        data = b"".join(_encode(each) + b"\n" for each in entries)
-        while data:
-            data = data[self._file.write(data) :]
+        self._file.write(b"".join(_encode(each) + b"\n" for each in entries))
         os.fsync(self._file.fileno())
 
 

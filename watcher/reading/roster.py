@@ -27,7 +27,7 @@ from watcher.errors import (
 )
 from watcher.reading.asks import Ask, Question
 from watcher.reading.hidden import HiddenParents
-from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren
+from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren, is_young
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Remark, Trouble
@@ -40,7 +40,6 @@ from watcher.service.model import (
     Listing,
     Position,
     Service,
-    opened_at,
 )
 from watcher.service.patience import patiently
 
@@ -48,7 +47,7 @@ logger = logging.getLogger("watcher")
 
 _LISTING_SECONDS = 5.0
 # DescribeStream allows 10 calls a second, shared with everybody else.
-_LISTING_PAGES_A_SECOND = 5
+_PAGES_A_SECOND = 5
 _TROUBLE_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
 """So long a shard rests that is to be read again."""
@@ -89,9 +88,8 @@ class Roster:
         """The last one; at first an empty one."""
         self.began_at = our_time
         """When the reading began: at the first listing, by the service's clock."""
-        self.settled_at = our_time
-        """When all that was there then shows, and another listing has been made."""
         self._in_use = in_use
+        self.sharers = 1  # of DescribeStream's limit
         self._clock = clock
         self._listed_at = self._began = -math.inf
         self._listing_due = -math.inf
@@ -100,9 +98,14 @@ class Roster:
         self._late = LateChildren(clock)
         self._closed = set[str]()
         self._hidden = HiddenParents(clock)
-        self._reads = Refusals(clock)
+        self.reads = Refusals(clock)
         self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._news = True
+
+    @property
+    def settled_at(self) -> datetime:
+        """When all that was there as it began shows, and another listing has been made."""
+        return self.began_at + CLOCKS_APART + timedelta(seconds=SETTLED_SECONDS + 1)
 
     # Asking the service
 
@@ -126,8 +129,8 @@ class Roster:
             return Ask(Question.CHILDREN, self._finished[0])
         if self._clock.monotonic() >= self._listing_due:
             return Ask(Question.LISTING)
-        if (hidden := self._hidden.to_ask()) is not None:
-            return Ask(Question.HIDDEN, hidden)
+        if self._hidden.is_due():
+            return Ask(Question.HIDDEN)
         return None
 
     def put(self, ask: Ask, service: Service) -> None:
@@ -139,7 +142,7 @@ class Roster:
                 case Question.CHILDREN:
                     self._take_children(service)
                 case Question.HIDDEN:
-                    if self._hidden.ask(ask.shard_id, self.arn, service):
+                    if self._hidden.ask(self.arn, service):
                         self._news = True
                     elif not self._failures:
                         self._list_in(PAUSE_SECONDS_MAX)
@@ -157,7 +160,6 @@ class Roster:
         now = self._clock.monotonic()
         if self._listed_at == -math.inf:
             self.began_at = listing.time - CLOCKS_APART
-            self.settled_at = listing.time + timedelta(seconds=SETTLED_SECONDS + 1)
             self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
@@ -168,11 +170,21 @@ class Roster:
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
         self._news = True
-        self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
+        self._listing_due = now + _LISTING_SECONDS + listing.pages * self.sharers / _PAGES_A_SECOND
         if not self._knows_what_is_open():
             self._list_in(self._began + SETTLED_SECONDS - now)
         if self._late.are_missing(self.lineage):
             self._list_in(self._late.pause())
+        self._look_at_those_left(now)
+
+    def _look_at_those_left(self, now: float) -> None:
+        """A shard that was left as an open one may be closed: then its end is to be read."""
+        for shard in self.lineage.unfinished:
+            if shard.status is Status.CAUGHT_UP and self.is_closed(shard.id):
+                if shard.id not in self._in_use:
+                    shard.status = Status.WAITING
+                else:  # still by the one who has left it
+                    self._late.settled_at = now + PAUSE_SECONDS_MAX
 
     def _ask_for_late_children(self) -> None:
         """A resumed shard may have finished just before: no listing may show its children yet."""
@@ -182,7 +194,7 @@ class Roster:
 
     def _may_have_more_children(self, shard_id: str) -> bool:
         children = self.lineage.children(shard_id)
-        return not children or any(self._is_young(child) for child in children)
+        return not children or any(is_young(each, self.listing.time) for each in children)
 
     def _trouble(self, error: WatcherError) -> None:
         self._failures += 1
@@ -211,12 +223,6 @@ class Roster:
     def _list_in(self, seconds: float) -> None:
         self._listing_due = min(self._listing_due, self._clock.monotonic() + seconds)
 
-    def _is_young(self, shard: Tracked) -> bool:
-        """Whether a sibling of it may still be missing in the last listing."""
-        opened = opened_at(shard.id)
-        grace = timedelta(seconds=SETTLED_SECONDS)
-        return opened is None or opened + grace > self.listing.time
-
     # Shards to begin, and what is heard of them
 
     def to_begin(self) -> list[Tracked]:
@@ -231,7 +237,7 @@ class Roster:
 
     def started(self, shard: Tracked, moment: datetime) -> None:
         """Its reader has an iterator since this moment, by the service. Raises DataLossError."""
-        self._reads.work()
+        self.reads.work()
         self.losses.say_if_too_late(shard, moment)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
@@ -243,9 +249,9 @@ class Roster:
         Raises DeniedError, OddAnswerError where that is to end the reading.
         """
         if isinstance(message, Trouble):
-            self._reads.hear(shard.id, message)
+            self.reads.hear(shard.id, message)
         text = shard.news(message)
-        if text and (whose := self._reads.whose(shard.id, message)):
+        if text and (whose := self.reads.whose(shard.id, message)):
             logger.warning(f"{whose}: {text}", extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
@@ -264,11 +270,13 @@ class Roster:
             if self.is_closed(shard.id) or not self._knows_what_is_open():
                 return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
+            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
             what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
             logger.info(what, extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
-            if self._is_listed_open(shard.id):
+            is_over = self.is_gone or self.is_closed(shard.id)
+            if not is_over and self.listing.is_open(shard.id):
                 # Nothing else would read what comes; unless it is the stream that is gone.
                 self._listing_due = -math.inf
                 shard.refusals += 1
@@ -276,10 +284,6 @@ class Roster:
                 return End.READ_AGAIN
             self.losses.heard(shard, message.gone)
         return End.CLOSED
-
-    def _is_listed_open(self, shard_id: str) -> bool:
-        is_over = self.is_gone or self.is_closed(shard_id)
-        return not is_over and self.listing.is_open(shard_id)
 
     def is_closed(self, shard_id: str) -> bool:
         """Whether a shard is known to get no more records."""
@@ -312,7 +316,8 @@ class Roster:
         if self._finished or self._listed_at == -math.inf or self.lineage.ready():
             return False
         if self._listed_at < self._late.settled_at and not self.is_gone:
-            self._listing_due = min(self._listing_due, self._late.settled_at)
+            if not self._failures:
+                self._listing_due = min(self._listing_due, self._late.settled_at)
             return False
         return True
 

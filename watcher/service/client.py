@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from botocore import exceptions as boto
@@ -20,8 +22,9 @@ from watcher.errors import (
     StreamGoneError,
     TimestampRefusedError,
     TransientError,
+    WatcherError,
 )
-from watcher.service import login
+from watcher.service import advice, login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Credentials, Signing
 from watcher.service.current_stream import current_stream
@@ -36,13 +39,18 @@ from watcher.service.model import (
     Shard,
     StreamName,
     TrimHorizon,
+    without_circles,
 )
 from watcher.service.shortcut import RawPages, Shortcut
+from watcher.service.side_by_side import side_by_side
 from watcher.service.tally import Tally
+from watcher.version import __version__
 
 # Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 10
+# A clock may be off; a header that is further off is none.
+_YEARS_OFF = 20
 _PAUSES_IN_LISTING = (0.05, 0.1, 0.2)
 
 
@@ -63,6 +71,7 @@ class StreamsClient:
     ) -> None:
         self.tally = Tally()
         """Where the calls are counted; the caller may set another."""
+        self._tables: Any = None
         try:
             session = login.session(connection)
             region = region_of(connection, session, arn_region)
@@ -78,7 +87,7 @@ class StreamsClient:
                     read_timeout=read_seconds or _READ_SECONDS,
                     retries={"mode": "standard", "total_max_attempts": attempts},
                     tcp_keepalive=True,
-                    user_agent_extra="watcher",
+                    user_agent_extra=f"watcher/{__version__}",
                 ),
             }
             self._client: Any = session.create_client("dynamodbstreams", **self._settings)
@@ -105,13 +114,19 @@ class StreamsClient:
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
         """All streams of the region (or of one table), the disabled ones of 24 hours included."""
+        return itertools.chain.from_iterable(self.stream_pages(table))
+
+    def stream_pages(self, table: str | None = None) -> Iterator[list[StreamName]]:
+        """The same page by page, of 100 each."""
         query: dict[str, Any] = {"TableName": table} if table else {}
         while True:
             answer = self._call(self._client.list_streams, "Streams", **query)
-            for row in answer["Streams"]:
-                with _as_the_services():
-                    name = StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
-                yield name
+            with _as_the_services():
+                names = [
+                    StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+                    for row in answer["Streams"]
+                ]
+            yield names
             if not (last := answer.get("LastEvaluatedStreamArn")):
                 return
             query["ExclusiveStartStreamArn"] = last
@@ -121,13 +136,37 @@ class StreamsClient:
 
         Raises StreamError where it has none, or where this is not the account or region for it.
         """
-        return current_stream(self, table)
+        try:
+            return current_stream(self, table)
+        except WatcherError as error:
+            error.add(self._on_endpoints(error))
+            raise
+
+    def _on_endpoints(self, error: WatcherError) -> str:
+        """What to set where tables are asked for at another place than streams."""
+        if self._tables is None:
+            return ""
+        places = self._tables.meta.endpoint_url, self._client.meta.endpoint_url
+        is_unknown = code_of(error.__cause__) == "UnknownOperationException"
+        return advice.on_endpoints(*places, is_unknown)
 
     def describe_table(self, table: str) -> dict[str, Any]:
         """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
-        client: Any = self._session.create_client("dynamodb", **self._settings)
+        client = self._tables = self._session.create_client("dynamodb", **self._settings)
         found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
         return found
+
+    def tags(self, table_arn: str) -> dict[str, str]:
+        """A table's tags."""
+        client: Any = self._session.create_client("dynamodb", **self._settings)
+        tags: dict[str, str] = {}
+        query = {"ResourceArn": table_arn}
+        while True:
+            answer = self._call(client.list_tags_of_resource, "Tags", **query)
+            tags |= {row["Key"]: row.get("Value", "") for row in answer["Tags"]}
+            if not (more := answer.get("NextToken")):
+                return tags
+            query["NextToken"] = more
 
     def status(self, arn: str) -> str:
         """A stream's StreamStatus."""
@@ -160,7 +199,7 @@ class StreamsClient:
                     table=stream.get("TableName", ""),
                     status=stream.get("StreamStatus", ""),
                     view_type=stream.get("StreamViewType", ""),
-                    shards=list(shards.values()),
+                    shards=without_circles(shards.values()),
                     pages=pages,
                     time=_service_time(answer),
                     created=stream.get("CreationRequestDateTime"),
@@ -219,12 +258,19 @@ class StreamsClient:
             raise
         return answer["ShardIterator"], _service_time(answer)
 
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
+        return side_by_side(
+            {name: partial(self.iterator, arn, name, TrimHorizon()) for name in shard_ids}
+        )
+
     def records(self, iterator: str) -> bytes:
         """The body of one GetRecords answer, for `page.decode` and `page.records`.
 
         Raises ExpiredIteratorError, TrimmedDataError, ShardNotFoundError.
         """
         body: bytes = self._call(self._reads.get_records, "Body", ShardIterator=iterator)["Body"]
+        self.tally.answer()
         return body
 
     def take_shortcut(self, arn: str) -> None:
@@ -248,7 +294,7 @@ class StreamsClient:
             self.tally.call(name, _retries(answer))
             if member in answer:
                 return answer
-            raise TransientError(f"an answer without {member}")
+            raise TransientError(advice.page_in(answer) or f"an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
             meaning = translated(error)
             if isinstance(error, boto.ClientError):
@@ -284,8 +330,15 @@ def _retries(answer: Mapping[str, Any]) -> int:
 
 
 def _service_time(answer: dict[str, Any]) -> datetime:
-    """The service's clock, not ours: ours may be wrong by minutes."""
+    """The service's clock, not ours: ours may be wrong by minutes.
+
+    Where it tells none, or one that is no time of DynamoDB's, ours has to do.
+    """
+    ours = datetime.now(UTC).replace(microsecond=0)
     try:
-        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    except (KeyError, ValueError):
-        return datetime.now(UTC).replace(microsecond=0)
+        time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    except (KeyError, ValueError, OverflowError, IndexError, TypeError):
+        return ours
+    if time.tzinfo is None:  # it says no zone: in HTTP there is one only
+        time = time.replace(tzinfo=UTC)
+    return time if abs(time.year - ours.year) <= _YEARS_OFF else ours

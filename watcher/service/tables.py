@@ -15,7 +15,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.backoff import backoff
-from watcher.errors import DeniedError, StreamError, TransientError
+from watcher.errors import DeniedError, StreamError, TransientError, without_passwords
 from watcher.service import login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Signing
@@ -23,6 +23,7 @@ from watcher.service.errors_of import as_user_error, code_of, one_line, translat
 from watcher.service.json_text import read
 from watcher.service.names import is_another, table_name
 from watcher.service.shortcut import RawPages
+from watcher.version import __version__
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
@@ -97,7 +98,8 @@ class TablesClient:
 
     def __init__(self, connection: Connection, arn_region: str | None = None) -> None:
         settings = Config(
-            retries={"mode": "standard", "total_max_attempts": 8}, user_agent_extra="watcher"
+            retries={"mode": "standard", "total_max_attempts": 8},
+            user_agent_extra=f"watcher/{__version__}",
         )
         try:
             session = login.session(connection)
@@ -118,9 +120,8 @@ class TablesClient:
 
     @property
     def endpoint(self) -> str:
-        """The URL that it talks to."""
-        url: str = self._client.meta.endpoint_url
-        return url.rstrip("/")
+        """The URL that it talks to, for people to read."""
+        return without_passwords(self._client.meta.endpoint_url).rstrip("/")
 
     def describe(self, table: str) -> Description | None:
         """The table; None where there is none."""
