@@ -17,7 +17,9 @@ from watcher.record.filter_patterns import Pattern, matcher, refuse
 from watcher.record.record import Record
 from watcher.record.wire import KINDS
 
-_TTL = "ttl"  # removals by time-to-live alone
+# Removals by time-to-live, which are among REMOVE, too.
+_TTL = "TTL"
+_ONLY = (*KINDS, _TTL)
 
 
 def wanted(
@@ -51,12 +53,10 @@ def words(only: str | Iterable[str] | None) -> set[str]:
 
 
 def _only(only: str | Iterable[str]) -> Callable[[Record], bool]:
-    names = words(only)
-    known = [*map(str.lower, KINDS), _TTL]
-    for name in sorted(names.difference(known)):
-        refuse("", f'unknown kind "{name}"', name, known)
-    kinds = set(map(str.upper, names))
-    if _TTL not in names:
+    kinds = set(map(str.upper, words(only)))
+    for kind in sorted(kinds - set(_ONLY)):
+        refuse("", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, _ONLY))
+    if _TTL not in kinds:
         return lambda record: record.event_name in kinds
     return lambda record: record.event_name in kinds or record.expired_by_ttl
 
