@@ -297,7 +297,7 @@ class ShardReader:
     def _idle_pause(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""
         rare = self._empty_pages - _READS_UNTIL_RARE
-        if rare <= 0:
+        if rare <= 0 or self._poll_max <= _PAUSE_IDLE:
             pause = min(_PAUSE_AFTER_SOME * self._empty_pages, _PAUSE_IDLE)
             return min(pause, self._poll_max)
         longest = backoff(rare + 1, _PAUSE_IDLE, self._poll_max)
