@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -12,9 +15,10 @@ import msgspec
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
 from watcher.reading import token as tokens
+from watcher.reading.aside import Aside
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Loss, Page, Remark, Started, Trouble
+from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
@@ -23,22 +27,34 @@ from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.model import AfterSequence, Latest, Position, Service
+from watcher.service.model import AfterSequence, Latest, Listing, Position, Service
+from watcher.side_by_side import SideBySide
 from watcher.watching import position
 
 # So long `next` looks for a record where pages are empty that need not be the last ones.
 _MOST_SECONDS = 1.0
+# So long for what a read of a shard brings that is only looked after.
+_MOMENT_SECONDS = 0.05
+# Reads at the same time, and pages that wait for their turn.
+_READS_AHEAD = 100
+_BYTES = 64 * 1024 * 1024
+_PAUSE_A_SHARD = 0.001
+_HURRY_SECONDS = 30.0
 
 Start: TypeAlias = str | datetime | dict[str, Any]
 
 
-class _Pulled(msgspec.Struct):
+class _Pulled(msgspec.Struct, eq=False):
     """A shard that is being read: its reader, and what it has read and not given out yet."""
 
     tracked: Tracked
     reader: ShardReader
     due: float = 0.0
+    answer: Future[list[Message]] | None = None
+    """What a read of it brings that is going on, or has just ended."""
     records: Iterator[Record] = iter(())
+    size: int = 0
+    """How many bytes hold what it has read and not given out."""
     buffered: bool = False
     """Whether a record of it stands in the heap."""
     refused: bool = False
@@ -49,6 +65,11 @@ class _Pulled(msgspec.Struct):
     def may_have_more(self) -> bool:
         """Whether another read may find something at once."""
         return not (self.refused or self.reader.at_tip)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be read: nothing of it is waiting, or still to come."""
+        return not (self.buffered or self.ended or self.answer)
 
 
 class Stream:
@@ -75,6 +96,8 @@ class Stream:
     ) -> None:
         test = wanted(filters, key, only)
         service, arn = connect(stream, Connection(region, profile, endpoint_url))
+        service.take_shortcut(arn)
+        self._calls, self._listings = SideBySide[list[Message]](), SideBySide[Listing](few=0)
         self._set_up(service, arn, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
@@ -90,6 +113,7 @@ class Stream:
     ) -> Stream:
         """A stream over a service and a clock that are handed in."""
         made = cls.__new__(cls)
+        made._calls, made._listings = SideBySide(threads=False), SideBySide(threads=False)
         made._set_up(service, arn, start, wanted, fail_on_data_loss, clock)
         return made
 
@@ -130,12 +154,16 @@ class Stream:
             saved_at = None
         self._heap: list[tuple[float, int, str, Record]] = []
         self._roster.begin(self._service)
+        self._aside = Aside(self._roster, self._service, self._listings)
         self._roster.losses.say_if_old("checkpoint", saved_at, self._roster.listing.time)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
-        self._read_due()
+        self.heartbeat()
 
     def _new_roster(self, start: Position, resumed: Iterable[Tracked] | None = None) -> Roster:
         self._reading: dict[str, _Pulled] = {}
+        self._in_call: dict[str, _Pulled] = {}
+        self._size = 0
+        self._hurry_due = 0.0
         return Roster(
             self.arn, start, resumed, losses=self._losses, in_use=self._reading, clock=self._clock
         )
@@ -179,19 +207,48 @@ class Stream:
         For callers that pull seldom; an iterator lives 15 minutes. (One that expires all the same
         loses nothing here: a new one goes on from the last position.)
         """
-        self._read_due(now=float("inf"))
-
-    def _read_due(self, now: float | None = None) -> None:
-        """One read of each shard with nothing buffered that may have more, or has rested."""
         self._attend()
-        now = self._clock.monotonic() if now is None else now
-        for shard in list(self._reading.values()):
-            due = shard.due <= now or shard.may_have_more
-            if due and not shard.buffered and not shard.ended:
-                self._read(shard)
+        left = [shard for shard in self._reading.values() if shard.is_free]
+        while left and self._size < _BYTES:
+            self._read(left[:_READS_AHEAD])
+            del left[:_READS_AHEAD]
+            self._take(list(self._in_call.values()), None)
+
+    def _read_due(self) -> None:
+        """One read of each shard with nothing buffered that may have more, or has rested.
+
+        Those that may have more are waited for, the others for a moment only.
+        """
+        self._attend()
+        now = self._clock.monotonic()
+        free = [shard for shard in self._reading.values() if shard.is_free]
+        behind = sorted((shard for shard in free if shard.may_have_more), key=_due)
+        rested = sorted((s for s in free if s.due <= now and not s.may_have_more), key=_due)
+        room = _READS_AHEAD - len(self._in_call)
+        behind = behind[: max(room, 0)] if self._size < _BYTES else []
+        self._read(behind + rested[: max(room - len(behind), 0)])
+        self._take(behind, _MOST_SECONDS)
+        self._take(list(self._in_call.values()), _MOMENT_SECONDS)
+
+    def _read(self, shards: list[_Pulled]) -> None:
+        answers = self._calls.start([shard.reader.read for shard in shards])
+        for shard, answer in zip(shards, answers, strict=True):
+            shard.answer = answer
+            self._in_call[shard.tracked.id] = shard
+
+    def _take(self, shards: list[_Pulled], seconds: float | None) -> None:
+        """What these reads have brought; waited for up to so long (None: without an end)."""
+        answers = [shard.answer for shard in shards if shard.answer is not None]
+        done = futures.wait(answers, seconds).done if answers else set()
+        for shard in shards:
+            if shard.answer in done:
+                answer, shard.answer = shard.answer, None
+                del self._in_call[shard.tracked.id]
+                assert answer is not None
+                self._hear(shard, answer.result())
 
     def _attend(self) -> None:
-        self._roster.attend(self._service)
+        self._aside.attend()
         for shard in self._reading.values():
             shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
         for tracked in self._roster.to_begin():
@@ -208,14 +265,18 @@ class Stream:
             clock=self._clock,
         )
 
-    def _read(self, shard: _Pulled) -> None:
-        for message in shard.reader.read():
+    def _hear(self, shard: _Pulled, messages: list[Message]) -> None:
+        for message in messages:
             match message:
                 case Page(first, last, _, body):
                     shard.tracked.comes()
                     shard.refused = False
                     origin = Origin(self.arn, shard.tracked.id)
-                    shard.records = pages.records(body, origin, first, last)
+                    records = pages.records(body, origin, first, last)
+                    shard.records = itertools.chain(shard.records, records)
+                    self._size += len(body)
+                    shard.size += len(body)
+                    self._hurry()
                 case Started(moment):
                     self._roster.started(shard.tracked, moment)
                 case Finished():
@@ -224,8 +285,21 @@ class Stream:
                     self._roster.losses.heard(shard.tracked, message)
                 case Trouble() | Remark():
                     self._roster.in_trouble(shard.tracked, message)
-        shard.due = self._clock.monotonic() + shard.reader.pause
+        pause = shard.reader.pause
+        if pause >= 1:  # of so many shards, this one process can't ask all every second
+            pause = max(pause, len(self._reading) * _PAUSE_A_SHARD)
+        shard.due = self._clock.monotonic() + pause
         self._buffer(shard)
+
+    def _hurry(self) -> None:
+        """Where one shard has records, the others may soon have some."""
+        now = self._clock.monotonic()
+        if now < self._hurry_due:
+            return
+        self._hurry_due = now + _HURRY_SECONDS
+        for shard in self._reading.values():
+            if shard.answer is None and shard.reader.hurry():
+                shard.due = now
 
     def _finished(self, shard: _Pulled, message: Finished) -> None:
         if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
@@ -244,7 +318,14 @@ class Stream:
             entry = (seconds, int(record.sequence_number), shard.tracked.id, record)
             heapq.heappush(self._heap, entry)
             shard.buffered = True
-        elif shard.ended:
+            return
+        self._size -= shard.size
+        shard.size = 0
+        if shard.ended:
             del self._reading[shard.tracked.id]
             self._roster.finish(shard.tracked)
             self._attend()
+
+
+def _due(shard: _Pulled) -> float:
+    return shard.due

@@ -99,7 +99,7 @@ class ShardReader:
         self._coarseness = 0
         self._poll_max = poll_max
         self._empty_pages = 0
-        self._was_at_tip = False
+        self._was_at_tip = isinstance(position, Latest)
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
@@ -109,7 +109,8 @@ class ShardReader:
         """Whether the last reads say that there is nothing more now, or can't be told now."""
         if self.finished or self._failures or self._sieve.stuck:
             return True
-        return not self.closed and self._empty_pages >= _EMPTY_PAGES_TO_TELL
+        needed = 1 if self._was_at_tip else _EMPTY_PAGES_TO_TELL
+        return not self.closed and self._empty_pages >= needed
 
     @property
     def caught_up(self) -> bool:
