@@ -4,7 +4,9 @@ import sys
 
 from watcher import Record
 from watcher.printing.differences import change_lines
+from watcher.printing.style import table_prefix
 
 
 def handle(record: Record) -> None:
-    sys.stdout.write("\n".join(change_lines(record)) + "\n")
+    before = table_prefix(record)
+    sys.stdout.write("".join(f"{before}{line}\n" for line in change_lines(record)))

@@ -7,6 +7,7 @@ from typing import IO, Any
 from watcher import Record
 from watcher.printing.escaping import printable_json
 from watcher.printing.plain_json import plain_record
+from watcher.printing.style import are_tables_shown
 
 OPTIONS = {
     "jmespath": (
@@ -61,12 +62,19 @@ def handle(record: Record) -> None:
     if query is not None:
         write(json.dumps(query.search(plain_record(record)), ensure_ascii=False))
     elif on_a_terminal or file is not None:
-        write(str(record.raw, "utf-8"))
+        write(str(wire_json(record), "utf-8"))
     elif getattr(out, "write_through", False):
         # Nothing waits above the buffer that this could overtake: the bytes as they came.
-        out.buffer.write(b"%b\n" % record.raw)
+        out.buffer.write(b"%b\n" % wire_json(record))
     else:
-        out.write(str(record.raw, "utf-8") + "\n")
+        out.write(str(wire_json(record), "utf-8") + "\n")
+
+
+def wire_json(record: Record) -> Any:
+    """Of several tables, with the stream's ARN as Lambda's events have it; else as it came."""
+    if not are_tables_shown():
+        return record.raw
+    return b'{"eventSourceARN":"%b",%b' % (record.stream.encode(), bytes(record.raw)[1:])
 
 
 def write(line: str) -> None:

@@ -4,7 +4,7 @@ import sys
 
 from watcher import Record
 from watcher.printing.escaping import printable_value
-from watcher.printing.style import paint, time_text
+from watcher.printing.style import paint, table_prefix, time_text
 
 
 def handle(record: Record) -> None:
@@ -15,4 +15,5 @@ def handle(record: Record) -> None:
         lines.append(f"  old {printable_value(record.old)}")
     if record.new is not None:
         lines.append(f"  new {printable_value(record.new)}")
-    sys.stdout.write("\n".join(lines) + "\n")
+    before = table_prefix(record)
+    sys.stdout.write("".join(f"{before}{line}\n" for line in lines))

@@ -4,11 +4,13 @@ import sys
 
 from watcher import Record
 from watcher.printing.escaping import printable_key
-from watcher.printing.style import paint, time_text
+from watcher.printing.style import paint, table_prefix, time_text
 
 
 def handle(record: Record) -> None:
     change, kind = record["dynamodb"], record["eventName"]
     created = time_text(change.get("ApproximateCreationDateTime"))
     name = paint(f"{kind:^6}", kind)
-    sys.stdout.write(f"[{created}] - {name} - {printable_key(change['Keys'])}\n")
+    sys.stdout.write(
+        f"{table_prefix(record)}[{created}] - {name} - {printable_key(change['Keys'])}\n"
+    )

@@ -26,6 +26,7 @@ from watcher.engine.orders import Work
 from watcher.engine.readers import Readers, Reading
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
+from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
 from watcher.past.retained import Retained
 from watcher.reading.messages import Message
@@ -75,7 +76,7 @@ def watch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
     queue = _ReadingQueue(stream, clock)
     settings = Settings(start=TrimHorizon())
     manager = Manager(
-        [Followed(ARN, settings, first=stream, service=stream, clock=clock)],
+        Streams([Followed(ARN, settings, first=stream, service=stream, clock=clock)], clock=clock),
         [Observer("seen", lambda record: outcome.numbers.append(_number(record)))],
         settings,
         workers=Workers(queue, queue.start, clock),

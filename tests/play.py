@@ -20,6 +20,7 @@ from watcher.engine.manager import Manager
 from watcher.engine.orders import Order, Read, Work
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
+from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
 from watcher.errors import ShardNotFoundError
 from watcher.reading import token as tokens
@@ -208,7 +209,7 @@ class Play:
             clock=self.clock,
         )
         self.manager = Manager(
-            [followed],
+            Streams([followed], clock=self.clock),
             [Observer("seen", observe)],
             made,
             workers=Workers(self.queue, self._start, self.clock),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+from watcher.version import __version__ as __version__
+
 TYPE_CHECKING = False  # to import typing for it would take longer than all the rest here
 if TYPE_CHECKING:
     from typing import Any
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
         UsageError,
         WatcherError,
     )
+    from watcher.past.as_of import ItemsAsOf, as_of
     from watcher.past.timeline import History, history
     from watcher.record.compare import ABSENT
     from watcher.record.record import Record
@@ -27,6 +30,7 @@ __all__ = [
     "ABSENT",
     "DataLossError",
     "History",
+    "ItemsAsOf",
     "ObserverError",
     "Record",
     "Stream",
@@ -34,24 +38,26 @@ __all__ = [
     "Totals",
     "UsageError",
     "WatcherError",
+    "as_of",
     "history",
     "lambda_function",
     "watch",
 ]
-__version__ = "0.1.0"
 
 # Imported when they are asked for: a TAB on the command line does not wait for boto3.
 _PLACES = {
     "ABSENT": "record.compare",
     "DataLossError": "errors",
+    "History": "past.timeline",
+    "ItemsAsOf": "past.as_of",
     "ObserverError": "errors",
     "Record": "record.record",
     "Stream": "stream",
     "StreamError": "errors",
-    "History": "past.timeline",
     "Totals": "engine.figures",
     "UsageError": "errors",
     "WatcherError": "errors",
+    "as_of": "past.as_of",
     "history": "past.timeline",
     "lambda_function": "delivery.lambdas",
     "watch": "watching",

@@ -1,8 +1,16 @@
 """Every exception that watcher raises, its exit status, and the option to blame where one is."""
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+_USER_IN_URL = re.compile(r"(?<=://)[^\s/?#\"'<>]*@")
+
+
+def without_passwords(text: str) -> str:
+    """A text whose URLs name no user and no password."""
+    return _USER_IN_URL.sub("***@", text)
 
 
 class WatcherError(Exception):
@@ -33,12 +41,16 @@ class WatcherError(Exception):
     def __str__(self) -> str:
         return self.blaming(self.option)
 
+    def add(self, text: str) -> None:
+        """Say this, too."""
+        self.args = (f"{self.args[0]}{text}",)
+
     def blaming(self, name: str | None) -> str:
         """The text, for those who know the option by this name."""
         text = super().__str__()
-        if name is None:
-            return text
-        return f"{name}: {text}" if self.value is None else f"{name} {self.value}: {text}"
+        if name is not None:
+            text = f"{name}: {text}" if self.value is None else f"{name} {self.value}: {text}"
+        return without_passwords(text)
 
 
 class UsageError(WatcherError):
@@ -85,6 +97,13 @@ class DataLossError(WatcherError):
 
 class ObserverError(WatcherError):
     """An observer failed under a policy that stops the watch."""
+
+    def __init__(
+        self, text: str, *, about: Iterable[str] = (), observer: str | None = None
+    ) -> None:
+        super().__init__(text, about=about)
+        self.observer = observer
+        """Which one."""
 
 
 class ServiceError(WatcherError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 # So few are over sooner than anybody notices; and a program that has threads can't fork cheaply.
 _FEW = 8
@@ -13,17 +13,18 @@ _THREADS = 32
 _Answer = TypeVar("_Answer")
 
 
-class SideBySide(Generic[_Answer]):
-    """Makes calls in threads once there are more than a `few` at a time; `threads` False: never."""
+class SideBySide:
+    """Makes calls in threads once there are many at a time; without `threads`, never."""
 
-    def __init__(self, *, threads: bool = True, few: int = _FEW) -> None:
+    def __init__(self, *, threads: bool = True) -> None:
         self._may_have_threads = threads
-        self._few = few
         self._pool: ThreadPoolExecutor | None = None
 
-    def start(self, calls: Sequence[Callable[[], _Answer]]) -> list[Future[_Answer]]:
-        """Their answers, some of which may be still to come."""
-        if len(calls) > self._few and self._may_have_threads and self._pool is None:
+    def start(
+        self, calls: Sequence[Callable[[], _Answer]], few: int = _FEW
+    ) -> list[Future[_Answer]]:
+        """Their answers, some of which may be still to come where there are more than `few`."""
+        if len(calls) > few and self._may_have_threads and self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "watcher")
         if self._pool is None:
             return [_done(call) for call in calls]

@@ -23,14 +23,12 @@ from watcher.errors import UsageError, blame
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
-    from watcher.engine.followed import Followed
-    from watcher.engine.settings import Settings
     from watcher.record.record import Record
     from watcher.service.model import Position
 
 
 def watch(
-    stream: str,
+    stream: str | Iterable[str],
     observers: "Iterable[Callable[[Record], Any] | Observer | ModuleType | str]",
     *,
     start: Annotated[
@@ -139,6 +137,38 @@ def watch(
         str | None,
         Parameter(metavar="URL", group="aws", help="another endpoint, such as DynamoDB Local's"),
     ] = None,
+    tags: Annotated[
+        list[str] | Iterable[str] | None,
+        Parameter(
+            name="--tag",
+            metavar="NAME=VALUE",
+            group="tables",
+            help="only globs' tables with this tag, or all with it; repeatable: another value of "
+            "the same tag is an alternative, another tag narrows down",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, Parameter(name="--all", negative=(), group="tables", help="all streams of the region")
+    ] = False,
+    exclude: Annotated[
+        list[str] | Iterable[str] | None,
+        Parameter(
+            metavar="GLOB",
+            group="tables",
+            help="no table of such a name, whatever else says so; repeatable",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="tables",
+            help="end where a name has no stream or a glob no match, not only if all have none",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, Parameter(negative=(), group="tables", help="watch more than 200 streams")
+    ] = False,
     metrics_port: Annotated[
         str | int | None,
         Parameter(
@@ -159,7 +189,8 @@ def watch(
 ) -> "Totals":
     """Call each observer with every change of a table, in order, until stopped.
 
-    `stream` is a stream ARN, a table ARN or a table name; an observer is a callable that takes a
+    `stream` is a stream ARN, a table ARN, a table name, a glob of table names, or several of
+    them (see docs/tables.md); an observer is a callable that takes a
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
     parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
     and SIGHUP end the watch: the record in hand is delivered, and of what was read already as much
@@ -173,6 +204,7 @@ def watch(
         raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
     from watcher.delivery.on_error import OnError
     from watcher.engine import open_files
+    from watcher.engine.finding import find
     from watcher.engine.forked import Forked
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
@@ -182,22 +214,22 @@ def watch(
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
+    from watcher.service.wanted_streams import WantedStreams
 
-    if poll_max is None:  # who looks on wants to see a change soon; elsewhere each call is money
-        poll_max = 1.0 if sys.stderr.isatty() else 5.0
+    asked = WantedStreams.of(stream, everything, tags, exclude)
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
         start=position(start),
         follow=follow,
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
-        poll_max=poll_max,
+        poll_max=poll_seconds(poll_max),
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
         stop_timeout=stop_timeout,
     )
     _refuse_bad_counts(max_records=max_records, processes=processes)
-    _refuse_bad_seconds(poll_max=poll_max, stop_timeout=stop_timeout)
+    _refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
         displays = [] if display is None else [display]
@@ -208,7 +240,7 @@ def watch(
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
         manager = Manager(
-            [_followed(stream, settings)],
+            find(asked, settings, strict=strict, yes=yes),
             chosen,
             settings,
             workers=Workers(Queue(), Forked(), processes=processes),
@@ -220,15 +252,15 @@ def watch(
             return manager.run()
 
 
-def _followed(stream: str, settings: "Settings") -> "Followed":
-    from watcher.engine.followed import Followed
-    from watcher.service.connect import connect, for_loop
-    from watcher.service.names import is_stream
+def poll_seconds(given: float | None) -> float:
+    """The longest pause of an idle shard. Raises UsageError.
 
-    first, arn = connect(stream, settings.connection)
-    service = for_loop(settings.connection, arn, first.tally)
-    of_table = not is_stream(stream)
-    return Followed(arn, settings, first=first, service=service, of_table=of_table)
+    Who looks on wants to see a change soon; elsewhere each call is money.
+    """
+    if given is None:
+        return 1.0 if sys.stderr.isatty() else 5.0
+    _refuse_bad_seconds(poll_max=given)
+    return given
 
 
 def _refuse_bad_counts(**counts: object) -> None:

@@ -55,9 +55,12 @@ class Table(Control):
     def answer(self, target: str, body: bytes, key: str) -> Reply:
         """What comes of a request."""
         with self._changed:
-            reply = self._service.answer(target, body, key)
+            return self._service.answer(target, body, key)
+
+    def notice(self) -> None:
+        """A request was answered: whoever waits looks again."""
+        with self._changed:
             self._changed.notify_all()
-        return reply
 
     def wait_for(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
         with self._changed:
@@ -169,6 +172,7 @@ class FakeAWS:
         )
         with self.accounts.lock:
             self.requests.append(seen)
+        self.table.notice()
         return answer
 
 

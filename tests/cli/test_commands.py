@@ -82,10 +82,6 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
         ("orders -psv", "unknown -psv; did you mean -ps?"),
         ("orders -v5", "unknown -v5; did you mean -v?"),
         ("orders -vps", "unknown -vps; did you mean -ps?"),
-        ("orders --no-follow -- -ps", "one word too many: -ps"),
-        ("orders --no-follow -", "one word too many: -"),
-        ("orders more", "no command orders, and STREAM is one word; commands: watch, streams"),
-        ("strems more", "no command strems, and STREAM is one word; did you mean streams?"),
         ("orders --from", "--from: give a value (START)"),
         ("orders --from -2h", "--from: give a value (START)"),
         ("orders --max-records 1.7", "--max-records 1.7 is not a whole number"),
@@ -94,8 +90,6 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
         ("orders --poll-max soon", "--poll-max soon is not a number"),
         ("orders --utc=maybe", "--utc maybe is not yes or no"),
         ("orders --engine flink", "--engine flink: use processes or spark"),
-        ("", "the following arguments are required: STREAM"),
-        ("--print-summary", "the following arguments are required: STREAM"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
@@ -121,7 +115,7 @@ def test_advice_names_only_what_the_command_has(capsys: pytest.CaptureFixture[st
 
 def test_a_text_with_a_space_is_one_word_too_many() -> None:
     with pytest.raises(UsageError, match=r"^one word too many: --foo bar$"):
-        Invocation("watch", ["orders", "--foo bar"])
+        Invocation("shards", ["orders", "--foo bar"])
 
 
 def test_the_first_of_several_words_too_many_is_named() -> None:

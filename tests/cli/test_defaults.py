@@ -10,7 +10,7 @@ import pytest
 
 from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator
-from watcher.cli import choosing, defaults
+from watcher.cli import choosing, defaults, trusted
 from watcher.cli.choosing import Choice
 from watcher.cli.commands import LOG_FORMAT, Invocation, first
 from watcher.delivery.handlers import find
@@ -23,7 +23,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WATCHER_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    defaults._table.cache_clear()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    defaults._known.cache_clear()
     return tmp_path
 
 
@@ -31,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def project(folder: Path) -> Callable[[str], None]:
     def write(text: str) -> None:
         (folder / "watcher.toml").write_text(text)
+        trusted.trust(Path("watcher.toml"), text.encode())
 
     return write
 
@@ -256,9 +258,9 @@ def test_a_watch_goes_by_them(sim: RemoteSimulator, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("WATCHER_FROM", "someday", "(--from is from WATCHER_FROM)"),
-        ("WATCHER_MAX_RECORDS", "0", "(--max-records is from WATCHER_MAX_RECORDS)"),
-        ("WATCHER_PROFILE", "nobody", "(--profile is from WATCHER_PROFILE)"),
+        ("WATCHER_FROM", "someday", "(from WATCHER_FROM)"),
+        ("WATCHER_MAX_RECORDS", "0", "(from WATCHER_MAX_RECORDS)"),
+        ("WATCHER_PROFILE", "nobody", "(from WATCHER_PROFILE)"),
         ("WATCHER_REGION", "eu-central-1", "(--region is from WATCHER_REGION)"),
         (
             "WATCHER_ENDPOINT_URL",
@@ -268,7 +270,7 @@ def test_a_watch_goes_by_them(sim: RemoteSimulator, folder: Path) -> None:
         (
             "WATCHER_ENDPOINT_URL",
             "x",
-            ": Invalid endpoint: x (--endpoint-url is from WATCHER_ENDPOINT_URL)",
+            ": Invalid endpoint: x (from WATCHER_ENDPOINT_URL)",
         ),
         ("WATCHER_JMESPATH", "[", "(--jmespath is from WATCHER_JMESPATH)"),
         ("WATCHER_JSONL_FILE", "/no/such", "(--jsonl-file is from WATCHER_JSONL_FILE)"),
@@ -291,7 +293,7 @@ def test_an_error_about_a_value_of_the_command_line_says_no_more(
     typed = Invocation("watch", ["orders", "--max-records", "5"])
     assert typed.told(error) == "--max-records 5: no"
     by_default = Invocation("watch", ["orders"])
-    assert by_default.told(error) == "--max-records 5: no (--max-records is from watcher.toml)"
+    assert by_default.told(error) == "--max-records 5: no (from watcher.toml)"
 
 
 def test_a_default_is_not_blamed_for_what_only_sounds_like_it(
@@ -307,7 +309,7 @@ def test_the_folder_of_a_default_that_is_not_there_is_said_with_where_it_stands(
     project: Callable[[str], None],
 ) -> None:
     project('handlers = ["nowhere"]')
-    with pytest.raises(UsageError, match=r"^--handlers nowhere: .* is from watcher.toml\)$"):
+    with pytest.raises(UsageError, match=r"^--handlers nowhere: .* \(from watcher.toml\)$"):
         parsed()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator
-from watcher.cli import defaults
+from watcher.cli import defaults, trusted
 from watcher.cli.choosing import Choice
 from watcher.cli.commands import Invocation
 from watcher.delivery.handlers import find
@@ -20,7 +20,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WATCHER_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    defaults._table.cache_clear()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    defaults._known.cache_clear()
     return tmp_path
 
 
@@ -39,11 +40,12 @@ def test_the_streams_of_an_endpoint_that_does_not_answer(folder: Path) -> None:
 
 def test_a_watch_that_a_default_stops_says_which(sim: RemoteSimulator, folder: Path) -> None:
     (folder / "app.py").write_text("def bad(record): 1 / 0")
-    (folder / "watcher.toml").write_text('from = "trim-horizon"\ncall = "app:bad"')
-    environment = {**sim.environment, "WATCHER_ON_ERROR": "stop"}
+    (folder / "watcher.toml").write_text('from = "trim-horizon"')
+    environment = {**sim.environment, "WATCHER_ON_ERROR": "stop", "WATCHER_CALL": "app:bad"}
     program = run("orders", "--no-follow", env=environment, cwd=folder)
     assert program.process.returncode == 1
-    assert program.err[-1].endswith("stopped before it (--on-error is from WATCHER_ON_ERROR)")
+    origins = "(--on-error is from WATCHER_ON_ERROR, --call is from WATCHER_CALL)"
+    assert program.err[-1].endswith(f"stopped before it {origins}")
 
 
 @pytest.mark.parametrize("words", ["no good: {level}", "--level {level}: no"])
@@ -56,6 +58,7 @@ def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
         f"def configure(level): raise ValueError(f'{words}')\ndef handle(record): ..."
     )
     (folder / "watcher.toml").write_text("level = 5")
+    trusted.trust(Path("watcher.toml"), b"level = 5")
     line = Invocation("watch", ["orders"])
     with pytest.raises(UsageError) as caught:
         Choice(find(), line.given, line.values).load()

@@ -52,10 +52,23 @@ def test_a_file_named_with_dashes_is_the_handler_of_the_flag_it_looks_like(folde
 def test_a_later_folder_takes_precedence(folder: Path, tmp_path: Path) -> None:
     more = tmp_path / "more"
     more.mkdir()
-    write(folder, "print_json", '"""Mine."""')
-    write(more, "print_json", '"""More mine."""')
-    assert handlers.find()["print_json"].description == "Mine."
-    assert handlers.find([more])["print_json"].description == "More mine."
+    write(folder, "mine", '"""Mine."""')
+    write(more, "mine", '"""More mine."""')
+    assert handlers.find()["mine"].description == "Mine."
+    assert handlers.find([more])["mine"].description == "More mine."
+
+
+def test_only_a_given_folders_module_takes_the_place_of_a_built_in_one(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(folder, "print_json", '"""Mine."""\ndef handle(record): raise SystemExit')
+    found = handlers.find()["print_json"]
+    assert found.is_built_in
+    handlers.load(found)
+    (line,) = caplog.messages
+    assert line.startswith("--print-json is built in, and handlers/print_json.py is not used")
+    given = handlers.find([Path("handlers")])["print_json"]
+    assert (given.description, given.is_built_in, given.hidden) == ("Mine.", False, None)
 
 
 def test_a_folder_that_is_not_there_is_refused(folder: Path, tmp_path: Path) -> None:

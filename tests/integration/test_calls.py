@@ -80,7 +80,6 @@ def test_a_function_that_cannot_be_called_is_refused(
     [
         (["--grep=new"], "unknown --grep; --help lists what there is"),
         (["-o", "yaml"], "unknown -o; --help lists what there is"),
-        (["more"], "no command orders, and STREAM is one word"),
         (["--frum", "2h"], "did you mean --from?"),
         (["--batch-size", "3"], "--batch-size is a setting of --lambda"),
     ],

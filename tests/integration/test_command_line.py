@@ -25,7 +25,7 @@ def sim() -> Iterator[RemoteSimulator]:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        ([], 2, "required: STREAM"),
+        ([], 2, "give a stream: its ARN, a table"),
         (["not an arn!"], 3, "neither a stream ARN, nor a table ARN, nor a table name"),
         (["orders"], 3, "127.0.0.1:9"),
         ([ARN], 3, "can't reach the stream"),
@@ -41,7 +41,7 @@ def sim() -> Iterator[RemoteSimulator]:
         ([ARN, "--max-records=1.5"], 2, "--max-records 1.5 is not a whole number"),
         ([ARN, "--only", "insrt"], 2, 'did you mean "insert"?'),
         (["archve", "orders"], 2, "did you mean archive?"),
-        (["--", ARN, "--print-summary"], 2, "one word too many: --print-summary"),
+        (["--", ARN, "--print-summary"], 3, "'--print-summary' is neither a stream ARN"),
         ([ARN, "--max-records", "x"], 2, "--max-records"),
         ([ARN, "--on-error", "panic"], 2, "--on-error: can't read 'panic'"),
         ([ARN, "--handlers", "/no/such/folder"], 2, "--handlers /no/such/folder: no folder"),

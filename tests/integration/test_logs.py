@@ -83,7 +83,7 @@ def test_a_watchs_lines_name_stream_shard_and_observer(
     [
         (("orders", "--bogus"), 2, "unknown --bogus"),
         (("orders", "--max-records", "many"), 2, "--max-records many is not a whole number"),
-        ((), 2, "required: STREAM"),
+        ((), 2, "give a stream"),
         (("orders", "--from", "tomorrow"), 2, "tomorrow"),
         (("orders", "--handlers", "/nowhere"), 2, "/nowhere"),
         (("orders", *NOWHERE), 3, "can't reach"),
@@ -155,3 +155,15 @@ def test_what_python_says_of_errors_that_nobody_catches_is_lines_of_json_too(
     assert saying(lines, "in thread aside")["level"] == "error"
     assert "dropped" in saying(lines, "Dropped.__del__")["message"]
     assert "can't be logged" in saying(lines, "bad %d")["message"]
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_password_in_a_url_is_shown_nowhere(log_format: str) -> None:
+    url = "http://ada:s3cret@127.0.0.1:9"
+    options = ("--endpoint-url", url, "--region", "us-east-1", "-v", "--log-format", log_format)
+    program = run("orders", *options, env={"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"})
+    assert program.process.returncode == 3
+    said = "\n".join([*program.out, *program.err])
+    assert "s3cret" not in said
+    assert "http://***@127.0.0.1:9" in said
+    assert "Traceback" in said

@@ -4,7 +4,7 @@ import pytest
 
 from tests.hand_clock import HandClock
 from watcher.errors import DeniedError, OddAnswerError
-from watcher.reading.messages import Kind, Trouble
+from watcher.reading.messages import Kind, Remark, Trouble
 from watcher.reading.refusals import Refusals
 
 
@@ -72,3 +72,25 @@ def test_passing_trouble_is_never_the_end(clock: HandClock) -> None:
     for failures in range(1, 100):
         refusals.hear("a", Trouble("500", failures))
         clock.sleep(10)
+
+
+def test_a_shards_own_trouble_is_said_of_it(clock: HandClock) -> None:
+    refusals = Refusals(clock)
+    for kind in set(Kind) - {Kind.CREDENTIALS}:
+        for shard in "aba":
+            assert refusals.whose(shard, Trouble("no", 4, kind)) == f"Shard {shard}"
+    assert refusals.whose("a", Remark("odd")) == "Shard a"
+
+
+def test_refused_credentials_are_said_of_all_shards_at_once_and_again_the_next_time(
+    clock: HandClock,
+) -> None:
+    refusals = Refusals(clock)
+    said = []
+    for failures in (4, 8):
+        for shard in "abcdefgh":
+            said.append(refusals.whose(shard, Trouble("expired", failures, Kind.CREDENTIALS)))
+        clock.sleep(20)
+    assert list(filter(None, said)) == ["All shards"] * 2
+    clock.sleep(3600)
+    assert refusals.whose("c", Trouble("expired", 4, Kind.CREDENTIALS)) == "All shards"

@@ -153,7 +153,7 @@ def test_a_pattern(pattern: dict[str, Any], expected: bool) -> None:
     ("pattern", "words"),
     [
         ("{", "filters: not JSON: "),
-        ("f.json", "; a file is @FILE, one item is --key NAME=VALUE"),
+        ("f.json", "; @ and a name are a file's; for one item there is key"),
         ("[]", "filters: not a JSON object"),
         ("{}", "filters: pattern: empty"),
         ("@no/such/file", "can't read filter no/such/file: No such file"),

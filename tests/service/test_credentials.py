@@ -106,7 +106,7 @@ def test_refusals_get_new_ones_no_more_often_than_every_few_seconds(clock: HandC
         credentials.keys()
         credentials.renew()
         clock.sleep(0.1)
-    assert len(source.asked) == 2
+    assert len(source.asked) == 4
 
 
 def test_the_first_failure_is_the_callers_later_ones_leave_what_there_is(

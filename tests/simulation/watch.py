@@ -19,6 +19,7 @@ from watcher.engine.orders import Read, Work
 from watcher.engine.readers import Reading
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
+from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
 from watcher.record.record import Record
 from watcher.service.patience import patiently
@@ -84,7 +85,7 @@ class Watch(Program):
             arn, settings, first=client, service=client, of_table=scenario.of_table, clock=life
         )
         return Manager(
-            [followed],
+            Streams([followed], clock=life),
             [self._observer(life)],
             settings,
             workers=Workers(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from watcher.cli import commands, mistakes, options
+from watcher.cli.defaults import not_trusted
 from watcher.cli.options import Given, option
 from watcher.delivery.handlers import Handler, find, function
 from watcher.delivery.handlers import load as load_handler
@@ -129,6 +130,7 @@ class Choice:
             for name, value in values.items()
             if name.startswith(_OWN) and value is not None
         }
+        self._given = given
         choosing = (_CHOSEN, _OWN, _CALL.name, _LAMBDA.name)
         # If the command line says what to do, a default need not.
         is_typed = any(name.startswith(choosing) for name in given.typed)
@@ -136,6 +138,7 @@ class Choice:
         for name in self._own:
             if not is_typed or _OWN + name in given.typed:
                 self._choose_owner(name)
+        self._refuse_strange()
         if not self.has_lambda:
             for each in options.of(lambda_function):
                 if each.name in given.typed and values[each.name] != each.default:
@@ -155,6 +158,18 @@ class Choice:
             names[name] + value if name in names else self._handlers[value].flag
             for name, value in self._chosen
         ]
+
+    def _refuse_strange(self) -> None:
+        """A module is run by who types its flag, not by who has put two files into a folder."""
+        strange = self._given.strange
+        for name, value in self._chosen:
+            if name != _CHOSEN or self._handlers[value].is_built_in:
+                continue
+            choosing = [name + value, *(_OWN + own for own in self._handlers[value].options)]
+            refused = [each for each in choosing if each in strange]
+            if refused and not any(each in self._given.typed for each in choosing):
+                names = (each.removeprefix(_OWN).removeprefix(_CHOSEN) for each in refused)
+                raise not_trusted([each.replace("_", "-") for each in names])
 
     def _in_order(self, given: Given, is_typed: bool) -> Iterator[tuple[str, str]]:
         """As they stand in the line, or else in files and the environment."""
@@ -182,6 +197,11 @@ class Choice:
         """The observers, each with those of its options that were given; else the default one."""
         from watcher.delivery.observer import Observer
 
+        self._given.say_used(
+            os.path.relpath(handler.path)
+            for name, value in self._chosen
+            if name == _CHOSEN and (handler := self._handlers[value]).is_here
+        )
         made = []
         for name, value in self._chosen:
             if name == _CALL.name:
@@ -202,9 +222,9 @@ class Choice:
         return made or [load_handler(self._handlers[each]) for each in (default,) if each]
 
 
-def set_region(stream: str, region: str | None) -> None:
+def set_region(streams: Iterable[str], region: str | None) -> None:
     """Lambda functions make their clients when they are imported, and expect the region set."""
-    named = re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", stream)
-    if region := region or (named and named[1]):
+    named = (re.match(r"arn:[\w-]+:dynamodb:([\w-]+):", stream) for stream in streams)
+    if region := region or next((each[1] for each in named if each), None):
         for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
             os.environ.setdefault(name, region)

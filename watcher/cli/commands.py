@@ -15,7 +15,7 @@ from watcher.cli import completers, mistakes
 from watcher.cli.defaults import Defaults, keys
 from watcher.cli.options import Given, option
 from watcher.cli.synonyms import translated
-from watcher.errors import UsageError, WatcherError
+from watcher.errors import ObserverError, UsageError, WatcherError
 
 PROGRAM = "python -m watcher"
 COMMANDS = {
@@ -24,8 +24,10 @@ COMMANDS = {
     "shards": "show a stream's shards as a tree",
     "report": "put a stream's or an archive's changes on a page to look at, with pictures",
     "history": "show what happened to an item, and how it is now",
+    "as-of": "give a table's items as they were at a moment",
     "replay": "hand the records of a dead-letter file to handlers again",
     "new-handler": "write a handler module to begin with, and its test",
+    "trust": "let this folder's watcher.toml run code, write files and choose endpoints",
     "demo": "watch a small shop on an embedded DynamoDB; no AWS account needed",
     "query": "ask the changes of the last 24 hours by SQL, on Spark",
     "archive": "append every change to files, each exactly once, on Spark",
@@ -35,9 +37,10 @@ COMMANDS = {
     "help": "help on a command or a group of options",
 }
 # They have no options, and help where a file of defaults is broken.
-_WITHOUT_DEFAULTS = ("completion", "help")
+_WITHOUT_DEFAULTS = ("completion", "help", "trust")
 GROUPS = {
     "handlers": "what is done with each change; modules in handlers/ are options",
+    "tables": "several tables in one watch",
     "start": "where to begin, and when to end",
     "filters": "which changes",
     "failures": "checkpoints, and what happens when something fails",
@@ -164,12 +167,17 @@ class Invocation:
                 [name, *words], print_error=False, exit_on_error=False
             )
         except CycloptsError as error:
-            raise mistakes.told(error, words, self._arguments.values(), COMMANDS) from None
+            raise mistakes.told(error, words, self._arguments.values()) from None
         typed = [name for name in _named_in(words, collection) if name in bound.kwargs]
         # A short option may have its value with it: -n5.
         silent = [name for name in bound.kwargs if name not in (*typed, *defaults.origins)]
-        self.given = Given([*typed, *silent], defaults.origins)
+        self.given = Given(
+            [*typed, *silent], defaults.origins, defaults.of_folder, defaults.strange
+        )
         self._operands = list(map(_written, bound.args))
+        # Of a switch with something behind it Cyclopts leaves an operand over: -v5.
+        if rest := [each for each in bound.args if each not in words]:
+            raise mistakes.unknown(rest[0], words, self._arguments.values())
         bound.apply_defaults()
         given = {name: value for name, value in bound.kwargs.items() if name not in asked}
         self.values: dict[str, Any] = {name: _written(value) for name, value in given.items()}
@@ -179,6 +187,8 @@ class Invocation:
     def run(self) -> int:
         """Call the command; its exit status."""
         general = [each.name for each in OF_ALL]
+        if not self._asked:
+            self.given.say_used()
         options = {name: value for name, value in self.values.items() if name not in general}
         status: int = self._command(*self._operands, **options, **self._asked)
         return status
@@ -187,11 +197,17 @@ class Invocation:
         """An error in the words of the command line, with where a value comes from."""
         flags = {
             name: shown(self._arguments[name])[0]
-            for name in (error.option or "", *error.about)
+            for name in (error.option or "", *error.about, *self._naming(error))
             if name in self._arguments
         }
         origins = {flag: self.given.origins.get(name) for name, flag in flags.items()}
         return mistakes.blamed(error, flags.get(error.option or "", error.option), origins)
+
+    def _naming(self, error: WatcherError) -> list[str]:
+        """The options that name the observer that has failed."""
+        observer = error.observer if isinstance(error, ObserverError) else None
+        lists = (each for each in self.values.items() if isinstance(each[1], list))
+        return [name for name, values in lists if observer in values]
 
 
 def _named_in(words: Sequence[str], known: ArgumentCollection) -> Iterator[str]:

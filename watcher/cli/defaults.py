@@ -8,15 +8,20 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from cyclopts import App, Argument, ArgumentCollection, Token
 
+from watcher.cli import trusted
 from watcher.errors import UsageError
 
 logger = logging.getLogger("watcher")
+
+PROJECT_FILE = "watcher.toml"
+"""The file of the working folder; anybody may have put it there."""
+Table: TypeAlias = dict[str, Any]
 
 _PREFIX = "WATCHER_"
 # Not options: the file to read, and the environment that scripts/ make.
@@ -37,6 +42,8 @@ class Default(NamedTuple):
     """The variable, or the file."""
     required: bool
     """Whether it is an error that this command has no such option."""
+    is_strange: bool = False
+    """Whether it is of a file that nobody has said to be trusted."""
 
     @property
     def variable(self) -> bool:
@@ -63,6 +70,10 @@ class Defaults:
         self._others = others
         self.origins: dict[str, str] = {}
         """The parameters that have got a value here, and where it is written."""
+        self.of_folder: list[str] = []
+        """The options that the working folder's file gives, as it calls them."""
+        self.strange: list[str] = []
+        """The parameters that it gives without being trusted."""
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         """Give the arguments of a command that have no value one. Raises UsageError."""
@@ -74,31 +85,46 @@ class Defaults:
                 found[names[default.key].name] = default
             elif self._others is not None:
                 self._refuse_unknown(default, names, self._others)
+        refused = []
         for default in found.values():
             argument = names[default.key]
             tokens = list(_tokens(argument, default))
-            if tokens and not argument.has_tokens:
-                for token in tokens:
-                    argument.append(token)
-                self.origins[argument.field_info.name] = default.origin
+            if not tokens or argument.has_tokens:
+                continue
+            metavar = None if argument.is_flag() else argument.parameter.metavar
+            if default.is_strange and not trusted.is_harmless(metavar, default.value):
+                refused.append(default.key)
+                continue
+            for token in tokens:
+                argument.append(token)
+            self._took(argument.field_info.name, default)
+        if refused and self._others is not None:
+            raise not_trusted(refused)
+
+    def _took(self, name: str, default: Default) -> None:
+        self.origins[name] = default.origin
+        if default.origin.endswith(PROJECT_FILE) and not os.environ.get("WATCHER_CONFIG"):
+            self.of_folder.append(default.key)
+        if default.is_strange:
+            self.strange.append(name)
 
     def _written(self, command: str) -> Iterator[Default]:
         """All defaults for a command; a later one is to win over an earlier one."""
         for file in _files():
             try:
-                table = _table(file)
+                table, is_strange = _known(file)
             except UsageError:
                 if self._others is None:
                     continue
                 raise
             for key, value in table.items():
                 if not isinstance(value, dict):
-                    yield Default(key, value, str(file), False)
+                    yield Default(key, value, str(file), False, is_strange)
                 elif key not in self._commands and self._others is not None:
                     near = _near(key, self._commands)
                     raise UsageError(f"{file}: [{key}] is no command{near}")
             for key, value in table.get(command, {}).items():
-                yield Default(key, value, f"[{command}] in {file}", True)
+                yield Default(key, value, f"[{command}] in {file}", True, is_strange)
         for name, text in os.environ.items():
             if name.startswith(_PREFIX) and text:
                 key = name.removeprefix(_PREFIX).lower().replace("_", "-")
@@ -142,20 +168,44 @@ def _files() -> list[Path]:
         return [Path(chosen)]
     # Neither is Path's: a user may have no home, or be kept out of it.
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    places = [os.path.join(home, "watcher", "config.toml"), "watcher.toml"]
+    places = [os.path.join(home, "watcher", "config.toml"), PROJECT_FILE]
     return [Path(place) for place in places if os.path.isfile(place)]
 
 
 @functools.cache
-def _table(file: Path) -> dict[str, Any]:
+def _known(file: Path) -> tuple[Table, bool]:
+    """What a file says, and whether nobody has said that it is to be trusted."""
+    content = read(file)
+    is_strange = str(file) == PROJECT_FILE and not (
+        os.environ.get("WATCHER_CONFIG") or trusted.is_trusted(file, content)
+    )
+    return table(file, content), is_strange
+
+
+def read(file: Path) -> bytes:
+    """A file's content. Raises UsageError."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"can't read {file}: {error.strerror}") from None
+
+
+def table(file: Path, content: bytes) -> Table:
+    """What it says. Raises UsageError."""
     import tomllib  # not where there is none
 
     try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"can't read {file}: {error.strerror}") from None
+        return tomllib.loads(content.decode())
     except ValueError as error:  # TOMLDecodeError, and text that is not UTF-8
         raise UsageError(f"{file} is not TOML: {error}") from None
+
+
+def not_trusted(keys: Sequence[str]) -> UsageError:
+    """The folder's file sets what may run code, write files or send data elsewhere."""
+    return UsageError(
+        f"{PROJECT_FILE} in this folder sets {' and '.join(keys)}: look into it, and allow it by "
+        "`python -m watcher trust`, or leave it out by WATCHER_CONFIG=/dev/null"
+    )
 
 
 def _near(word: str, words: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ Where an option is not given, its value comes from the first that has one of:
 
   1. the environment: WATCHER_ and the option's name, as in WATCHER_FROM=1h,
      WATCHER_ENDPOINT_URL=http://localhost:8000, WATCHER_UTC=1
-  2. watcher.toml in the folder you work in
+  2. watcher.toml in the folder you work in (see: python -m watcher help trust)
   3. ~/.config/watcher/config.toml (or $XDG_CONFIG_HOME/watcher/config.toml)
 
 WATCHER_CONFIG=FILE is read in place of 2 and 3. A file has the options' names

@@ -11,6 +11,8 @@ from typing import Any, TextIO
 
 import msgspec
 
+from watcher.errors import without_passwords
+
 logger = logging.getLogger("watcher")
 
 # What a line says of itself beside its message, where the caller knows it.
@@ -42,8 +44,12 @@ class _Lines(logging.Formatter):
             printable,  # not before there is a line: it needs boto3
         )
 
-        text = printable(record.message)
+        text = printable(without_passwords(record.message))
         return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
+
+    def formatException(self, ei: Any) -> str:
+        """Others' errors quote URLs as they are."""
+        return without_passwords(super().formatException(ei))
 
 
 class _JsonLines(logging.Formatter):
@@ -65,7 +71,7 @@ class _JsonLines(logging.Formatter):
         if record.exc_info and record.exc_info[0] is not None:
             line["traceback"] = self.formatException(record.exc_info)
         text = msgspec.json.encode(line, enc_hook=str).decode("utf-8", "backslashreplace")
-        return printable_json(text)
+        return printable_json(without_passwords(text))
 
 
 def set_up(log_format: str) -> None:

@@ -23,7 +23,6 @@ def told(
     error: CycloptsError,
     words: Sequence[str],
     arguments: Iterable[Argument],
-    commands: Iterable[str],
 ) -> UsageError:
     """The error of ours that says the same."""
     match error:
@@ -32,9 +31,7 @@ def told(
             if isinstance(error, UnknownOptionError):
                 word = error.token.keyword or error.token.value
             if word.startswith("-") and word not in _operands(words):
-                return _unknown(_whole(word, words), arguments)
-            if tuple(error.command_chain or ()) == ("watch",) and word.isidentifier():
-                return _no_command(words, commands)
+                return unknown(word, words, arguments)
             return UsageError(f"one word too many: {word}".replace("\0", ""))
         case MissingArgumentError(argument=Argument() as argument):
             if error.keyword is None:
@@ -67,19 +64,13 @@ def _is_missing(operand: Argument, first: int | None) -> bool:
     return operand.index is not None and operand.required and operand.index >= (first or 0)
 
 
-def _unknown(word: str, arguments: Iterable[Argument]) -> UsageError:
-    word = word.partition("=")[0]
+def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> UsageError:
+    """That there is no such option as the line has for this word, or part of one."""
+    word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
     near = difflib.get_close_matches(word.strip("-"), names, 1)
     advice = f"did you mean {names[near[0]]}?" if near else "--help lists what there is"
     return UsageError(f"unknown {word}; {advice}")
-
-
-def _no_command(words: Sequence[str], commands: Iterable[str]) -> UsageError:
-    word = next(word for word in words if not word.startswith("-"))
-    near = difflib.get_close_matches(word, list(commands), 1)
-    advice = f"did you mean {near[0]}?" if near else f"commands: {', '.join(commands)}"
-    return UsageError(f"no command {word}, and STREAM is one word; {advice}")
 
 
 def _either(words: Sequence[str]) -> str:
@@ -89,5 +80,9 @@ def _either(words: Sequence[str]) -> str:
 
 def blamed(error: WatcherError, flag: str | None, origins: Mapping[str, str | None]) -> str:
     """An error's text, with the option that is to blame, and where options' values are from."""
-    parts = [f"{flag} is from {origin}" for flag, origin in origins.items() if origin]
+    parts = [
+        f"from {origin}" if name == flag else f"{name} is from {origin}"
+        for name, origin in origins.items()
+        if origin
+    ]
     return f"{error.blaming(flag)} ({', '.join(parts)})" if parts else error.blaming(flag)

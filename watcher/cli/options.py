@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import types
 import typing
@@ -16,6 +17,8 @@ from watcher.cli import completers
 if TYPE_CHECKING:
     from watcher.service.connection import Connection
 
+logger = logging.getLogger("watcher")
+
 AWS = ("region", "profile", "endpoint_url")
 
 
@@ -26,12 +29,29 @@ class Given(NamedTuple):
     """The parameters that the command line gives, in its order and as often as it does."""
     origins: Mapping[str, str]
     """Those that a file or a variable gives, and where that is."""
+    of_folder: Sequence[str] = ()
+    """The options that the working folder's file gives, as it calls them."""
+    strange: Sequence[str] = ()
+    """The parameters that it gives without being trusted (see `trusted.py`)."""
+
+    def say_used(self, modules: Iterable[str] = ()) -> None:
+        """What the working folder has a share in; a command that asks for this has to say it."""
+        parts = [f"watcher.toml ({', '.join(self.of_folder)})"] if self.of_folder else []
+        if parts := [*parts, *modules]:
+            logger.info(f"From this folder: {', '.join(parts)}")
 
 
 Asked = Annotated[Given, Parameter(parse=False)]
 """The type of a command's parameter `given`."""
 Stream = Annotated[str, Parameter(help="a stream ARN, a table ARN or a table name")]
 """The STREAM that most commands are about."""
+Streams = Annotated[
+    str,
+    Parameter(
+        name="STREAM", help="a stream ARN, a table ARN, a table name, or a glob such as 'shop-*'"
+    ),
+]
+"""Each STREAM of a command that is about several."""
 
 
 def option(name: str, kind: Any, default: Any, told: Parameter) -> inspect.Parameter:

@@ -64,6 +64,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 def _report(
     source: _Source, /, *, given: options.Asked, output: _Output = "report.html", **values: Any
 ) -> int:
+    given.say_used()
     target = _target(output)
     if not is_path(source):
         report = _of_stream(source, values)

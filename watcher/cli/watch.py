@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from cyclopts import Parameter
 
 from watcher.cli import choosing, commands, options, terminal
 from watcher.delivery.handlers import Handler
+from watcher.errors import UsageError
 from watcher.printing import style
 from watcher.watching import watch
 
@@ -46,25 +48,37 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
         return watch_on_spark.command(handlers, parts)
 
-    def run(stream: options.Stream, /, *, given: options.Asked, **values: Any) -> int:
-        return _watch(stream, handlers, given, values)
+    def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
+        _refuse_a_command_misspelled(streams)
+        return _watch(streams, handlers, given, values)
 
     return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
 
 
+def _refuse_a_command_misspelled(streams: Sequence[str]) -> None:
+    """`archve orders` is hardly meant for two tables."""
+    near = difflib.get_close_matches(streams[0], commands.COMMANDS, 1, 0.8) if streams[1:] else ()
+    if near:
+        text = f"no command {streams[0]}; did you mean {near[0]}?"
+        raise UsageError(f"{text} (a table of this name may stand behind another)")
+
+
 def _watch(
-    stream: str, handlers: dict[str, Handler], given: options.Given, values: dict[str, Any]
+    streams: Sequence[str],
+    handlers: dict[str, Handler],
+    given: options.Given,
+    values: dict[str, Any],
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
     choice = choosing.Choice(handlers, given, values)
     if choice.has_lambda:
-        choosing.set_region(stream, values["region"])
+        choosing.set_region(streams, values["region"])
     observers = choice.load(choosing.DEFAULT_HANDLER)
     from watcher.cli.status import WatchStatus  # not before: it needs boto3, which --help does not
 
     with terminal.status_line(**options.values(terminal.status_line, values)) as line:
         display = None if line is None else WatchStatus(line)
-        totals = watch(stream, observers, **options.values(watch, values), display=display)
+        totals = watch(streams, observers, **options.values(watch, values), display=display)
     logger.info(closing_line(totals))
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,8 @@ from watcher.errors import UsageError
 
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
+
+logger = logging.getLogger("watcher")
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -38,11 +41,23 @@ class Handler(msgspec.Struct, frozen=True):
     description: str
     options: dict[str, Option] = {}
     """Those that its `OPTIONS` declares; the values given reach its `configure` by these names."""
+    hidden: Path | None = None
+    """A module of the working folder that has its name, and is not taken in its place."""
 
     @property
     def flag(self) -> str:
         """`print_summary` is chosen by `--print-summary`."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it came with watcher."""
+        return self.path.parent == built_in_folder().resolve()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is one of the working folder's own."""
+        return not self.is_built_in and self.path.parent == Path("handlers").resolve()
 
     @property
     def initials(self) -> str | None:
@@ -60,20 +75,26 @@ def built_in_folder() -> Path:
 def find(folders: Iterable[Path] = ()) -> dict[str, Handler]:
     """The handlers by name: the project's, those in `./handlers`, and in the given folders.
 
-    A later folder's module takes the place of an earlier one's. Raises UsageError for a given
-    folder that is not there.
+    A given folder's module takes the place of one of the same name; one that only lies in
+    `./handlers` does not take a built-in one's. Raises UsageError for a given folder that is not
+    there.
     """
-    places = [built_in_folder(), Path("handlers")]
-    for folder in folders:
+    given = list(folders)
+    for folder in given:
         if not folder.is_dir():
             raise UsageError("no folder to take handlers from", "handlers", folder)
-        places.append(folder)
+    asked_for = [folder.resolve() for folder in given]
+    places = [built_in_folder().resolve(), Path("handlers").resolve(), *asked_for]
     found: dict[str, Handler] = {}
-    for place in dict.fromkeys(place.resolve() for place in places):
+    for place in dict.fromkeys(places):
         for path in sorted(place.glob("*.py")):
             handler = described(path)
-            if not handler.name.startswith("_") and handler.name.isidentifier():
-                found[handler.name] = handler
+            before = found.get(handler.name)
+            if handler.name.startswith("_") or not handler.name.isidentifier():
+                continue
+            if before is not None and before.is_built_in and place not in asked_for:
+                handler = msgspec.structs.replace(before, hidden=path)
+            found[handler.name] = handler
     return found
 
 
@@ -109,10 +130,16 @@ def load(handler: Handler, options: Mapping[str, Any] | None = None) -> Observer
 
     Raises UsageError, naming the file, where it can't be used.
     """
-    # Beside its own file, so that it can import a `_shared.py` in the same folder.
-    folder = str(handler.path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
+    if handler.hidden is not None:
+        logger.warning(
+            f"{handler.flag} is built in, and {os.path.relpath(handler.hidden)} is not used: "
+            "rename it, or give --handlers handlers"
+        )
+    # Beside its own file, so that it can import a `_shared.py` in the same folder; and one of the
+    # working folder, what lies there.
+    for folder in (str(handler.path.parent), *([os.getcwd()] if handler.is_here else [])):
+        if folder not in sys.path:
+            sys.path.append(folder)
     spec = importlib.util.spec_from_file_location(f"handlers.{handler.name}", handler.path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

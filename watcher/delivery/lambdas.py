@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handlers import function
 from watcher.errors import UsageError
-from watcher.record.wire import read
+from watcher.service.json_text import read
 
 # See watching.py: the command line reads the declaration alone.
 if TYPE_CHECKING:

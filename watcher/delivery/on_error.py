@@ -69,7 +69,8 @@ class GivenUp:
         lasting = isinstance(error, OSError) and error.errno in _UNWRITABLE
         if self._on_error.policy == "stop" or (lasting and self._file is None):
             about = [] if lasting else ["on_error"]
-            raise ObserverError(f"{text}; stopped before it", about=about) from error
+            text += "; stopped before it"
+            raise ObserverError(text, about=about, observer=observer) from error
         if self._file is not None:
             try:
                 for record in records:

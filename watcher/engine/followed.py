@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Standing
@@ -18,8 +19,8 @@ from watcher.reading.losses import Losses
 from watcher.reading.roster import Roster
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
-from watcher.service.model import Position, Service, TrimHorizon
-from watcher.service.names import table_of
+from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service, TrimHorizon
+from watcher.service.names import table_name, table_of
 
 logger = logging.getLogger("watcher")
 
@@ -39,14 +40,23 @@ class Followed:
         first: Service,
         service: Service,
         of_table: bool = False,
+        start: Position | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self.service = service
         self.of_table = of_table
+        self.sharers = 1
+        """How many streams there are that are listed in turn, with this one."""
         self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
+        self.failures = 0
+        """How often in a row it could not be listed or read, while others are followed."""
+        self.rests_until = -math.inf
+        """When (monotonic) it is to be tried again."""
         self.reading: set[str] = set()
         """The shards that a worker reads, or is to read again."""
         self._settings = settings
+        self._start = start or settings.start
+        self._began = datetime.fromtimestamp(int(clock.time()), UTC) - CLOCKS_APART
         self._first = first
         self._clock = clock
         self._next_stream = NextStream(of_table, settings.follow, clock)
@@ -54,7 +64,7 @@ class Followed:
         """Up to when it is read; None: without an end."""
         self._stored: Token | None = None
         """What it resumes from, until it has begun."""
-        self.roster = self._new_roster(arn, settings.start)
+        self.roster = self._new_roster(arn, self._start)
 
     def _new_roster(
         self, arn: str, start: Position, resumed: Iterable[Tracked] | None = None
@@ -69,9 +79,23 @@ class Followed:
         return self.roster.arn
 
     @property
+    def has_begun(self) -> bool:
+        """Whether its shards were listed."""
+        return self.roster.listing.pages > 0
+
+    @property
     def name(self) -> str:
         """The table's name, or else the stream's ARN."""
         return self.roster.listing.table or self.arn
+
+    @property
+    def table(self) -> str:
+        """The table's name, as its ARN has it."""
+        return table_name(self.arn)
+
+    def is_same_table(self, arn: str) -> bool:
+        """Whether another stream of this table will have its turn, or has it."""
+        return arn == self.arn or (self.of_table and table_of(arn) == table_of(self.arn))
 
     def origin(self, shard: Tracked) -> Origin:
         """What a shard of it is called among those of all streams."""
@@ -89,12 +113,15 @@ class Followed:
         """Begin where this token stands. Raises UsageError for a broken one."""
         # Of a table's former stream what is left comes first; the watch then goes on to the new.
         resumed = tokens.resume(token)
-        self.roster = self._new_roster(token.stream_arn, self._settings.start, resumed)
+        self.roster = self._new_roster(token.stream_arn, self._start, resumed)
         self._stored = token
 
     def begin(self) -> None:
         """Make the first listing. Raises StreamError, DataLossError."""
         token = self._stored
+        if self.failures and token is None and isinstance(self._start, Latest):
+            # "Latest" is the moment when the watch began.
+            self.roster = self._new_roster(self.arn, AtTime(self._began))
         try:
             self.roster.begin(self._first)
         except StreamGoneError as error:
@@ -103,7 +130,7 @@ class Followed:
                 raise
             self.move_on(new, str(error))
             self.roster.begin(self._first)
-        self._stored = None
+        self._first = self.service  # whoever begins again does so while others are delivered
         listing = self.roster.listing
         if token is not None:
             self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
@@ -117,6 +144,7 @@ class Followed:
     def attend(self, before: Callable[[], object]) -> None:
         """As `Roster.attend`, with its own service. Raises StreamError."""
         self.service.tend()
+        self.roster.sharers = self.sharers
         self.roster.attend(self.service, before)
 
     def to_begin(self) -> list[Tracked]:
@@ -145,6 +173,8 @@ class Followed:
         With a new one `move_on` is to be called.
         """
         roster = self.roster
+        if self.failures and not self._settings.follow:
+            return None if self.reading else ""
         if self.reading or not roster.is_settled():
             return None
         if not roster.has_ended or roster.stopped_short:
@@ -159,7 +189,8 @@ class Followed:
         """From a table's old stream to its new one, from its beginning. Raises DataLossError."""
         logger.info(f"Going on with the table's new stream: {arn}")
         old, reason = self.arn, reason or f"stream {self.arn} is {self._ended}"
-        self.roster, self._stored = self._new_roster(arn, TrimHorizon(), []), None
+        self.roster = self._new_roster(arn, TrimHorizon(), [])
+        self._stored = self._made()
         self.losses.say(f"between the table's streams {old} and {arn}", reason)
 
     # Where it stands
@@ -169,13 +200,19 @@ class Followed:
         now = self.roster.now.timestamp()
         return Standing(self.arn, self.roster.lineage, now, self.service.tally, self.until)
 
-    def token(self, unsettled: Callable[[Origin], str | None]) -> Token:
-        """Where it stands; a shard stays before its first record that is not settled yet."""
-        if self._stored is not None:
+    def token(self, unsettled: Callable[[Origin], str | None]) -> Token | None:
+        """Where it stands; a shard stays before its first record that is not settled yet.
+
+        None where it has not begun.
+        """
+        if not self.has_begun:
             return self._stored
-        roster = self.roster
-        token = tokens.make(roster.arn, roster.lineage, roster.listing.time, roster.began_at)
+        token = self._made()
         for shard in token.shards:
             if number := unsettled(Origin(self.arn, shard.shard_id)):
                 shard.hold(number)
         return token
+
+    def _made(self) -> Token:
+        roster = self.roster
+        return tokens.make(roster.arn, roster.lineage, roster.listing.time, roster.began_at)

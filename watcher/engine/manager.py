@@ -16,8 +16,9 @@ from watcher.engine.figures import Display, Figures, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
 from watcher.engine.settings import Settings
+from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
-from watcher.errors import StreamError, UsageError
+from watcher.errors import StreamError
 from watcher.printing.plural import counted
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Remark, Started, Trouble
@@ -36,7 +37,7 @@ class Manager:
 
     def __init__(
         self,
-        streams: Sequence[Followed],
+        streams: Streams,
         observers: Sequence[Observer],
         settings: Settings,
         *,
@@ -46,7 +47,8 @@ class Manager:
         clock: Clock = CLOCK,
     ) -> None:
         self.totals = Totals()
-        self._streams = {stream.arn: stream for stream in streams}
+        self._streams = streams
+        self._settings = settings
         self._workers = workers
         self._store = store
         self._displays = displays
@@ -72,6 +74,7 @@ class Manager:
         try:
             self._begin()
             while not (self.ending.has_begun or self._is_done()):
+                self._join()
                 self._keep_house()
                 self._receive()
             if not self._handover.is_complete:
@@ -84,15 +87,15 @@ class Manager:
         finally:
             self._end()
         self._keeper.raise_error()
+        self._streams.raise_error()
         return self.totals
 
     def _keep_house(self) -> None:
         """Whatever is due; also between two records where observers are slow."""
         self._dispatcher.tick()
         if not self.ending.has_begun:
-            for stream in self._streams.values():
-                stream.attend(before=self._keeper.save_before_waiting)
-                self._begin_shards(stream)
+            for stream in self._streams:
+                self._attend(stream)
             self._restart_shards()
         self._keeper.save_if_due()
         self._display()
@@ -103,8 +106,8 @@ class Manager:
         if received is None:
             return False
         origin, message = received
-        stream = self._streams[origin.stream]
-        self._hear(stream, stream.roster.lineage.shards[origin.shard_id], message)
+        if stream := self._streams.get(origin.stream):  # else it has left
+            self._hear(stream, stream.roster.lineage.shards[origin.shard_id], message)
         return True
 
     def _drain(self) -> None:
@@ -120,34 +123,38 @@ class Manager:
 
     def _begin(self) -> None:
         if self._store is not None:
-            self._resume(self._store)
-        for stream in list(self._streams.values()):
-            arn = stream.arn
-            try:
-                stream.begin()
-            finally:
-                if stream.arn != arn:
-                    self._moved_on(arn, stream)
-            self._dispatcher.begin(stream.arn)
+            self._streams.resume(self._store.load(), self._store.name)
+        for stream in self._streams:
+            self._begin_stream(stream)
+        if self._streams.all_fail():
+            self._streams.raise_error()
         self._keeper.begin()
 
-    def _resume(self, store: Store) -> None:
-        stored = store.load()
-        for arn, stream in list(self._streams.items()):
-            for token in stored:
-                if stream.is_of(token):
-                    stream.resume(token)
-                    self._streams[stream.arn] = self._streams.pop(arn)
-                    logger.info(f"Resuming from {store.name}", extra={"stream": token.stream_arn})
-                    break
-            else:
-                if stored:
-                    text = f"it is of {stored[0].stream_arn}, not of {stream.arn}; "
-                    text += "choose another file, or name that stream (or its table)"
-                    raise UsageError(text, "checkpoint", store.name)
+    def _begin_stream(self, stream: Followed) -> None:
+        arn = stream.arn
+        try:
+            stream.begin()
+        except StreamError as error:
+            self._streams.in_trouble(stream, error)
+        else:
+            self._streams.works(stream)
+            self._dispatcher.begin(stream.arn)
+        finally:
+            if stream.arn != arn:
+                self._moved_on(arn, stream)
+
+    def _join(self) -> None:
+        """Streams that have come to match since."""
+        for stream in self._streams.joining():
+            self._begin_stream(stream)
 
     def _is_done(self) -> bool:
-        return self._handover.is_complete or all(map(self._is_over, list(self._streams.values())))
+        for stream in self._streams:
+            if self._is_over(stream):
+                self._streams.leave(stream)
+        if self._handover.is_complete:
+            return True
+        return not self._streams and not (self._settings.follow and self._streams.awaits_more)
 
     def _is_over(self, stream: Followed) -> bool:
         """Whether nothing more comes of it; from a table's old stream it goes on to the new one."""
@@ -161,8 +168,7 @@ class Manager:
         return new == ""
 
     def _moved_on(self, arn: str, stream: Followed) -> None:
-        """What was followed under this ARN is another stream of its table now."""
-        self._streams[stream.arn] = self._streams.pop(arn)
+        self._streams.renamed(arn, stream)
         self._keeper.moved()
 
     def _end(self) -> None:
@@ -179,7 +185,18 @@ class Manager:
 
     # Shards and their processes
 
-    def _begin_shards(self, stream: Followed) -> None:
+    def _attend(self, stream: Followed) -> None:
+        if self._streams.rests(stream):
+            return
+        if stream.failures and not stream.has_begun:
+            return self._begin_stream(stream)
+        listing = stream.roster.listing
+        try:
+            stream.attend(before=self._keeper.save_before_waiting)
+        except StreamError as error:
+            return self._streams.in_trouble(stream, error)
+        if stream.roster.listing is not listing:
+            self._streams.works(stream)
         begun = stream.to_begin()
         for shard in begun:
             logger.info(f"Starting watcher for shard: {shard.id}", extra=stream.roster.about(shard))
@@ -188,9 +205,10 @@ class Manager:
 
     def _restart_shards(self) -> None:
         for origin in self._workers.to_restart():
-            stream = self._streams[origin.stream]
-            self._start(stream, stream.roster.lineage.shards[origin.shard_id])
-            self.totals.restarts += 1
+            stream = self._streams.get(origin.stream)
+            if stream is not None and not self._streams.rests(stream):
+                self._start(stream, stream.roster.lineage.shards[origin.shard_id])
+                self.totals.restarts += 1
 
     def _start(self, stream: Followed, shard: Tracked) -> None:
         self._workers.start(stream.work(shard), self._figures.tally(stream.origin(shard)))
@@ -213,7 +231,7 @@ class Manager:
                 roster.in_trouble(shard, message)
             case Failed(text, fatal):
                 if fatal:
-                    raise StreamError(text)
+                    return self._streams.in_trouble(stream, StreamError(text))
                 logger.debug(text, extra=roster.about(shard))
                 last_line = text.strip().splitlines()[-1]
                 logger.warning(f"Shard {shard.id}: {last_line}", extra=roster.about(shard))
@@ -232,9 +250,11 @@ class Manager:
         stream.roster.started(shard, moment)
         self._keeper.moved()
         if self._workers.reads(stream.origin(shard)):
+            several = len(self._streams) > 1
+            which = f"{len(self._streams)} streams" if several else stream.name
             logger.info(
-                f"Watching {counted(len(self._workers), 'shard')} of {stream.name}",
-                extra=stream.roster.about(),
+                f"Watching {counted(len(self._workers), 'shard')} of {which}",
+                extra=None if several else stream.roster.about(),
             )
 
     def _finished(self, stream: Followed, shard: Tracked, message: Finished) -> None:
@@ -250,7 +270,8 @@ class Manager:
 
     def _reading_ended(self, stream: Followed, shard: Tracked) -> None:
         origin = stream.origin(shard)
-        for_good = shard.status in (Status.FINISHED, Status.CAUGHT_UP)
+        given_up = stream.failures and not self._settings.follow
+        for_good = given_up or shard.status in (Status.FINISHED, Status.CAUGHT_UP)
         self._workers.ended(origin, for_good=for_good or self.ending.has_begun)
         self._figures.reading_ended(origin, for_good=for_good)
         if for_good or self.ending.has_begun:
@@ -261,7 +282,7 @@ class Manager:
     # The checkpoint, and the figures
 
     def _tokens(self) -> list[Token]:
-        return [stream.token(self._unsettled) for stream in self._streams.values()]
+        return self._streams.tokens(self._unsettled)
 
     def _unsettled(self, origin: Origin) -> str | None:
         number = self._dispatcher.unsettled(origin)
@@ -277,11 +298,11 @@ class Manager:
 
     def _display(self, *, at_once: bool = False) -> None:
         now = self._clock.monotonic()
-        self.totals.losses = sum(len(stream.losses.lines) for stream in self._streams.values())
+        self.totals.losses = self._streams.losses
         if not self._displays or not (at_once or now >= self._display_due):
             return
         self._display_due = now + _TICK_SECONDS
-        standings = [stream.standing() for stream in self._streams.values()]
+        standings = self._streams.standings()
         snapshot = self._figures.snapshot(self.totals, standings, self._dispatcher)
         for display in self._displays:
             display.show(snapshot)

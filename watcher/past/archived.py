@@ -41,6 +41,14 @@ def records(archive: Archive, start: datetime | None = None) -> Iterator[Archive
                 raise UsageError(f"a row of the archive is no change: {error}") from None
 
 
+def oldest(archive: Archive) -> datetime | None:
+    """When an archive's oldest change was made; None where it has none."""
+    for rows in archive.days():
+        if times := [_time(row) for row in rows]:
+            return min(times)
+    return None
+
+
 def wire_value(plain: msgspec.Raw) -> Attribute:
     """Plain JSON in wire types again; sets are lists there, and binary values are strings."""
     return _typed(json.loads(bytes(plain), parse_float=Decimal, parse_int=Decimal))

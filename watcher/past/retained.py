@@ -86,6 +86,11 @@ class Retained:
         created = self.listing.created
         return day if created is None else max(day, created)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the stream gets no more records."""
+        return self._roster.has_ended
+
     def read(self) -> Iterator[Record]:
         """All records up to now (or up to the end, if the stream has ended)."""
         self._until = self._roster.listing.time + CLOCKS_APART

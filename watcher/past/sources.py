@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from watcher.clock import CLOCK, Clock
-from watcher.errors import UsageError
+from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.past import archived
 from watcher.past.archive import Archive
 from watcher.past.retained import Retained
@@ -20,7 +20,7 @@ from watcher.record.lines import RecordLines, opened, records_of
 from watcher.record.record import Record
 from watcher.service.connect import connect, for_worker
 from watcher.service.connection import Connection
-from watcher.service.model import Service
+from watcher.service.model import CLOCKS_APART, Service
 from watcher.service.names import region_in, table_of
 from watcher.service.tables import Description, TablesClient
 
@@ -29,6 +29,8 @@ logger = logging.getLogger("watcher")
 
 # Creation times are as coarse as whole minutes in DynamoDB Local.
 _COARSEST = timedelta(minutes=1)
+# A stream that was enabled with its table has about the same time of creation.
+_TOGETHER = timedelta(seconds=5)
 
 
 class TableStream:
@@ -77,20 +79,34 @@ class TableStream:
 class Sources:
     """Archives and files, and at the end a stream, as one source of records.
 
-    With `strict`, changes that are missing in between raise DataLossError or UsageError; else they
-    are said as a warning, and stand in `gaps`.
+    Changes that are missing in between are said as a warning, and stand in `gaps`; with `strict`,
+    DataLossError is raised, and StreamError for a stream without old images.
     """
 
-    def __init__(self, files: Sequence[str], stream: TableStream | None) -> None:
+    def __init__(
+        self, files: Sequence[str], stream: TableStream | None, *, strict: bool = False
+    ) -> None:
         self.stream = stream
-        self.gaps: list[str] = []
-        """Where changes are missing: one line each."""
         self.exact = True
         """Whether all images so far were in wire types; in an archive they may be plain JSON."""
         self._files = files
+        self._gaps: list[str] = []
+        self._strict = strict
+        self._seen: set[str] = set()
+        self._start: datetime | None = None
+        self._oldest: datetime | None = None
+        self._newest: datetime | None = None
+        self._retained: Retained | None = None
+
+    @property
+    def gaps(self) -> list[str]:
+        """Where changes are missing: one line each."""
+        return [*self._gaps, *(self._retained.losses if self._retained else ())]
 
     @classmethod
-    def named(cls, names: Sequence[str], connection: Connection) -> Sources:
+    def named(
+        cls, names: Sequence[str], connection: Connection, *, strict: bool = False
+    ) -> Sources:
         """Those of these names: paths, and at the end a stream. Raises UsageError, StreamError."""
         if not names:
             raise UsageError("name a stream, an archive or a file")
@@ -99,42 +115,126 @@ class Sources:
             if not is_path(name):
                 raise UsageError(f"{name} is no archive or file; a stream comes last, and alone")
         if is_path(last):
-            return cls(names, None)
-        return cls(before, TableStream.connected(last, connection))
+            return cls(names, None, strict=strict)
+        return cls(before, TableStream.connected(last, connection), strict=strict)
 
-    def records(self, start: datetime | None) -> Iterator[Record]:
-        """All records from `start` on; None: all."""
-        seen: set[str] = set()
-        newest: datetime | None = None
+    def begin(self, start: datetime | None) -> None:
+        """Fix where to read from; None: from the oldest record on.
+
+        With `strict`, raises UsageError or StreamError where no item can be told as it was then.
+        """
+        self._start = start
+        if self.stream is not None:
+            self._retained = self.stream.retained(start, strict=self._strict)
+            if self._strict and start is not None:
+                self._refuse_unfit(self._retained, start)
+
+    def records(self) -> Iterator[Record]:
+        """All records up to now, those of one item in their order."""
         for name in self._files:
-            for record in self._file(name, start):
-                created = record.created_at
-                if created is not None and (newest is None or created > newest):
-                    newest = created
-                if _is_after(record, start) and _first(record, seen):
+            for record in self._file(name):
+                self._note(record.created_at)
+                if self._is_wanted(record):
                     yield record
-        if self.stream is None:
-            return
-        retained = self.stream.retained(start, strict=False)
-        self.gaps = retained.losses
-        if newest is not None and newest + _COARSEST < retained.since:
-            self._gap(newest, retained.since)
-        for record in retained.read():
-            if _is_after(record, start) and (not self._files or _first(record, seen)):
-                yield record
+        if self._retained is not None:
+            self._say_gap(self._retained.since)
+            yield from filter(self._is_wanted, self._retained.read())
 
-    def _gap(self, newest: datetime, since: datetime) -> None:
+    def newer(self) -> Iterator[Record]:
+        """What has come since in the stream."""
+        assert self._retained is not None
+        return filter(self._is_wanted, self._retained.read_on())
+
+    def wait_until_over(self, second: datetime) -> None:
+        """Until no further change can be stamped with this second, by the service's clock."""
+        assert self._retained is not None and self.stream is not None
+        over = second + timedelta(seconds=1) + CLOCKS_APART
+        wait = (over - self._retained.listing.time).total_seconds()
+        if wait > 0:
+            self.stream.clock.sleep(wait)
+
+    def refuse_before(self, start: datetime) -> None:
+        """Not what is before all records: what happened between is not known. Raises UsageError.
+
+        To be asked after the reading: what it took, retention did not wait for.
+        """
+        assert self._retained is not None
+        since = self._retained.since
+        if self._files and self._oldest is not None:
+            since = min(since, self._oldest)
+        if start < since:
+            of = " and ".join([*self._files, self._retained.listing.table])
+            raise UsageError(
+                f"{_text(start)} is before what {of} holds, which begins {_text(since)}"
+                + ("" if self._files else "; an archive before the stream may go further back")
+            )
+
+    def refuse_ended(self) -> None:
+        """Not a stream that has ended: what comes since is in none. Raises StreamError."""
+        assert self._retained is not None
+        if self._retained.has_ended:
+            raise StreamError(
+                f"the stream {self._retained.listing.arn} is disabled or deleted: what has "
+                "changed the table since is not in it"
+            )
+
+    def _refuse_unfit(self, retained: Retained, start: datetime) -> None:
+        assert self.stream is not None
+        listing = retained.listing
+        if "OLD" not in listing.view_type:
+            raise StreamError(
+                f"the stream's view type is {listing.view_type}: it takes NEW_AND_OLD_IMAGES to "
+                "tell what was"
+            )
+        if start > listing.time:
+            raise UsageError(f"{_text(start)} is in the future: give a time that has passed")
+        self.refuse_ended()
+        if not self._files:
+            self.refuse_before(start)
+        _, table = self.stream.table
+        if listing.created is not None and table.created > listing.created + _TOGETHER:
+            raise StreamError(
+                f"table {listing.table} was deleted and made anew {_text(table.created)}: the "
+                "stream is of the former one"
+            )
+
+    def _note(self, created: datetime | None) -> None:
+        if created is not None:
+            self._oldest = min(created, self._oldest or created)
+            self._newest = max(created, self._newest or created)
+
+    def _is_wanted(self, record: Record) -> bool:
+        """Whether it is not too old, and comes for the first time: archive and stream overlap."""
+        created = record.created_at
+        if self._start is not None and created is not None and created < self._start:
+            return False
+        if not self._files:
+            return True
+        name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"
+        if name in self._seen:
+            return False
+        self._seen.add(name)
+        return True
+
+    def _say_gap(self, since: datetime) -> None:
+        """Whether the stream begins only after what the files hold."""
+        known = max(filter(None, (self._newest, self._start)), default=since)
+        if not self._files or known + _COARSEST >= since:
+            return
         line = (
-            f"nothing is known of {newest.isoformat(timespec='seconds')} to "
-            f"{since.isoformat(timespec='seconds')}: {self._files[-1]} ends there, and the stream "
-            "begins later"
+            f"nothing is known of {_text(known)} to {_text(since)}: {self._files[-1]} ends there, "
+            "and the stream begins later"
         )
-        self.gaps.append(line)
+        if self._strict:
+            raise DataLossError(line)
+        self._gaps.append(line)
         logger.warning(f"GAP: {line}")
 
-    def _file(self, name: str, start: datetime | None) -> Iterator[Record]:
+    def _file(self, name: str) -> Iterator[Record]:
         if name != "-" and Path(name).is_dir():
-            for each in archived.records(Archive(Path(name), ("parquet", "json")), start):
+            archive = Archive(Path(name), ("parquet", "json"))
+            self._note(archived.oldest(archive))
+            for each in archived.records(archive, self._start):
                 self.exact = self.exact and each.exact
                 yield each.record
             return
@@ -142,7 +242,10 @@ class Sources:
             lines = RecordLines(stack.enter_context(opened(name)))
             yield from records_of(lines, name)
             if lines.unread:
-                self.gaps.append(f"{lines.unread} lines of {name} could not be read")
+                text = f"{lines.unread} lines of {name} could not be read"
+                if self._strict:
+                    raise DataLossError(text)
+                self._gaps.append(text)
 
 
 def is_path(name: str) -> bool:
@@ -157,15 +260,5 @@ def is_path(name: str) -> bool:
     return False
 
 
-def _is_after(record: Record, start: datetime | None) -> bool:
-    created = record.created_at
-    return start is None or created is None or created >= start
-
-
-def _first(record: Record, seen: set[str]) -> bool:
-    """Whether it comes for the first time. An archive and a stream overlap."""
-    name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"
-    if name in seen:
-        return False
-    seen.add(name)
-    return True
+def _text(time: datetime) -> str:
+    return time.astimezone().isoformat(timespec="seconds")

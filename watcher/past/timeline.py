@@ -66,7 +66,9 @@ def history(
 def timeline(sources: Sources, key: OneKey, start: datetime | None) -> History:
     """The same of sources that are open."""
     wire = _checked(sources, key)
-    made = History([each for each in sources.records(start) if key.is_of(each)], sources.gaps)
+    sources.begin(start)
+    records = [each for each in sources.records() if key.is_of(each)]
+    made = History(records, sources.gaps)
     if sources.stream is not None and wire is not None:
         _look(made, sources, wire)
     return made

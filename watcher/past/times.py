@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from watcher.errors import UsageError, blame
-from watcher.reading.position import at_time, parse_start
+from watcher.reading.position import UnreadableError, at_time, parse_start
 from watcher.service.model import AtTime, Latest
 
 
@@ -21,7 +21,10 @@ def begin(start: str | datetime, option: str = "start") -> datetime | None:
 
 def moment(text: str | datetime, option: str) -> datetime:
     """A moment that has passed, to the second. Raises UsageError."""
-    found = begin(text, option)
+    try:
+        found = begin(text, option)
+    except UnreadableError:
+        found = None
     if found is None:
         raise UsageError("give an age like 2h, or a time like 2026-11-21T08:00Z", option, str(text))
     return found

@@ -26,6 +26,7 @@ def plain_record(record: Record) -> dict[str, Any]:
         "createdAt": time_text(record.created_at),
         "sequenceNumber": record.sequence_number,
         "shardId": record.shard_id,
+        "table": record.table,
     }
 
 

@@ -4,20 +4,27 @@ import os
 import sys
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from cyclopts import Parameter
 
 from watcher.errors import UsageError
 
+if TYPE_CHECKING:
+    from watcher.record.record import Record
+
 _COLORS: Final = {"INSERT": "\x1b[32m", "MODIFY": "\x1b[33m", "REMOVE": "\x1b[31m"}
 _PLAIN: Final = "\x1b[0m"
+# Those of the kinds are not among them.
+_TABLE_COLORS: Final = ("36", "35", "34", "96", "95", "94", "37", "90")
 
 
 class _Style(msgspec.Struct):
     color: bool = False
     utc: bool = False
+    tables: dict[str, str] | None = None
+    """Each table's name as it stands before a line; None where there is only one table."""
 
 
 # As long as nobody sets it up (in a library's use): no colours, local time.
@@ -55,6 +62,28 @@ def _wants_color() -> bool:
     if (forced := os.environ.get("FORCE_COLOR", "")) != "":
         return forced != "0"
     return sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
+
+
+def show_tables(several: bool) -> None:
+    """Whether `table_prefix` says from which of several tables a record is."""
+    _style.tables = {} if several else None
+
+
+def table_prefix(record: "Record") -> str:
+    """What stands before a record's line: its table, in a colour of its own; "" for one table."""
+    if _style.tables is None:
+        return ""
+    table = record.table
+    if table not in _style.tables:
+        color = _TABLE_COLORS[len(_style.tables) % len(_TABLE_COLORS)]
+        name = f"\x1b[{color}m{table}{_PLAIN}" if _style.color else table
+        _style.tables[table] = f"{name} "
+    return _style.tables[table]
+
+
+def are_tables_shown() -> bool:
+    """Whether records of several tables are printed."""
+    return _style.tables is not None
 
 
 def paint(text: str, kind: str) -> str:

@@ -14,7 +14,7 @@ from watcher.side_by_side import SideBySide
 class Aside:
     """What is due for one roster; a listing of several pages is made aside by `calls`."""
 
-    def __init__(self, roster: Roster, service: Service, calls: SideBySide[Listing]) -> None:
+    def __init__(self, roster: Roster, service: Service, calls: SideBySide) -> None:
         self._roster = roster
         self._service = service
         self._calls = calls
@@ -27,7 +27,7 @@ class Aside:
                 self._roster.put(ask, self._service)
                 continue
             if self._listing is None:
-                (self._listing,) = self._calls.start([self._list])
+                (self._listing,) = self._calls.start([self._list], few=0)
             if not self._listing.done():
                 return
             listing, self._listing = self._listing, None

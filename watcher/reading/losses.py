@@ -23,9 +23,16 @@ class Losses:
     `remedy` is added to the error.
     """
 
-    def __init__(self, *, is_error: bool = False, remedy: str = "", clock: Clock = CLOCK) -> None:
-        self.lines: list[str] = []
-        """One for each: what, and why."""
+    def __init__(
+        self,
+        *,
+        is_error: bool = False,
+        remedy: str = "",
+        clock: Clock = CLOCK,
+        lines: list[str] | None = None,
+    ) -> None:
+        self.lines = [] if lines is None else lines
+        """One for each: what, and why; several streams may have them together."""
         self._is_error = is_error
         self._remedy = remedy
         self._clock = clock

@@ -65,6 +65,7 @@ class Kind(Enum):
     ODD = "odd"
     """An answer that says nothing of the stream (`OddAnswerError`)."""
     DENIED = "denied"
+    CREDENTIALS = "credentials"
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):

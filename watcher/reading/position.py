@@ -17,6 +17,10 @@ _UNITS = {"s": "seconds", "m": "minutes", "min": "minutes", "h": "hours", "d": "
 _OLDEST = ("trim-horizon", "earliest", "oldest", "beginning")
 
 
+class UnreadableError(UsageError):
+    """It is neither a position nor a time."""
+
+
 def at_time(time: datetime, now: datetime) -> AtTime:
     """The position of a moment; a naive `time` is local time, as everywhere in `datetime`.
 
@@ -63,8 +67,8 @@ def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
     return at_time(time, now)
 
 
-def _unreadable(text: str) -> UsageError:
-    return UsageError(
+def _unreadable(text: str) -> UnreadableError:
+    return UnreadableError(
         f"can't read {text!r} as a position: use latest, trim-horizon, an age like 2h, "
         "or a time like 2026-11-21T08:00Z"
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from watcher.clock import Clock
 from watcher.errors import DeniedError, OddAnswerError
-from watcher.reading.messages import Kind, Trouble
+from watcher.reading.messages import Kind, Remark, Trouble
 
 # A policy that is changed is not everywhere at once; what is denied for longer is meant so.
 _DENIED_SECONDS = 60.0
+# What is said so long afterwards is of other refused credentials.
+_ANEW_SECONDS = 60.0
 # Where nothing was read yet, some odd answers in a row are how this endpoint is.
 _ODD_AT_FIRST = 3
 
@@ -24,6 +28,8 @@ class Refusals:
         self._clock = clock
         self._has_worked = has_worked
         self._denied_since: dict[str, float] = {}
+        self._credentials = 0
+        self._credentials_at = -math.inf
 
     def work(self) -> None:
         """Note that there was an answer as it should be."""
@@ -40,6 +46,16 @@ class Refusals:
                 raise DeniedError(trouble.text)
         if trouble.kind is Kind.ODD and not self._has_worked and trouble.failures >= _ODD_AT_FIRST:
             raise OddAnswerError(trouble.text)
+
+    def whose(self, shard_id: str, message: Trouble | Remark) -> str | None:
+        """Of whom to say it: of all shards that credentials are refused; None where that was."""
+        if not isinstance(message, Trouble) or message.kind is not Kind.CREDENTIALS:
+            return f"Shard {shard_id}"
+        now = self._clock.monotonic()
+        if message.failures <= self._credentials and now < self._credentials_at + _ANEW_SECONDS:
+            return None
+        self._credentials, self._credentials_at = message.failures, now
+        return "All shards"
 
 
 def kind_of(error: Exception) -> Kind:

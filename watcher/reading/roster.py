@@ -48,7 +48,7 @@ logger = logging.getLogger("watcher")
 
 _LISTING_SECONDS = 5.0
 # DescribeStream allows 10 calls a second, shared with everybody else.
-_LISTING_PAGES_A_SECOND = 5
+_PAGES_A_SECOND = 5
 _TROUBLE_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
 """So long a shard rests that is to be read again."""
@@ -89,9 +89,8 @@ class Roster:
         """The last one; at first an empty one."""
         self.began_at = our_time
         """When the reading began: at the first listing, by the service's clock."""
-        self.settled_at = our_time
-        """When all that was there then shows, and another listing has been made."""
         self._in_use = in_use
+        self.sharers = 1  # of DescribeStream's limit
         self._clock = clock
         self._listed_at = self._began = -math.inf
         self._listing_due = -math.inf
@@ -103,6 +102,11 @@ class Roster:
         self._reads = Refusals(clock)
         self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._news = True
+
+    @property
+    def settled_at(self) -> datetime:
+        """When all that was there as it began shows, and another listing has been made."""
+        return self.began_at + CLOCKS_APART + timedelta(seconds=SETTLED_SECONDS + 1)
 
     # Asking the service
 
@@ -157,7 +161,6 @@ class Roster:
         now = self._clock.monotonic()
         if self._listed_at == -math.inf:
             self.began_at = listing.time - CLOCKS_APART
-            self.settled_at = listing.time + timedelta(seconds=SETTLED_SECONDS + 1)
             self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
@@ -168,7 +171,7 @@ class Roster:
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
         self._news = True
-        self._listing_due = now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND
+        self._listing_due = now + _LISTING_SECONDS + listing.pages * self.sharers / _PAGES_A_SECOND
         if not self._knows_what_is_open():
             self._list_in(self._began + SETTLED_SECONDS - now)
         if self._late.are_missing(self.lineage):
@@ -244,8 +247,9 @@ class Roster:
         """
         if isinstance(message, Trouble):
             self._reads.hear(shard.id, message)
-        if text := shard.news(message):
-            logger.warning(f"Shard {shard.id}: {text}", extra=self.about(shard))
+        text = shard.news(message)
+        if text and (whose := self._reads.whose(shard.id, message)):
+            logger.warning(f"{whose}: {text}", extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
         """Where a new reader of a shard begins that takes the place of one that died."""
@@ -330,7 +334,9 @@ class Roster:
 
     @property
     def now(self) -> datetime:
-        """The time by the service's clock."""
+        """The time by the service's clock; by ours before the first listing."""
+        if self._listed_at == -math.inf:
+            return datetime.fromtimestamp(self._clock.time(), UTC)
         passed = self._clock.monotonic() - self._listed_at
         return self.listing.time + timedelta(seconds=passed)
 

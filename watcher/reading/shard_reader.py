@@ -19,7 +19,7 @@ from watcher.errors import (
     TrimmedDataError,
     WatcherError,
 )
-from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
+from watcher.reading.messages import Finished, Kind, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
 from watcher.reading.refusals import kind_of
 from watcher.reading.sieve import Sieve, numbers_of
@@ -162,7 +162,7 @@ class ShardReader:
             self.streams.renew()
             self._failures += 1
             self.pause = backoff(self._failures, _PAUSE_REFUSED, _PAUSE_REFUSED_MAX)
-            messages.append(Trouble(str(error), self._failures))
+            messages.append(Trouble(str(error), self._failures, Kind.CREDENTIALS))
         except (DeniedError, OddAnswerError) as error:
             # Maybe it is the iterator that is refused; and nobody may hear that there is one.
             self._iterator = None

@@ -110,9 +110,18 @@ def encode_all(tokens: Sequence[Token]) -> bytes:
     return encode(tokens[0]) if len(tokens) == 1 else msgspec.json.encode(_Tokens([*tokens]))
 
 
-def all_from_json(text: str | bytes) -> list[Token]:
+def all_to_dict(tokens: Sequence[Token]) -> dict[str, Any]:
+    """The same as plain JSON values."""
+    if len(tokens) == 1:
+        return to_dict(tokens[0])
+    return {"streams": [to_dict(token) for token in tokens]}
+
+
+def all_from_json(text: str | bytes | dict[str, Any]) -> list[Token]:
     """What `encode_all` has encoded. Raises UsageError where it is not that."""
     try:
+        if isinstance(text, dict):
+            return msgspec.convert(text, _Tokens).streams
         return msgspec.json.decode(text, type=_Tokens).streams
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return [from_json(text)]

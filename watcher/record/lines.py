@@ -14,7 +14,7 @@ import msgspec
 
 from watcher.errors import UsageError
 from watcher.record.record import Record
-from watcher.record.wire import read
+from watcher.service.json_text import read
 
 logger = logging.getLogger("watcher")
 

@@ -7,7 +7,8 @@ import msgspec
 from watcher.errors import TransientError
 from watcher.record.origin import Origin
 from watcher.record.record import Record
-from watcher.record.wire import WireRecord, mend, read
+from watcher.record.wire import WireRecord
+from watcher.service.json_text import mend, read
 
 
 class WirePage(msgspec.Struct, gc=False):

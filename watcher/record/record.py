@@ -10,7 +10,8 @@ import msgspec
 from watcher.record.boto3_shape import Change, creation_time, native, native_item
 from watcher.record.compare import ABSENT, Absent, Attribute, changed_values, images_missing
 from watcher.record.origin import Origin
-from watcher.record.wire import NO_IMAGE, WireRecord, read
+from watcher.record.wire import NO_IMAGE, WireRecord
+from watcher.service.json_text import read
 
 _wire_record = msgspec.json.Decoder(WireRecord)
 

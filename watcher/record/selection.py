@@ -110,7 +110,7 @@ def _read(text: str) -> Any:
     try:
         return json.loads(text, parse_float=_decimal)
     except (ValueError, RecursionError) as error:
-        hint = "" if text[:1] in "{[" else "; a file is @FILE, one item is --key NAME=VALUE"
+        hint = "" if text[:1] in "{[" else "; @ and a name are a file's; for one item there is key"
         raise UsageError(f"{source}{': ' * bool(source)}not JSON: {error}{hint}") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -20,8 +21,9 @@ from watcher.errors import (
     StreamGoneError,
     TimestampRefusedError,
     TransientError,
+    WatcherError,
 )
-from watcher.service import login
+from watcher.service import advice, login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Credentials, Signing
 from watcher.service.current_stream import current_stream
@@ -39,6 +41,7 @@ from watcher.service.model import (
 )
 from watcher.service.shortcut import RawPages, Shortcut
 from watcher.service.tally import Tally
+from watcher.version import __version__
 
 # Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
 _CONNECT_SECONDS = 5
@@ -63,6 +66,7 @@ class StreamsClient:
     ) -> None:
         self.tally = Tally()
         """Where the calls are counted; the caller may set another."""
+        self._tables: Any = None
         try:
             session = login.session(connection)
             region = region_of(connection, session, arn_region)
@@ -78,7 +82,7 @@ class StreamsClient:
                     read_timeout=read_seconds or _READ_SECONDS,
                     retries={"mode": "standard", "total_max_attempts": attempts},
                     tcp_keepalive=True,
-                    user_agent_extra="watcher",
+                    user_agent_extra=f"watcher/{__version__}",
                 ),
             }
             self._client: Any = session.create_client("dynamodbstreams", **self._settings)
@@ -105,13 +109,19 @@ class StreamsClient:
 
     def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
         """All streams of the region (or of one table), the disabled ones of 24 hours included."""
+        return itertools.chain.from_iterable(self.stream_pages(table))
+
+    def stream_pages(self, table: str | None = None) -> Iterator[list[StreamName]]:
+        """The same page by page, of 100 each."""
         query: dict[str, Any] = {"TableName": table} if table else {}
         while True:
             answer = self._call(self._client.list_streams, "Streams", **query)
-            for row in answer["Streams"]:
-                with _as_the_services():
-                    name = StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
-                yield name
+            with _as_the_services():
+                names = [
+                    StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+                    for row in answer["Streams"]
+                ]
+            yield names
             if not (last := answer.get("LastEvaluatedStreamArn")):
                 return
             query["ExclusiveStartStreamArn"] = last
@@ -121,13 +131,37 @@ class StreamsClient:
 
         Raises StreamError where it has none, or where this is not the account or region for it.
         """
-        return current_stream(self, table)
+        try:
+            return current_stream(self, table)
+        except WatcherError as error:
+            error.add(self._on_endpoints(error))
+            raise
+
+    def _on_endpoints(self, error: WatcherError) -> str:
+        """What to set where tables are asked for at another place than streams."""
+        if self._tables is None:
+            return ""
+        places = self._tables.meta.endpoint_url, self._client.meta.endpoint_url
+        is_unknown = code_of(error.__cause__) == "UnknownOperationException"
+        return advice.on_endpoints(*places, is_unknown)
 
     def describe_table(self, table: str) -> dict[str, Any]:
         """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
-        client: Any = self._session.create_client("dynamodb", **self._settings)
+        client = self._tables = self._session.create_client("dynamodb", **self._settings)
         found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
         return found
+
+    def tags(self, table_arn: str) -> dict[str, str]:
+        """A table's tags."""
+        client: Any = self._session.create_client("dynamodb", **self._settings)
+        tags: dict[str, str] = {}
+        query = {"ResourceArn": table_arn}
+        while True:
+            answer = self._call(client.list_tags_of_resource, "Tags", **query)
+            tags |= {row["Key"]: row.get("Value", "") for row in answer["Tags"]}
+            if not (more := answer.get("NextToken")):
+                return tags
+            query["NextToken"] = more
 
     def status(self, arn: str) -> str:
         """A stream's StreamStatus."""
@@ -248,7 +282,7 @@ class StreamsClient:
             self.tally.call(name, _retries(answer))
             if member in answer:
                 return answer
-            raise TransientError(f"an answer without {member}")
+            raise TransientError(advice.page_in(answer) or f"an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
             meaning = translated(error)
             if isinstance(error, boto.ClientError):

@@ -32,8 +32,12 @@ def for_loop(connection: Connection, arn: str, tally: Tally) -> StreamsClient:
     return streams
 
 
-def connect(text: str, connection: Connection) -> tuple[StreamsClient, str]:
+def connect(
+    text: str, connection: Connection, streams: StreamsClient | None = None
+) -> tuple[StreamsClient, str]:
     """A client for the stream that `text` names (stream ARN, table ARN, table name), and its ARN.
+
+    `streams` is a client of its region, if there is one already.
 
     Raises StreamError where there is no such stream, or no way to it.
     """
@@ -43,7 +47,7 @@ def connect(text: str, connection: Connection) -> tuple[StreamsClient, str]:
             f"{text!r} is neither a stream ARN, nor a table ARN, nor a table name; "
             "see: python -m watcher streams"
         )
-    streams = StreamsClient(connection, name.region)
+    streams = streams or StreamsClient(connection, name.region)
     if name.is_stream:
         return streams, text
     try:

@@ -28,7 +28,7 @@ _AHEAD_SECONDS = 15 * 60
 _JITTER = 0.7, 0.99
 _LEAST_SECONDS = 1.0
 # Refused keys are looked up anew so often: somebody may have logged in again.
-_REFUSED_SECONDS = 5.0
+_REFUSED_SECONDS = 3.0
 _FAILURE_SECONDS = 30.0
 # How long a call waits for keys that another thread is getting, and a fork for that thread.
 _WAIT_SECONDS = 10.0

@@ -24,6 +24,7 @@ from watcher.errors import (
     TrimmedDataError,
     WatcherError,
 )
+from watcher.service import advice
 
 # What the service's own codes mean to a reader. Those that botocore takes for throttling, or for
 # passing, are in its lists; any other is odd (`OddAnswerError`), as is an answer without a code.
@@ -54,6 +55,7 @@ _BAD_CREDENTIALS = {
     "MissingAuthenticationToken",
     "MissingAuthenticationTokenException",
     "RequestExpired",
+    "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
     "UnrecognizedClientException",
 }
@@ -66,8 +68,8 @@ _PASSING = (
     boto.CredentialRetrievalError,
     ResponseParserError,
 )
-_NO_CREDENTIALS = (boto.NoCredentialsError, boto.PartialCredentialsError)
-_OLD_CREDENTIALS = (
+_BAD_LOGIN = (
+    boto.PartialCredentialsError,
     boto.RefreshWithMFAUnsupportedError,
     boto.SSOError,
     boto.TokenRetrievalError,
@@ -87,7 +89,9 @@ def translated(error: Exception) -> WatcherError:
     if isinstance(error, boto.ClientError):
         return _answered(error)
     if isinstance(error, _PASSING):
-        return TransientError(one_line(error), unreachable=isinstance(error, _UNREACHABLE))
+        text = one_line(error)
+        told = advice.on_tls(text) if isinstance(error, boto.SSLError) else text
+        return TransientError(told, unreachable=isinstance(error, _UNREACHABLE))
     return as_user_error(error)
 
 
@@ -112,7 +116,7 @@ def _answered(error: boto.ClientError) -> WatcherError:
 def as_user_error(error: Exception) -> StreamError:
     """One line that says what to do, for what only the user can mend."""
     text = one_line(error)
-    if isinstance(error, _NO_CREDENTIALS):
+    if isinstance(error, boto.NoCredentialsError):
         return CredentialsError(
             "no AWS credentials: run `aws configure`, set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or choose a --profile"
@@ -122,16 +126,11 @@ def as_user_error(error: Exception) -> StreamError:
     if isinstance(error, boto.ClientError):
         code = code_of(error)
         if code in _NO_PERMISSION:
-            return DeniedError(
-                f"no permission ({text}); the role needs dynamodb:DescribeTable on the table, and "
-                "DescribeStream, GetShardIterator, GetRecords and ListStreams on its stream"
-            )
+            return DeniedError(advice.on_denial(error, text))
         if code in _BAD_CREDENTIALS:
-            return CredentialsError(
-                f"AWS refused the credentials ({text}); renew them, or --profile"
-            )
+            return CredentialsError(advice.on_refused_credentials(error, text))
         return OddAnswerError(text)
-    if isinstance(error, _OLD_CREDENTIALS):
+    if isinstance(error, _BAD_LOGIN):
         return CredentialsError(text)
     return StreamError(text)
 
@@ -146,5 +145,6 @@ def code_of(error: BaseException | None) -> str:
 
 def one_line(error: Exception) -> str:
     """What it says, on one line."""
-    text = " ".join(str(error).split())
+    page = advice.page_in(error.response) if isinstance(error, boto.ClientError) else None
+    text = page or " ".join(str(error).split())
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from botocore.httpsession import create_urllib3_context
+
 _RECEIVE_BYTES = 64 * 1024
 _LARGEST_HEAD = 64 * 1024
 # DynamoDB's answers end at 1 MB or a little more; far beyond is no answer of DynamoDB's.
@@ -162,5 +164,12 @@ def _has_something(connected: socket.socket) -> bool:
 
 @functools.cache
 def trusting(ca_file: str) -> ssl.SSLContext:
-    """A context that trusts these certificates; made before a fork, its memory is shared."""
-    return ssl.create_default_context(cafile=ca_file)
+    """A context that trusts these certificates; made before a fork, its memory is shared.
+
+    As strict as botocore's, no stricter: Python 3.13's default one refuses what companies' TLS
+    inspection makes. (botocore checks the name by itself.)
+    """
+    context: ssl.SSLContext = create_urllib3_context()
+    context.check_hostname = True
+    context.load_verify_locations(ca_file)
+    return context

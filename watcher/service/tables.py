@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +15,15 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.backoff import backoff
-from watcher.errors import DeniedError, StreamError, TransientError
+from watcher.errors import DeniedError, StreamError, TransientError, without_passwords
 from watcher.service import login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Signing
 from watcher.service.errors_of import as_user_error, code_of, one_line, translated
+from watcher.service.json_text import read
 from watcher.service.names import is_another, table_name
+from watcher.service.shortcut import RawPages
+from watcher.version import __version__
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
@@ -57,18 +61,28 @@ class Description(msgspec.Struct, frozen=True):
         ]
 
 
+class _ScanPage(msgspec.Struct):
+    Items: list[msgspec.Raw]
+    LastEvaluatedKey: dict[str, dict[str, str]] | None = None
+
+
+_scan_page = msgspec.json.Decoder(_ScanPage)
+
+
 class TablesClient:
     """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
 
     def __init__(self, connection: Connection, arn_region: str | None = None) -> None:
         settings = Config(
-            retries={"mode": "standard", "total_max_attempts": 8}, user_agent_extra="watcher"
+            retries={"mode": "standard", "total_max_attempts": 8},
+            user_agent_extra=f"watcher/{__version__}",
         )
         try:
             session = login.session(connection)
             region = region_of(connection, session, arn_region)
             credentials = login.own_credentials(connection, region)
             session.register_component("credential_provider", Signing(credentials))
+            session.register_component("response_parser_factory", RawPages())
             self._client: Any = session.create_client(
                 "dynamodb",
                 region_name=region,
@@ -82,9 +96,8 @@ class TablesClient:
 
     @property
     def endpoint(self) -> str:
-        """The URL that it talks to."""
-        url: str = self._client.meta.endpoint_url
-        return url.rstrip("/")
+        """The URL that it talks to, for people to read."""
+        return without_passwords(self._client.meta.endpoint_url).rstrip("/")
 
     def describe(self, table: str) -> Description | None:
         """The table; None where there is none."""
@@ -139,22 +152,32 @@ class TablesClient:
             time.sleep(0.5)
         raise StreamError(f"table {table} is not active after {_CREATE_SECONDS:.0f} s")
 
-    def scan(self, table: str, segment: int, segments: int) -> Iterator[list[Item]]:
-        """The items of a part of the table, page by page, as they are (no stale reads)."""
-        query: dict[str, Any] = {}
+    def scan(
+        self, table: str, segment: int, segments: int, limit: int | None = None
+    ) -> Iterator[list[msgspec.Raw]]:
+        """The items of a part of the table, page by page, as they are (no stale reads).
+
+        Each is the wire's JSON.
+        """
+        query: dict[str, Any] = {} if limit is None else {"Limit": limit}
         while True:
-            answer = self._call(
+            page: _ScanPage = self._call(
                 self._client.scan,
+                _page_of,
                 TableName=table,
                 Segment=segment,
                 TotalSegments=segments,
                 ConsistentRead=True,
                 **query,
             )
-            yield answer["Items"]
-            if not (last := answer.get("LastEvaluatedKey")):
+            yield page.Items
+            if not page.LastEvaluatedKey:
                 return
-            query["ExclusiveStartKey"] = last
+            query["ExclusiveStartKey"] = {
+                name: {kind: base64.b64decode(text) if kind == "B" else text}
+                for name, value in page.LastEvaluatedKey.items()
+                for kind, text in value.items()
+            }
 
     def write(self, table: str, writes: list[Write]) -> None:
         """Carry out up to 25 puts and deletes of different items; all are done on return."""
@@ -174,14 +197,19 @@ class TablesClient:
                 pause = backoff(refusals, _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
                 time.sleep(random.uniform(pause / 2, pause))
 
-    def _call(self, operation: Callable[..., Any], **query: Any) -> Any:
+    def _call(
+        self,
+        operation: Callable[..., Any],
+        read: Callable[[Any], Any] = lambda answer: answer,
+        **query: Any,
+    ) -> Any:
         """Throttling outlasts botocore's retries at times: it passes."""
         started = time.monotonic()
         while True:
             try:
-                return operation(**query)
-            except (boto.ClientError, boto.BotoCoreError) as error:
-                meaning = translated(error)
+                return read(operation(**query))
+            except (boto.ClientError, boto.BotoCoreError, TransientError) as error:
+                meaning = error if isinstance(error, TransientError) else translated(error)
                 if isinstance(meaning, DeniedError):
                     action = operation.__name__.title().replace("_", "")
                     text = f"the role needs dynamodb:{action} on {query.get('TableName', 'it')}"
@@ -191,6 +219,13 @@ class TablesClient:
                 if time.monotonic() > started + _GIVE_UP_SECONDS:
                     raise TransientError(one_line(error)) from error
                 time.sleep(random.uniform(0.5, 1.5))
+
+
+def _page_of(answer: dict[str, Any]) -> _ScanPage:
+    try:
+        return read(_scan_page, answer["Body"])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TransientError(f"an answer that is not a page of items: {error}") from None
 
 
 @lru_cache(maxsize=8)

@@ -6,7 +6,14 @@ from collections.abc import Iterable, MutableSequence
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
-OPERATIONS = ("DescribeTable", "ListStreams", "DescribeStream", "GetShardIterator", "GetRecords")
+OPERATIONS = (
+    "DescribeTable",
+    "ListTagsOfResource",
+    "ListStreams",
+    "DescribeStream",
+    "GetShardIterator",
+    "GetRecords",
+)
 
 _CELLS = {operation: cell for cell, operation in enumerate(OPERATIONS)}
 _THROTTLES, _READ, _TIP_TIME, _TIP_READ = range(len(OPERATIONS), len(OPERATIONS) + 4)

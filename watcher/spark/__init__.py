@@ -1,5 +1,8 @@
 """DynamoDB Streams on Spark: `register(spark)`, then `format("dynamodb_streams")`."""
 
+from watcher.spark import safe_path
 from watcher.spark.source import register
+
+safe_path.end()
 
 __all__ = ["register"]

@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 from watcher.errors import UsageError
+from watcher.spark import safe_path
 
 _EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
@@ -79,7 +80,8 @@ def launch(settings: Mapping[str, str]) -> JvmOutput | None:
     output = JvmOutput()
     try:
         start: Any = launch_gateway
-        gateway = start(conf, {"stdout": output.writer, "stderr": output.writer})
+        with safe_path.inherited():
+            gateway = start(conf, {"stdout": output.writer, "stderr": output.writer})
     except Exception as error:
         os.close(output.writer)
         raise UsageError(f"Spark did not start: {output.last_words() or said(error)}") from error

@@ -10,12 +10,12 @@ import msgspec
 from cyclopts import Parameter
 from pyspark.sql import SparkSession
 
-from watcher.errors import StreamError, UsageError
+from watcher.errors import StreamError, UsageError, without_passwords
+from watcher.record.boto3_shape import wire_item
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.errors_of import code_of
 from watcher.service.model import CLOCKS_APART, Listing
-from watcher.service.names import is_another, table_of
+from watcher.service.names import table_of
 from watcher.service.patience import patiently
 from watcher.service.tables import BATCH, Description, TablesClient, tables
 from watcher.spark.folders import Folder
@@ -134,7 +134,8 @@ def replicate(
     kept = Folder(spark, checkpoint)
     target = Target(to, tables(there).endpoint)
     known = _known_target(kept, target)
-    source = _source(tables(here), arn, listing.table)
+    table = table_of(arn)
+    source = tables(here).named(table)[0] if table != arn else listing.table
     identity = _prepare(tables(here), tables(there), source, target, known, create)
     target = msgspec.structs.replace(target, identity=identity)
     kept.save(_TARGET_FILE, target)
@@ -168,25 +169,6 @@ def replicate(
     return run(triggered(writer, once=once, every=every).start, "applied")
 
 
-def _source(here: TablesClient, arn: str, name: str) -> str:
-    """What to call the stream's table: by its name, another account's would mean our own."""
-    table = table_of(arn)
-    if table == arn:
-        return name
-    try:
-        here.describe(table)
-        return table
-    except StreamError as error:
-        if code_of(error.__cause__) != "ValidationException":
-            raise
-    described = here.describe(name)  # DynamoDB Local and others know tables by names only
-    if described is not None and is_another(table, described.arn):
-        raise StreamError(
-            f"no table {table}: what is there is {described.arn}; check the --profile"
-        )
-    return name
-
-
 def _refuse_without_images(listing: Listing) -> None:
     if "NEW" not in listing.view_type:
         raise StreamError(
@@ -203,7 +185,7 @@ def _known_target(kept: Folder, target: Target) -> Target:
     known = kept.load(_TARGET_FILE, Target)
     if known is None:
         return target  # a new checkpoint, or one from before this was stored
-    if (known.table, known.endpoint) != (target.table, target.endpoint):
+    if (known.table, without_passwords(known.endpoint)) != (target.table, target.endpoint):
         raise UsageError(
             f"the checkpoint {kept.path} is of the copy to {known}, not to {target}: "
             "choose another --checkpoint, or give that table"
@@ -311,6 +293,6 @@ def copy_segment(work: CopyWork, segment: int) -> int:
     for items in source.scan(work.source, segment, work.segments):
         for first in range(0, len(items), BATCH):
             part = items[first : first + BATCH]
-            target.write(work.target, [{"PutRequest": {"Item": item}} for item in part])
+            target.write(work.target, [{"PutRequest": {"Item": wire_item(item)}} for item in part])
         count += len(items)
     return count

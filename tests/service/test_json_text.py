@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 
-from watcher.record.wire import mend, read
+from watcher.service.json_text import mend, read
 
 ANY = msgspec.json.Decoder()
 

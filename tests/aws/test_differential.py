@@ -1,0 +1,289 @@
+"""The same environment, and beside us plain boto3: the same URL, headers, body and errors."""
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.session
+import pytest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from watcher.errors import TransientError, WatcherError
+from watcher.service import plain_http
+from watcher.service.client import StreamsClient
+from watcher.service.connect import for_worker
+from watcher.service.connection import Connection
+from watcher.service.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
+
+from .certificates import inspected
+from .fake import FakeAWS, Seen
+
+KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
+SETTINGS: dict[str, Any] = {"retries": {"mode": "standard", "total_max_attempts": 3}}
+
+
+@pytest.fixture
+def logged_in(aws: FakeAWS, monkeypatch: pytest.MonkeyPatch) -> FakeAWS:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    return aws
+
+
+def by_boto3(service: str = "dynamodbstreams", **settings: Any) -> Any:
+    return boto3.Session().client(service, config=Config(**settings))  # type: ignore[call-overload]
+
+
+# What is sent
+
+
+def what_matters(seen: Seen) -> tuple[Any, ...]:
+    """A request without what differs from one to the next, or names the program."""
+    ignored = {"authorization", "x-amz-date", "user-agent", "amz-sdk-invocation-id"}
+    ignored |= {"amz-sdk-request", "accept-encoding", "connection", "x-amz-user-agent"}
+    headers = {name: text for name, text in seen.headers.items() if name not in ignored}
+    signed = seen.headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0]
+    scope = seen.headers["authorization"].partition("/")[2].partition("/")[2].partition(",")[0]
+    return seen.operation, seen.host, headers, seen.body, seen.key, seen.refused, signed, scope
+
+
+def test_each_call_is_sent_as_boto3_sends_it(logged_in: FakeAWS) -> None:
+    """Ours through the client, ours through the shortcut, and boto3's."""
+    aws = logged_in
+    number = aws.table.write("a")[0]
+    arn = aws.table.stream_arn
+    shard = next(shard.id for shard in aws.table.shards if shard.written)
+    moment = aws.accounts.now().replace(microsecond=0)
+    positions: list[Position] = [Latest(), TrimHorizon(), AfterSequence(number), AtTime(moment)]
+    sent: list[list[tuple[Any, ...]]] = []
+    for streams in (StreamsClient(Connection()), for_worker(Connection(), arn)):
+        aws.requests.clear()
+        streams.latest_stream("orders")
+        list(streams.list_streams("orders"))
+        streams.listing(arn)
+        streams.children(arn, shard)
+        for position in positions:
+            iterator, _ = streams.iterator(arn, shard, position)
+        streams.records(iterator)
+        sent.append([what_matters(seen) for seen in aws.requests])
+    aws.requests.clear()
+    plain = by_boto3()
+    by_boto3("dynamodb").describe_table(TableName="orders")
+    plain.list_streams(TableName="orders")
+    plain.describe_stream(StreamArn=arn)
+    plain.describe_stream(StreamArn=arn, ShardFilter={"Type": "CHILD_SHARDS", "ShardId": shard})
+    of = {"StreamArn": arn, "ShardId": shard}
+    for kind in ("LATEST", "TRIM_HORIZON"):
+        plain.get_shard_iterator(**of, ShardIteratorType=kind)
+    after = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": number}
+    plain.get_shard_iterator(**of, **after)
+    plain.get_shard_iterator(**of, ShardIteratorType="AT_TIMESTAMP", Timestamp=moment)
+    plain.get_records(ShardIterator=iterator)
+    theirs = [what_matters(seen) for seen in aws.requests]
+    length = {"content-length"}
+    for ours in sent:
+        assert [call[:2] + call[3:-2] for call in ours[:-1]] == [
+            call[:2] + call[3:-2] for call in theirs[:-1]
+        ]
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine[2].keys() - length == other[2].keys() - length
+            assert all(mine[2][name] == other[2][name] for name in mine[2].keys() - length)
+            assert mine[-2:] == other[-2:]
+    assert not any(seen.refused for seen in aws.requests)
+
+
+@pytest.mark.parametrize(
+    "region",
+    ["us-east-1", "eu-south-2", "cn-north-1", "us-gov-west-1", "us-iso-east-1", "eusc-de-east-1"],
+)
+@pytest.mark.parametrize("fips", ["false", "true"])
+@pytest.mark.parametrize("dualstack", ["false", "true"])
+def test_the_url_is_boto3s(
+    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch, region: str, fips: str, dualstack: str
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_USE_FIPS_ENDPOINT", fips)
+    monkeypatch.setenv("AWS_USE_DUALSTACK_ENDPOINT", dualstack)
+    check_url(f"arn:aws:dynamodb:{region}:123456789012:table/a/stream/b", region)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", "http://127.0.0.1:1/base/"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:2"),
+        ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true"),
+        ("AWS_DEFAULTS_MODE", "in-region"),
+        ("AWS_ACCOUNT_ID_ENDPOINT_MODE", "disabled"),
+    ],
+)
+def test_the_url_is_boto3s_whatever_is_set(
+    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    check_url(logged_in.table.stream_arn, "us-east-1")
+
+
+def check_url(arn: str, region: str) -> None:
+    """Nothing is sent."""
+    urls: list[str] = []
+
+    class Stop(Exception):
+        pass
+
+    def stop(request: Any, **_: Any) -> None:
+        urls.append(request.url)
+        raise Stop
+
+    plain = boto3.Session(region_name=region).client("dynamodbstreams")
+    plain.meta.events.register("before-send", stop)
+    with pytest.raises(Stop):
+        plain.get_records(ShardIterator=f"{arn}|1|x")
+    worker = for_worker(Connection(), arn)
+    call = worker._reads._calls["GetRecords"]
+    assert call is not None and call.url == urls[0]
+
+
+# What comes back
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "InternalServerError",
+        "ServiceUnavailable",
+        "ThrottlingException",
+        "ProvisionedThroughputExceededException",
+        "LimitExceededException",
+        "AccessDeniedException",
+        "ExpiredTokenException",
+        "UnrecognizedClientException",
+        "ValidationException",
+        "ExpiredIteratorException",
+        "TrimmedDataAccessException",
+        "ResourceNotFoundException",
+        "unavailable",
+    ],
+)
+def test_an_error_is_tried_as_often_as_by_boto3_and_says_the_same(
+    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    table = logged_in.table
+    shard = table.open_shards[0]
+    of = {"StreamArn": table.stream_arn, "ShardId": shard, "ShardIteratorType": "LATEST"}
+
+    def tried(call: Callable[[], object], kinds: Any) -> tuple[int, str]:
+        before = table.calls["GetShardIterator"]
+        table.fail_next("GetShardIterator", error, times=10)
+        with pytest.raises(kinds) as caught:
+            call()
+        table._commands._service.forget_failures()
+        text = " ".join(str(caught.value).split())
+        return table.calls["GetShardIterator"] - before, text.replace(
+            " (reached max retries: 2)", ""
+        )
+
+    plain = by_boto3(**SETTINGS)
+    theirs, text = tried(lambda: plain.get_shard_iterator(**of), ClientError)
+    streams = StreamsClient(Connection())
+    ours, said = tried(lambda: streams.iterator(table.stream_arn, shard, Latest()), WatcherError)
+    assert ours == theirs
+    assert text in said
+    worker = for_worker(Connection(), table.stream_arn)
+    once, said = tried(lambda: worker.iterator(table.stream_arn, shard, Latest()), WatcherError)
+    assert once == 1, "the reader tries again by itself"
+    assert text in said
+
+
+# TLS
+
+
+def read_through_the_shortcut(aws: FakeAWS) -> StreamsClient:
+    worker = for_worker(Connection(), aws.table.stream_arn)
+    assert worker._reads._calls["GetRecords"] is not None
+    iterator, _ = worker.iterator(aws.table.stream_arn, aws.table.open_shards[0], TrimHorizon())
+    worker.records(iterator)
+    return worker
+
+
+@pytest.mark.parametrize("how", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "ca_bundle"])
+def test_the_authorities_to_trust_are_those_of_boto3(
+    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    right = logged_in.ca_file
+    _, wrong = inspected(tmp_path)
+
+    def trust(file: str) -> None:
+        if how == "ca_bundle":
+            (tmp_path / ".aws" / "config").write_text(f"[default]\nca_bundle = {file}\n")
+        else:
+            monkeypatch.setenv(how, file)
+
+    if how != "AWS_CA_BUNDLE":
+        monkeypatch.delenv("AWS_CA_BUNDLE")
+    trust(right)
+    by_boto3().list_streams()
+    worker = read_through_the_shortcut(logged_in)
+    assert worker._reads._calls["GetRecords"].http.usable
+    trust(wrong)
+    with pytest.raises(BotoCoreError) as theirs:
+        by_boto3(retries={"total_max_attempts": 1}).list_streams()
+    with pytest.raises(TransientError) as ours:
+        list(StreamsClient(Connection()).list_streams())
+    assert str(theirs.value) in str(ours.value)
+    with pytest.raises(TransientError) as ours:
+        read_through_the_shortcut(logged_in)
+    assert "certificate verify failed" in str(ours.value)
+
+
+def test_the_configured_bundle_goes_before_the_one_of_requests(
+    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, wrong = inspected(tmp_path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", wrong)
+    by_boto3().list_streams()
+    assert read_through_the_shortcut(logged_in)._reads._calls["GetRecords"].http.usable
+
+
+def test_tls_is_no_stricter_than_botocores(logged_in: FakeAWS) -> None:
+    """Python 3.13's default is, and refuses what a company's inspection makes."""
+    session = botocore.session.Session()
+    http = session.create_client("dynamodbstreams")._endpoint.http_session  # type: ignore[attr-defined]
+    theirs = http._get_ssl_context()
+    ours = plain_http.trusting(logged_in.ca_file)
+    assert ours.verify_flags == theirs.verify_flags
+    assert ours.options == theirs.options
+    assert ours.minimum_version == theirs.minimum_version
+    assert ours.verify_mode is ssl.CERT_REQUIRED and ours.check_hostname
+
+
+def test_where_the_shortcut_cannot_agree_on_tls_botocore_reads(
+    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    strict = ssl.create_default_context(cafile=logged_in.ca_file)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    monkeypatch.setattr(plain_http, "trusting", lambda ca_file: strict)
+    caplog.set_level("DEBUG", "watcher")
+    worker = read_through_the_shortcut(logged_in)
+    (line,) = [each.message for each in caplog.records if each.name == "watcher"]
+    assert line.startswith(f"Reading through botocore from now on: {logged_in.url}")
+    assert "certificate verify failed" in line
+    assert not worker._reads._calls["GetRecords"].http.usable
+
+
+def test_a_handshake_that_breaks_off_is_trouble_and_no_reason_to_leave_the_shortcut(
+    logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = read_through_the_shortcut(logged_in)
+    http = worker._reads._calls["GetRecords"].http
+
+    def broken(*_: Any) -> Any:
+        raise ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
+
+    monkeypatch.setattr(http, "_connected", broken)
+    with pytest.raises(TransientError):
+        worker.records("x")
+    assert http.usable

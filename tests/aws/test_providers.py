@@ -1,0 +1,425 @@
+"""Whatever gives credentials: the same are found as by plain boto3, the same is said, once."""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from hashlib import sha1
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from watcher.errors import WatcherError
+from watcher.service.client import StreamsClient
+from watcher.service.connect import for_worker
+from watcher.service.connection import Connection
+from watcher.service.model import TrimHorizon
+
+from .accounts import ACCOUNT, MFA_SERIAL, ROLE
+from .fake import FakeAWS
+
+KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
+BASE = f"[base]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
+SessionOf = dict[str, str]
+
+
+class Place(NamedTuple):
+    """Where a set-up is made."""
+
+    aws: FakeAWS
+    home: Path
+    setenv: Callable[[str, str], None]
+
+    def config(self, text: str, credentials: str = BASE) -> None:
+        (self.home / ".aws" / "config").write_text(text)
+        (self.home / ".aws" / "credentials").write_text(credentials)
+
+    def role(self, more: str = "source_profile = base") -> None:
+        self.config(f"[default]\nrole_arn = {ROLE}\n{more}\n")
+
+    def process(self, answer: str, status: int = 0) -> None:
+        """A credential_process, which counts how often it runs."""
+        program = self.home / "process"
+        runs = self.home / "runs"
+        program.write_text(f"#!/bin/sh\necho run >> {runs}\ncat <<'END'\n{answer}\nEND\n")
+        with program.open("a") as file:
+            file.write(f"echo 'the process says no' >&2\nexit {status}\n")
+        program.chmod(0o700)
+        self.config(f"[default]\ncredential_process = {program}\n")
+
+    def sso(self, *, expires_in: timedelta, refresh: bool = True, known: bool = True) -> None:
+        text = f"[default]\nsso_account_id = {ACCOUNT}\nsso_role_name = reader\nsso_session = s\n"
+        text += "[sso-session s]\nsso_region = us-east-1\nsso_start_url = https://start.example\n"
+        self.config(text)
+        token = {
+            "startUrl": "https://start.example",
+            "region": "us-east-1",
+            "accessToken": self.aws.accounts.sso_token,
+            "expiresAt": (datetime.now(UTC) + expires_in).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        if refresh:
+            token |= {
+                "refreshToken": self.aws.accounts.refresh_token,
+                "clientId": "client",
+                "clientSecret": "secret",
+                "registrationExpiresAt": "2099-01-01T00:00:00Z",
+            }
+        cache = self.home / ".aws" / "sso" / "cache"
+        cache.mkdir(parents=True)
+        if known:
+            (cache / f"{sha1(b's').hexdigest()}.json").write_text(json.dumps(token))
+
+
+@pytest.fixture
+def place(aws: FakeAWS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    # botocore has read the home folder as it was imported.
+    for name in ("credentials.SSOProvider", "tokens.SSOTokenProvider"):
+        folder = str(tmp_path / ".aws" / "sso" / "cache")
+        monkeypatch.setattr(f"botocore.{name}._SSO_TOKEN_CACHE_DIR", folder)
+    monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
+    return Place(aws, tmp_path, monkeypatch.setenv)
+
+
+def environment(place: Place) -> None:
+    place.setenv("AWS_ACCESS_KEY_ID", KEY)
+    place.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+
+def session_in_environment(place: Place) -> None:
+    key, keys = place.aws.accounts.issue("env")
+    assert keys.token is not None
+    place.setenv("AWS_ACCESS_KEY_ID", key)
+    place.setenv("AWS_SECRET_ACCESS_KEY", keys.secret)
+    place.setenv("AWS_SESSION_TOKEN", keys.token)
+
+
+def file(place: Place) -> None:
+    place.config("", BASE.replace("base", "default"))
+
+
+def profile_in_environment(place: Place) -> None:
+    place.config("")
+    place.setenv("AWS_PROFILE", "base")
+
+
+def process(place: Place) -> None:
+    place.process(json.dumps({"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET}))
+
+
+def role(place: Place) -> None:
+    place.role()
+
+
+def role_of_fifteen_minutes(place: Place) -> None:
+    place.aws.accounts.lifetime = timedelta(minutes=15)
+    place.role("source_profile = base\nduration_seconds = 900")
+
+
+def role_over_a_role(place: Place) -> None:
+    place.config(
+        f"[default]\nrole_arn = {ROLE}\nsource_profile = middle\n"
+        f"[profile middle]\nrole_arn = {ROLE}-in-the-middle\nsource_profile = base\n"
+    )
+
+
+def role_from_environment(place: Place) -> None:
+    place.role("credential_source = Environment")
+    environment(place)
+    place.setenv("AWS_PROFILE", "default")
+
+
+def role_from_container(place: Place) -> None:
+    place.role("credential_source = EcsContainer")
+    container(place)
+
+
+def web_identity(place: Place) -> None:
+    (place.home / "token").write_text(place.aws.accounts.web_token)
+    place.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(place.home / "token"))
+    place.setenv("AWS_ROLE_ARN", ROLE)
+
+
+def container(place: Place) -> None:
+    for name, value in place.aws.container.items():
+        place.setenv(name, value)
+
+
+def pod(place: Place) -> None:
+    """EKS Pod Identity: the token is in a file."""
+    place.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", place.aws.plain_url + "/container")
+    (place.home / "pod-token").write_text(place.aws.accounts.container_token)
+    place.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(place.home / "pod-token"))
+
+
+def instance(place: Place) -> None:
+    """Nothing is set: the machine's own."""
+
+
+def sso(place: Place) -> None:
+    place.sso(expires_in=timedelta(hours=8))
+
+
+def sso_to_refresh(place: Place) -> None:
+    place.sso(expires_in=timedelta(minutes=5))
+
+
+WORKING = [
+    environment,
+    session_in_environment,
+    file,
+    profile_in_environment,
+    process,
+    role,
+    role_of_fifteen_minutes,
+    role_over_a_role,
+    role_from_environment,
+    role_from_container,
+    web_identity,
+    container,
+    pod,
+    instance,
+    sso,
+    sso_to_refresh,
+]
+
+
+def kind(key: str) -> str:
+    """What kind of key this is: those of sessions are numbered."""
+    return re.sub(r"\d+$", "", key)
+
+
+def by_boto3() -> Any:
+    """A client as anybody makes one, that tries once."""
+    once = Config(retries={"total_max_attempts": 1})
+    return boto3.Session().client("dynamodbstreams", config=once)
+
+
+@pytest.mark.parametrize("set_up", WORKING)
+def test_the_same_are_found_as_by_boto3_with_no_more_calls(
+    set_up: Callable[[Place], None], place: Place
+) -> None:
+    aws = place.aws
+    set_up(place)
+    streams = StreamsClient(Connection())
+    list(streams.list_streams())
+    ours, calls = aws.signed_by("ListStreams"), +aws.accounts.calls
+    aws.accounts.calls.clear()
+    for cached in (place.home / ".aws").glob("*/cache/*.json"):
+        cached.unlink()
+    if set_up in (sso, sso_to_refresh):
+        for made in (place.home / ".aws" / "sso").glob("*"):
+            made.rmdir()
+        (place.home / ".aws" / "sso").rmdir()
+        set_up(place)
+    by_boto3().list_streams()
+    theirs = aws.signed_by("ListStreams") - ours or ours
+    assert len(ours) == 1 and {*map(kind, ours)} == {*map(kind, theirs)}
+    assert all(calls[name] <= count for name, count in aws.accounts.calls.items())
+    assert calls.keys() <= aws.accounts.calls.keys()
+
+
+@pytest.mark.parametrize("set_up", WORKING)
+def test_ten_workers_and_two_loops_ask_no_more_than_one_program_has_to(
+    set_up: Callable[[Place], None], place: Place
+) -> None:
+    set_up(place)
+    connection, arn = Connection(), place.aws.table.stream_arn
+    first, loop = StreamsClient(connection), StreamsClient(connection)
+    list(first.list_streams())
+    before = +place.aws.accounts.calls
+    assert all(count <= 2 for count in before.values())
+    loop.listing(arn)
+    from watcher.service.login import own_credentials
+
+    shared = own_credentials(connection, None).share()
+    for shard in place.aws.table.open_shards:
+        worker = for_worker(connection, arn, shared)
+        iterator, _ = worker.iterator(arn, shard, TrimHorizon())
+        worker.records(iterator)
+    assert +place.aws.accounts.calls == before
+    assert place.aws.signed_by("GetRecords") == place.aws.signed_by("ListStreams")
+    assert not (place.home / "runs").exists() or (place.home / "runs").read_text() == "run\n"
+
+
+def nothing(place: Place) -> None:
+    place.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def half(place: Place) -> None:
+    place.setenv("AWS_ACCESS_KEY_ID", KEY)
+
+
+def no_such_profile(place: Place) -> None:
+    place.setenv("AWS_PROFILE", "nosuch")
+
+
+def process_that_fails(place: Place) -> None:
+    place.process("", status=3)
+
+
+def process_that_babbles(place: Place) -> None:
+    place.process("Welcome to the intranet!")
+
+
+def process_that_is_not_there(place: Place) -> None:
+    place.config("[default]\ncredential_process = /no/such/program\n")
+
+
+def role_without_source(place: Place) -> None:
+    place.config(f"[default]\nrole_arn = {ROLE}\n")
+
+
+def role_refused(place: Place) -> None:
+    place.role()
+    place.aws.accounts.refuses.add("AssumeRole")
+
+
+def web_identity_without_file(place: Place) -> None:
+    web_identity(place)
+    (place.home / "token").unlink()
+
+
+def container_that_refuses(place: Place) -> None:
+    container(place)
+    place.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "wrong")
+
+
+def sso_never_logged_in(place: Place) -> None:
+    place.sso(expires_in=timedelta(hours=8), known=False)
+
+
+def sso_ended(place: Place) -> None:
+    place.sso(expires_in=timedelta(hours=-1), refresh=False)
+
+
+def wrong_secret(place: Place) -> None:
+    environment(place)
+    place.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+
+
+def ended_session(place: Place) -> None:
+    session_in_environment(place)
+    place.aws.accounts.expire()
+
+
+FAILING = [
+    nothing,
+    half,
+    no_such_profile,
+    process_that_fails,
+    process_that_babbles,
+    process_that_is_not_there,
+    role_without_source,
+    role_refused,
+    web_identity_without_file,
+    container_that_refuses,
+    sso_never_logged_in,
+    sso_ended,
+    wrong_secret,
+    ended_session,
+]
+
+
+@pytest.mark.parametrize("set_up", FAILING)
+def test_what_boto3_fails_on_is_one_line_that_says_the_same(
+    set_up: Callable[[Place], None], place: Place
+) -> None:
+    set_up(place)
+    with pytest.raises((BotoCoreError, ClientError, OSError, ValueError)) as theirs:
+        by_boto3().list_streams()
+    with pytest.raises(WatcherError) as ours:
+        list(StreamsClient(Connection()).list_streams())
+    text = str(ours.value)
+    assert "\n" not in text
+    if set_up is nothing:
+        assert "no AWS credentials" in text
+    else:
+        said = str(theirs.value).replace(" (reached max retries: 0)", "")
+        assert " ".join(said.split()) in text
+
+
+# Assumed roles are kept where the aws CLI keeps them
+
+
+def cached(home: Path) -> list[Path]:
+    return list((home / ".aws" / "cli" / "cache").glob("*"))
+
+
+def test_an_assumed_role_is_kept_for_the_next_program_readable_by_its_owner_only(
+    place: Place,
+) -> None:
+    place.role()
+    list(StreamsClient(Connection()).list_streams())
+    (file,) = cached(place.home)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    from watcher.service import login
+
+    login._known.clear()  # as another program
+    list(StreamsClient(Connection()).list_streams())
+    assert place.aws.accounts.calls["AssumeRole"] == 1
+
+
+def test_what_the_aws_cli_has_got_is_used_and_asks_nobody(place: Place) -> None:
+    """As its `assumerole` customization does: the same class, in that folder."""
+    from botocore.session import Session
+    from botocore.utils import JSONFileCache
+
+    place.role(f"source_profile = base\nmfa_serial = {MFA_SERIAL}")
+    cli = Session()
+    provider: Any = cli.get_component("credential_provider").get_provider("assume-role")
+    provider.cache = JSONFileCache(str(place.home / ".aws" / "cli" / "cache"))
+    provider._prompter = lambda prompt: "123456"
+    credentials = cli.get_credentials()
+    assert credentials is not None
+    key = credentials.get_frozen_credentials().access_key
+    list(StreamsClient(Connection()).list_streams())
+    assert place.aws.signed_by("ListStreams") == {key}
+    assert place.aws.accounts.calls["AssumeRole"] == 1
+
+
+def test_a_kept_session_that_is_refused_is_not_taken_again(place: Place) -> None:
+    place.role()
+    streams = StreamsClient(Connection())
+    list(streams.list_streams())
+    place.aws.accounts.expire()  # revoked: by the file it lives on
+    streams.renew()
+    streams._credentials._due = 0.0  # type: ignore[attr-defined]  # five seconds later
+    list(streams.list_streams())
+    assert len(place.aws.signed_by("ListStreams")) == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/self").exists(), reason="needs /proc")
+def test_a_home_that_cannot_be_written_is_done_without(place: Place) -> None:
+    """A container's file system, most often; here also for root."""
+    place.role()
+    (place.home / ".aws" / "cli").symlink_to("/proc/self")
+    list(StreamsClient(Connection()).list_streams())
+    assert place.aws.accounts.calls["AssumeRole"] == 1
+
+
+def test_a_damaged_file_there_is_replaced(place: Place) -> None:
+    place.role()
+    list(StreamsClient(Connection()).list_streams())
+    (file,) = cached(place.home)
+    from watcher.service import login
+
+    for text in ("", "[]", '{"Credentials": 1}'):
+        file.write_text(text)
+        login._known.clear()
+        list(StreamsClient(Connection()).list_streams())
+    assert place.aws.accounts.calls["AssumeRole"] == 4
+
+
+def test_where_nobody_can_be_asked_for_a_code_it_is_said_what_to_do(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.service.login._has_terminal", lambda: False)
+    place.role(f"source_profile = base\nmfa_serial = {MFA_SERIAL}")
+    with pytest.raises(WatcherError, match=r"no terminal.*aws sts get-caller-identity"):
+        list(StreamsClient(Connection()).list_streams())

@@ -1,0 +1,148 @@
+"""The command line against the fake AWS: every call signed, everything asked for once."""
+
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.program import Program, run
+from tests.terminal import Terminal
+
+from .accounts import MFA_SERIAL, ROLE
+from .fake import FakeAWS
+
+KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCY"
+WATCH = [sys.executable, "-m", "watcher"]
+
+
+def role(home: Path, more: str = "") -> None:
+    (home / ".aws" / "config").write_text(
+        f"[default]\nrole_arn = {ROLE}\nsource_profile = base\n{more}\n"
+    )
+    login(home, "base")
+
+
+def login(home: Path, profile: str, token: str = "", key: str = KEY, secret: str = SECRET) -> None:
+    text = f"[{profile}]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
+    if token:
+        text += f"aws_session_token = {token}\n"
+    (home / ".aws" / "credentials").write_text(text)
+
+
+def refused(aws: FakeAWS) -> list[str]:
+    return [seen.refused for seen in aws.requests if seen.refused]
+
+
+@pytest.fixture(params=[[], ["--metrics-port", "0"]], ids=["forked", "by a fork server"])
+def started(request: pytest.FixtureRequest) -> list[str]:
+    """Processes are forked, or, where threads run, started by a fork server."""
+    chosen: list[str] = request.param
+    return chosen
+
+
+def test_with_mfa_one_is_asked_once_on_the_terminal_and_not_by_the_next_program(
+    aws: FakeAWS, tmp_path: Path
+) -> None:
+    role(tmp_path, f"mfa_serial = {MFA_SERIAL}")
+    aws.table.bulk(40)
+    arguments = [*WATCH, aws.table.table_arn, "--from", "trim-horizon", "--no-follow", "-ps"]
+    with Terminal(*arguments, env={}) as terminal:
+        terminal.wait_for(lambda: b"Enter MFA code for" in terminal.written)
+        terminal.press(b"123456\n")
+        assert terminal.end() == 0
+        shown = "\n".join(terminal.shown)
+    assert shown.count("Enter MFA code") == 1
+    assert "Done: 40 records" in shown
+    again = run(*arguments[3:], env={})
+    assert again.process.returncode == 0 and len(again.out) == 40
+    assert aws.accounts.calls["AssumeRole"] == 1
+    assert refused(aws) == []
+
+
+def test_a_wrong_code_ends_it_at_once(aws: FakeAWS, tmp_path: Path) -> None:
+    role(tmp_path, f"mfa_serial = {MFA_SERIAL}")
+    with Terminal(*WATCH, aws.table.stream_arn, env={}) as terminal:
+        terminal.wait_for(lambda: b"Enter MFA code for" in terminal.written)
+        terminal.press(b"000000\n")
+        assert terminal.end() == 3
+        assert "invalid MFA one time pass code" in " ".join(terminal.shown)
+
+
+def test_without_a_terminal_it_says_how_to_get_a_session(aws: FakeAWS, tmp_path: Path) -> None:
+    role(tmp_path, f"mfa_serial = {MFA_SERIAL}")
+    program = run(aws.table.stream_arn, env={})
+    assert program.process.returncode == 3
+    (line,) = program.err
+    assert "no terminal to ask for an MFA code on; `aws sts get-caller-identity`" in line
+
+
+def test_a_role_is_assumed_once_a_renewal_for_all_shards(
+    aws: FakeAWS, tmp_path: Path, started: list[str]
+) -> None:
+    role(tmp_path)
+    aws.accounts.lifetime = timedelta(seconds=4)  # the fake's clock has whole seconds
+    with Program(aws.table.stream_arn, "--poll", "0.1", *started, env={}) as program:
+        program.wait_for_status("Watching 4 shards")
+        aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 3, 20)
+        assert program.end() == 0
+    assert refused(aws) == []
+    assert aws.accounts.calls["AssumeRole"] <= len(aws.signed_by("GetRecords")) + 1
+
+
+def test_forty_shards_run_a_credential_process_once_a_renewal(aws: FakeAWS, tmp_path: Path) -> None:
+    aws.table.rotate()
+    for _ in range(36):
+        aws.table.split(aws.table.open_shards[0])
+    process, runs = tmp_path / "process", tmp_path / "runs"
+    answer = {"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET, "Expiration": "$end"}
+    text = json.dumps(answer).replace('"', '\\"')
+    process.write_text(
+        f"#!/bin/sh\necho run >> {runs}\nend=$(date -u -d '+4 seconds' +%FT%TZ)\necho \"{text}\"\n"
+    )
+    process.chmod(0o700)
+    (tmp_path / ".aws" / "config").write_text(f"[default]\ncredential_process = {process}\n")
+    with Program(aws.table.stream_arn, "--poll", "5", env={}) as program:
+        program.wait_for_status("Watching 40 shards")
+        started = runs.read_text().count("run")
+        program.wait_for(lambda: runs.read_text().count("run") > started, 20)
+        assert program.end() == 0
+    assert started <= 3 and refused(aws) == []
+
+
+def test_whoever_logs_in_again_is_noticed_and_nothing_is_lost(
+    aws: FakeAWS, tmp_path: Path, started: list[str]
+) -> None:
+    key, keys = aws.accounts.issue("role")
+    login(tmp_path, "default", keys.token or "", key, keys.secret)
+    arguments = [aws.table.stream_arn, "-ps", "--poll", "0.1", *started]
+    with Program(*arguments, env={}) as program:
+        program.wait_for_status("Watching 4 shards")
+        aws.table.write("a")
+        program.wait_for_lines(1)
+        aws.accounts.expire()
+        aws.table.write("b")
+        program.wait_for_status("All shards: 4 failures in a row: AWS refused the credentials")
+        key, keys = aws.accounts.issue("role")
+        login(tmp_path, "default", keys.token or "", key, keys.secret)
+        program.wait_for_lines(2)
+        assert program.end() == 0
+    assert "pk=b" in program.out[1]
+    warnings = [line for line in program.err if line.startswith("warning: ")]
+    assert len(warnings) <= 3, "one for all shards, one or two for the listing"
+
+
+def test_secrets_are_in_no_output(aws: FakeAWS, tmp_path: Path) -> None:
+    role(tmp_path)
+    aws.accounts.lifetime = timedelta(seconds=3)
+    with Program(aws.table.stream_arn, "-v", "--poll", "0.1", env={}) as program:
+        program.wait_for_status("Watching 4 shards")
+        aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 2, 20)
+        aws.accounts.refuses.add("AssumeRole")
+        aws.table.wait_for(lambda: len(refused(aws)) > 2, 20)
+        program.end()
+    said = "\n".join(program.err)
+    for keys in aws.accounts.issued.values():
+        assert keys.secret not in said
+        assert keys.token is None or keys.token not in said

@@ -1,0 +1,180 @@
+"""`as-of`: the items of a table as they were at a moment."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from watcher.cli import completers, options
+from watcher.errors import UsageError
+from watcher.past.as_of import ItemsAsOf, items_as_of
+from watcher.past.copies import copy_to
+from watcher.past.item_keys import OneKey
+from watcher.past.sources import Sources
+from watcher.past.times import moment
+from watcher.printing import style
+from watcher.printing.escaping import printable, printable_json
+from watcher.printing.files import replacing
+from watcher.printing.plural import grouped
+from watcher.printing.style import time_text
+from watcher.record.images import plain_json
+from watcher.record.selection import wanted
+from watcher.watching import watch
+
+logger = logging.getLogger("watcher")
+
+_Words = Annotated[
+    str,
+    Parameter(
+        name="[ARCHIVE…] STREAM TIME",
+        completer=completers.files,
+        help="a stream ARN, a table ARN or a table name, and a time (14:05, 2026-11-21T08:00Z) or "
+        "an age (2h); first, folders that archive wrote for what is older than the stream",
+    ),
+]
+_Key = Annotated[
+    list[str] | None,
+    Parameter(metavar="NAME=VALUE", help="one item's key; repeat it for the sort key"),
+]
+_Output = Annotated[
+    str | None,
+    Parameter(
+        alias="-o",
+        choices=("json", "jsonl", "csv", "table"),
+        metavar="FORMAT",
+        help="json (an array), jsonl (a line for each item; the default), csv or table",
+    ),
+]
+_File = Annotated[
+    str | None,
+    Parameter(metavar="FILE", completer=completers.files, help="write to FILE, for you alone"),
+]
+_TableName = Annotated[
+    str | None,
+    Parameter(
+        metavar="TABLE", help="write to a table, an empty one or a new one with the same keys"
+    ),
+]
+_Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types")]
+
+
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """What to read, of when, and where to put it."""
+    parts = options.of(watch, "filters", *options.AWS)
+    return options.spelled(_as_of, parts, options.of(style.set_up))
+
+
+def _as_of(
+    *words: _Words,
+    key: _Key = None,
+    output: _Output = None,
+    to: _File = None,
+    to_table: _TableName = None,
+    dynamodb_json: _Wire = False,
+    **values: Any,
+) -> int:
+    style.set_up(**options.values(style.set_up, values))
+    if len(words) < 2:
+        raise UsageError("name a stream and a time: as-of orders 14:05")
+    *names, time = words
+    at = moment(time, "time")
+    one, test = None if key is None else OneKey(key), wanted(values["filters"])
+    _refuse_two_places(output, to, to_table, dynamodb_json)
+    sources = Sources.named(names, options.connection(values), strict=True)
+    with _target(to) as out:
+        found = items_as_of(sources, at, one, test)
+        if not found.exact and (dynamodb_json or to_table):
+            raise UsageError(
+                "this archive holds plain JSON, which does not tell a set from a list nor binary "
+                "from text: items out of it can't be given with their types"
+            )
+        if to_table is not None:
+            count = copy_to(sources, to_table, found.images())
+        else:
+            count = _write(found, output or "jsonl", dynamodb_json, out)
+    where = f" to {to or to_table}" if to or to_table else ""
+    logger.info(f"As of {time_text(found.at)}, its whole second: {grouped(count, 'item')}{where}")
+    return 0
+
+
+def _refuse_two_places(
+    output: str | None, to: str | None, to_table: str | None, wire: bool
+) -> None:
+    if to_table is not None and (output or to or wire):
+        raise UsageError("a table takes whole items: without --to, --output, --dynamodb-json")
+    if wire and output in ("csv", "table"):
+        raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", output)
+
+
+def _write(found: ItemsAsOf, form: str, wire: bool, out: IO[str]) -> int:
+    texts = (image.decode() for image in found.images()) if wire else _plain(found)
+    if form in ("csv", "table"):
+        return _write_rows(found, form, out)
+    shown = printable_json if out.isatty() else str
+    count = 0
+    for text in texts:
+        if form == "json":
+            out.write("[\n" if not count else ",\n")
+        out.write(shown(text) + ("\n" if form == "jsonl" else ""))
+        count += 1
+    if form == "json":
+        out.write("\n]\n" if count else "[]\n")
+    return count
+
+
+def _plain(found: ItemsAsOf) -> Iterator[str]:
+    return (plain_json([image])[0] or "" for image in found.images())
+
+
+def _write_rows(found: ItemsAsOf, form: str, out: IO[str]) -> int:
+    """A column for each attribute: the keys first, the others by name."""
+    rest: set[str] = set()
+    for image in found.images():
+        rest.update(msgspec.json.decode(image, type=dict[str, msgspec.Raw]))
+    names = [*found.key_names, *sorted(rest.difference(found.key_names))]
+    rows = (_cells(text, names) for text in _plain(found))
+    count = 0
+    if form == "csv":
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(names)
+        for row in rows:
+            writer.writerow(row)
+            count += 1
+        return count
+    table = Table(*map(printable, names), box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(printable, row))
+        count += 1
+    width = None if out.isatty() else 100_000
+    Console(file=out, highlight=False, markup=False, width=width).print(table)
+    return count
+
+
+def _cells(text: str, names: Sequence[str]) -> list[str]:
+    """Strings as they are, all else as JSON; nothing where the item has no such attribute."""
+    item = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    return [_cell(bytes(item[name])) if name in item else "" for name in names]
+
+
+def _cell(raw: bytes) -> str:
+    return msgspec.json.decode(raw, type=str) if raw[:1] == b'"' else raw.decode()
+
+
+@contextmanager
+def _target(to: str | None) -> Iterator[IO[str]]:
+    """Standard output, or a file that is there once it is whole."""
+    if to is None:
+        yield sys.stdout
+        return
+    with replacing(Path(to)) as file:
+        yield file

@@ -1,0 +1,75 @@
+"""What the working folder's `watcher.toml` may set at once, and the files that may set all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from watcher.errors import UsageError
+
+# Options by what their values are called: none of these runs, writes or reaches anything that the
+# command would not. Of the others some do, as will some that are still to come.
+_HARMLESS = {
+    None,  # a switch
+    "END",
+    "ENGINE",
+    "EXPR",
+    "FORMAT",
+    "KINDS",
+    "N",
+    "NAME=VALUE",
+    "PATTERN",
+    "POLICY",
+    "PROFILE",
+    "REGION",
+    "SECONDS",
+    "START",
+    "TIME",
+    "WHEN",
+}
+
+
+def is_harmless(metavar: str | None, value: object) -> bool:
+    """Whether anybody may set an option to this: it is of no file, program or place to reach."""
+    texts = [str(each) for each in (value if isinstance(value, list) else [value])]
+    named = any(text.startswith("@") or "dead-letter" in text for text in texts)
+    return metavar in _HARMLESS and not named
+
+
+def is_trusted(file: Path, content: bytes) -> bool:
+    """Whether this file was allowed everything, as it stands."""
+    return os.path.isfile(_note(file, content))  # not Path's: a user may be kept out of their home
+
+
+def trust(file: Path, content: bytes) -> None:
+    """Allow this file everything, until it changes. Raises UsageError."""
+    note = _note(file, content)
+    try:
+        note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        note.write_text(f"{file.resolve()}\n", "utf-8", "surrogateescape")
+    except OSError as error:
+        raise UsageError(f"can't write {note}: {error.strerror}") from None
+
+
+def forget(file: Path) -> int:
+    """Take back what was allowed this file, in whatever form; how often that was."""
+    place = f"{file.resolve()}\n"
+    notes = [
+        note for note in _folder().glob("*") if note.read_text("utf-8", "surrogateescape") == place
+    ]
+    for note in notes:
+        note.unlink(missing_ok=True)
+    return len(notes)
+
+
+def _note(file: Path, content: bytes) -> Path:
+    """As direnv does: a file whose name says which place and content are allowed."""
+    digest = hashlib.sha256(os.fsencode(file.resolve()) + b"\n" + content)
+    return _folder() / digest.hexdigest()
+
+
+def _folder() -> Path:
+    # Not Path's: a user may have no home.
+    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(home, "watcher", "trusted")

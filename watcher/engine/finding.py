@@ -1,0 +1,92 @@
+"""From what a user names to the streams of a watch."""
+
+from __future__ import annotations
+
+import logging
+
+from watcher.engine.followed import Followed
+from watcher.engine.newcomers import Newcomers
+from watcher.engine.settings import Settings
+from watcher.engine.streams import Streams
+from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
+from watcher.printing import style
+from watcher.service.clients import Clients
+from watcher.service.model import Position, TrimHorizon
+from watcher.service.names import is_stream, parsed
+from watcher.service.wanted_streams import WantedStreams, nothing_matches
+
+logger = logging.getLogger("watcher")
+
+MOST_STREAMS = 200
+"""More than so many are watched only if the user knows (`yes`)."""
+
+
+class _Finder:
+    """Makes what follows the streams that are found."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.clients = Clients(settings.connection)
+        self._settings = settings
+
+    def follow(self, arn: str, of_table: bool = True, start: Position | None = None) -> Followed:
+        """What follows a stream."""
+        first, service = self.clients.of(arn), self.clients.for_loop(arn)
+        return Followed(
+            arn, self._settings, first=first, service=service, of_table=of_table, start=start
+        )
+
+    def newcomer(self, arn: str) -> Followed:
+        """What follows a stream that came later."""
+        return self.follow(arn, start=TrimHorizon())
+
+
+def find(wanted: WantedStreams, settings: Settings, *, strict: bool, yes: bool) -> Streams:
+    """The streams of a watch.
+
+    A name without a stream, or a glob without a match, is an error if it is the only one or
+    `strict`; else it is said. Raises StreamError, UsageError (more than 200 streams without `yes`).
+    """
+    style.show_tables(wanted.are_several)
+    finder = _Finder(settings)
+    found: dict[str, Followed] = {}
+    missing: dict[str, StreamError] = {}
+    for name in wanted.names:
+        try:
+            arn = finder.clients.resolved(name)
+        except CredentialsError:
+            raise
+        except StreamError as error:
+            if strict or not wanted.are_several or parsed(name) is None:
+                raise
+            missing[name] = error
+            continue
+        # Of one named twice, by its table too: that one goes on with the table's next stream.
+        of_table = not is_stream(name) or (arn in found and found[arn].of_table)
+        found[arn] = finder.follow(arn, of_table)
+    newcomers = None
+    if wanted.globs:
+        newcomers = Newcomers(wanted, finder.clients.here, finder.newcomer)
+        for arn in _matching(wanted, newcomers, strict):
+            found.setdefault(arn, finder.follow(arn))
+    if not found:
+        raise next(iter(missing.values()), None) or nothing_matches(wanted.globs)
+    for trouble in missing.values():
+        logger.error(f"{trouble}; the others are watched")
+    if len(found) > MOST_STREAMS and not yes:
+        raise UsageError(f"{len(found):,} streams match: narrow that down, or add --yes")
+    return Streams(found.values(), newcomers, missing)
+
+
+def _matching(wanted: WantedStreams, newcomers: Newcomers, strict: bool) -> list[str]:
+    try:
+        rows = newcomers.first()
+    except ServiceError as error:
+        text = f"can't list the streams: {error}"
+        raise StreamError(text, about=("endpoint_url", "region")) from error
+    if rows:
+        logger.info(f"Streams that match {' or '.join(map(repr, wanted.globs))}: {len(rows):,}")
+    if strict:
+        wanted.refuse_without_match(rows)
+    for glob in wanted.unmatched(rows) if rows or wanted.names else ():
+        logger.warning(f"No table with a stream matches {glob!r} now; one that comes is watched")
+    return [row.arn for row in rows]

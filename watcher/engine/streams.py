@@ -1,0 +1,190 @@
+"""The streams of a watch: which are followed, which have left it, and which may join."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from watcher.backoff import backoff
+from watcher.clock import CLOCK, Clock
+from watcher.engine.figures import Standing
+from watcher.engine.followed import Followed
+from watcher.engine.newcomers import Newcomers
+from watcher.errors import CredentialsError, StreamError, UsageError
+from watcher.printing.plural import counted
+from watcher.reading.lineage import RETENTION
+from watcher.reading.token import Token
+from watcher.record.origin import Origin
+
+logger = logging.getLogger("watcher")
+
+# A stream that is refused may be allowed again: somebody may have mended a policy.
+_AGAIN_SECONDS = 30.0
+_AGAIN_SECONDS_MAX = 300.0
+# A token is the service's time, which ours may be ahead of.
+_FORGOTTEN = RETENTION + timedelta(hours=1)
+
+
+class Streams:
+    """The streams of a watch; one that is `alone` for good is the watch itself.
+
+    `missing` says of names that no stream was found for why that is so.
+    """
+
+    def __init__(
+        self,
+        followed: Iterable[Followed],
+        newcomers: Newcomers | None = None,
+        missing: Mapping[str, StreamError] | None = None,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._followed = {stream.arn: stream for stream in followed}
+        self._newcomers = newcomers
+        self._left: list[Followed] = []
+        self._kept: list[Token] = []
+        """What a checkpoint holds of streams that are not followed."""
+        self._errors = dict(missing or {})
+        """Why a stream can't be read, by its ARN, or by the name that it was asked for by."""
+        self.alone = newcomers is None and not missing and len(self._followed) == 1
+        self._clock = clock
+        self._share()
+
+    def __iter__(self) -> Iterator[Followed]:
+        """Those that are followed; some may leave or be renamed meanwhile."""
+        return iter(list(self._followed.values()))
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def get(self, arn: str) -> Followed | None:
+        """The one that reads this stream; None if it has left."""
+        return self._followed.get(arn)
+
+    @property
+    def awaits_more(self) -> bool:
+        """Whether others may join."""
+        return self._newcomers is not None
+
+    def _share(self) -> None:
+        """DescribeStream's limit is for all of them together."""
+        for stream in self:
+            stream.sharers = len(self._followed)
+
+    # The checkpoint
+
+    def resume(self, stored: Sequence[Token], name: str) -> None:
+        """Begin where these tokens stand. Raises UsageError where they are of another stream."""
+        left = list(stored)
+        for stream in self:
+            if token := next(filter(stream.is_of, left), None):
+                left.remove(token)
+                self._resume(stream, token)
+                logger.info(f"Resuming from {name}", extra={"stream": token.stream_arn})
+            elif self.alone and len(stored) == 1:
+                text = f"it is of {stored[0].stream_arn}, not of {stream.arn}; "
+                text += "choose another file, or name that stream (or its table)"
+                raise UsageError(text, "checkpoint", name)
+            elif stored:
+                logger.info(f"{name} holds nothing of {stream.arn}: it begins as --from says")
+        self._kept = left
+        if left:
+            names = ", ".join(token.stream_arn for token in left)
+            logger.info(f"{name} holds streams that are not watched now, and keeps them: {names}")
+
+    def _resume(self, stream: Followed, token: Token) -> None:
+        arn = stream.arn
+        stream.resume(token)
+        self.renamed(arn, stream)
+
+    def tokens(self, unsettled: Callable[[Origin], str | None]) -> list[Token]:
+        """Where all of them stand; also those that have left, as long as there is any use in it."""
+        oldest = datetime.fromtimestamp(self._clock.time(), UTC) - _FORGOTTEN
+        followed, left = (
+            [token for stream in group if (token := stream.token(unsettled))]
+            for group in (self, self._left)
+        )
+        others = (*left, *self._kept)
+        return followed + [each for each in others if not each.saved_at or each.saved_at > oldest]
+
+    # Coming and going
+
+    def renamed(self, arn: str, stream: Followed) -> None:
+        """What was followed under this ARN is another stream of its table now."""
+        if stream.arn != arn and self._followed.get(arn) is stream:
+            del self._followed[arn]
+            self._followed[stream.arn] = stream
+
+    def leave(self, stream: Followed) -> None:
+        """Nothing more is to be read of it."""
+        del self._followed[stream.arn]
+        self._left.append(stream)
+        self._share()
+
+    def joining(self) -> list[Followed]:
+        """Those that join now, to be begun."""
+        if self._newcomers is None:
+            return []
+        found = []
+        left = {stream.arn for stream in self._left}
+        for stream in self._newcomers.look():
+            if stream.arn in left or any(each.is_same_table(stream.arn) for each in self):
+                continue
+            if token := next(filter(stream.is_of, self._kept), None):
+                self._kept.remove(token)
+                stream.resume(token)
+            self._errors.pop(stream.table, None)
+            logger.info(f"{stream.table} joins the watch", extra={"stream": stream.arn})
+            self._followed[stream.arn] = stream
+            found.append(stream)
+        self._share()
+        return found
+
+    # The trouble of one of several
+
+    def in_trouble(self, stream: Followed, error: StreamError) -> None:
+        """It can't be read, or not listed; the others go on. Raises it where there are none."""
+        if self.alone or isinstance(error, CredentialsError):
+            raise error
+        stream.failures += 1
+        pause = backoff(stream.failures, _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
+        stream.rests_until = self._clock.monotonic() + pause
+        if stream.arn not in self._errors:
+            text = f"{stream.table}: {error}; the other streams are watched on"
+            logger.error(text, extra={"stream": stream.arn})
+        self._errors[stream.arn] = error
+
+    def rests(self, stream: Followed) -> bool:
+        """Whether it is to be left alone for a while."""
+        return self._clock.monotonic() < stream.rests_until
+
+    def works(self, stream: Followed) -> None:
+        """What was wrong with it is over."""
+        if stream.failures:
+            stream.failures = 0
+            if self._errors.pop(stream.arn, None):
+                text = f"{stream.table} can be read again"
+                logger.info(text, extra={"stream": stream.arn})
+
+    def all_fail(self) -> bool:
+        """Whether there is none without trouble."""
+        return all(stream.failures for stream in self)
+
+    # What became of them
+
+    @property
+    def losses(self) -> int:
+        """How many losses were said."""
+        return sum(len(stream.losses.lines) for stream in (*self, *self._left))
+
+    def standings(self) -> list[Standing]:
+        """For the figures."""
+        return [stream.standing() for stream in (*self, *self._left)]
+
+    def raise_error(self) -> None:
+        """Raise StreamError where some could not be read."""
+        if len(self._errors) == 1:
+            raise next(iter(self._errors.values()))
+        if self._errors:
+            texts = "; ".join(dict.fromkeys(map(str, self._errors.values())))
+            raise StreamError(f"{counted(len(self._errors), 'stream')} could not be read: {texts}")

@@ -1,0 +1,187 @@
+"""What was it: the items of a table as they were at a moment.
+
+An item's state then is the old image of its first change afterwards, and the item as it is now if
+there was none. So a scan may take as long as it likes beside any writes: what has changed since the
+moment, before, under or after the scan, is taken from the changes, which are read past its end.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import IO, Any, Final
+
+import msgspec
+
+from watcher.errors import StreamError, UsageError
+from watcher.past.item_keys import Identity, OneKey, identity, identity_of
+from watcher.past.sources import Sources
+from watcher.past.times import moment
+from watcher.record.boto3_shape import native_item, wire_form, wire_item
+from watcher.record.record import Record
+from watcher.record.selection import wanted
+from watcher.service.connection import Connection
+
+logger = logging.getLogger("watcher")
+
+_SEGMENT_BYTES = 100 * 1024 * 1024
+_MOST_SEGMENTS = 8
+_encode: Final = msgspec.json.Encoder().encode
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+Test = Callable[[Record], bool]
+
+
+class ItemsAsOf:
+    """A table's items as they were; iterating gives them as native values, like `record.new`.
+
+    It can be iterated again. What is large lies in temporary files.
+    """
+
+    def __init__(self, at: datetime, key_names: Iterable[str], test: Test | None = None) -> None:
+        self.at = at
+        """The second; its own changes are in."""
+        self.key_names = tuple(key_names)
+        self.exact = True
+        """Whether all types are known; an archive's plain JSON does not tell a set from a list."""
+        self._test = test
+        self._then: dict[Identity, tuple[int, int] | None] = {}  # old images, by place in the file
+        self._images: IO[bytes] = tempfile.TemporaryFile()
+        self._now: IO[bytes] = tempfile.TemporaryFile()
+        for file in (self._images, self._now):
+            weakref.finalize(self, file.close)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(native_item, self.images())
+
+    def images(self) -> Iterator[bytes]:
+        """The items as the wire's JSON, `{"PK": {"S": "user-1"}, …}`."""
+        return (image for image in self._all() if self._test is None or self._passes(image))
+
+    def changed(self, record: Record) -> None:
+        """Take in a change after the moment; an item's first one counts."""
+        item = identity(record.wire.dynamodb.Keys)
+        if item not in self._then:
+            old = bytes(record.wire.dynamodb.OldImage)
+            _refuse_without_image(record, old)
+            self._then[item] = (self._images.tell(), len(old)) if old else None
+            self._images.write(old)
+
+    def scanned(self, images: Iterable[bytes | msgspec.Raw]) -> None:
+        """Take in items as they are now."""
+        for image in images:
+            # Between tokens line breaks mean nothing; in strings there are none.
+            self._now.write(bytes(image).replace(b"\n", b" ") + b"\n")
+
+    def _all(self) -> Iterator[bytes]:
+        self._now.seek(0)
+        for line in self._now:
+            if self._identity(line) not in self._then:
+                yield line.rstrip(b"\n")
+        for place in list(self._then.values()):
+            if place is not None:
+                start, size = place
+                self._images.seek(start)
+                yield self._images.read(size)
+
+    def _identity(self, image: bytes) -> Identity:
+        item = _shallow.decode(image)
+        return identity_of({name: msgspec.json.decode(item[name]) for name in self.key_names})
+
+    def _passes(self, image: bytes) -> bool:
+        """A filter sees an item as the change that inserted it."""
+        item = _shallow.decode(image)
+        keys = _encode({name: item[name] for name in self.key_names})
+        assert self._test is not None
+        return self._test(
+            Record.from_json(
+                b'{"eventName":"INSERT","dynamodb":{"SequenceNumber":"0","Keys":%b,"NewImage":%b}}'
+                % (keys, image)
+            )
+        )
+
+
+def as_of(
+    *sources: str,
+    at: str | datetime,
+    key: Iterable[str] | Mapping[str, Any] | None = None,
+    filters: Iterable[str | Mapping[str, Any]] | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+    endpoint_url: str | None = None,
+) -> ItemsAsOf:
+    """A table's items (or the one of this key) as they were when the second `at` ended.
+
+    `sources` are a stream, and before it archives and files for what is older than its retention.
+    `filters` see each item as the change that inserted it (`NewImage`). Raises UsageError (a time
+    in the future, or before what the sources hold), StreamError (a stream without old images),
+    DataLossError (changes in between are gone).
+    """
+    opened = Sources.named(sources, Connection(region, profile, endpoint_url), strict=True)
+    one = None if key is None else OneKey(key)
+    return items_as_of(opened, moment(at, "at"), one, wanted(filters))
+
+
+def items_as_of(
+    sources: Sources, at: datetime, key: OneKey | None = None, test: Test | None = None
+) -> ItemsAsOf:
+    """The same of sources that are open."""
+    if sources.stream is None:
+        raise UsageError("an archive knows only what has changed: name the stream behind it")
+    name, table = sources.stream.table
+    types = {name: kind for name, _, kind in table.key_types}
+    wire = None if key is None else key.wire(types)
+    found = ItemsAsOf(at, types, test)
+    sources.begin(at)
+    sources.wait_until_over(at)
+    _take(found, sources.records(), key)
+    sources.refuse_before(at)
+    tables = sources.stream.tables
+    if wire is not None:
+        item = tables.get(name, wire_item(_encode(wire)))
+        found.scanned([] if item is None else [_encode(wire_form(item))])
+    else:
+        segments = min(_MOST_SEGMENTS, 1 + table.size // _SEGMENT_BYTES)
+        _scan(found, lambda segment: tables.scan(name, segment, segments), segments)
+    _take(found, sources.newer(), key)
+    sources.refuse_ended()
+    found.exact = sources.exact
+    return found
+
+
+def _take(found: ItemsAsOf, records: Iterable[Record], key: OneKey | None) -> None:
+    """Changes after the moment's second are stamped with a later one."""
+    after = found.at.timestamp() + 1
+    for record in records:
+        created = record.wire.dynamodb.ApproximateCreationDateTime
+        if created is None:
+            raise StreamError("the changes have no times: an item's past can't be told")
+        if created >= after and (key is None or key.is_of(record)):
+            found.changed(record)
+
+
+def _scan(
+    found: ItemsAsOf, scan: Callable[[int], Iterator[list[msgspec.Raw]]], segments: int
+) -> None:
+    """Several parts side by side; each thread has one page at a time."""
+    parts = {scan(segment) for segment in range(segments)}
+    with ThreadPoolExecutor(segments) as pool:
+        while parts:
+            for part, page in pool.map(lambda part: (part, next(part, None)), list(parts)):
+                if page is None:
+                    parts.discard(part)
+                else:
+                    found.scanned(page)
+
+
+def _refuse_without_image(record: Record, old: bytes) -> None:
+    if not old and record.event_name != "INSERT":
+        view = record.wire.dynamodb.StreamViewType or "none"
+        raise StreamError(
+            f"a {record.event_name} has no old image (view type {view}): it takes "
+            "NEW_AND_OLD_IMAGES or OLD_IMAGE to tell what was"
+        )

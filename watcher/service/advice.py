@@ -1,0 +1,122 @@
+"""What an error of the service's, or of the way to it, says to do: each in a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from botocore import exceptions as boto
+
+# "… is not authorized to perform: kms:Decrypt on resource: arn:… because no … policy allows it"
+_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
+# "Signature expired: OURS is now earlier than … (THEIRS - 5 min.)"; "Signature not yet current: …"
+_STAMPS = re.compile(r"(\d{8}T\d{6}Z) is .* \((\d{8}T\d{6}Z) [+-]")
+_TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,100}?)\s*</title>", re.IGNORECASE)
+_CLOCKS_MAY_DIFFER = timedelta(minutes=4)  # AWS lets 5 pass
+_NEEDED = (
+    "the role needs dynamodb:DescribeTable on the table, and DescribeStream, GetShardIterator, "
+    "GetRecords and ListStreams on its stream"
+)
+
+
+def on_denial(error: boto.ClientError, text: str) -> str:
+    """Which action to allow, and where."""
+    found = _ACTION.search(text)
+    action = found[1] if found else ""
+    if error.operation_name.startswith("AssumeRole") or action.startswith("sts:"):
+        action = action or f"sts:{error.operation_name}"
+        return (
+            f"can't assume the role ({text}); allow {action} on it to whoever asks, and name them "
+            "in its trust policy"
+        )
+    if action.startswith("kms:") or "kms" in str(error.response["Error"].get("Code", "")).lower():
+        return (
+            f"no permission ({text}); allow {action or 'kms:Decrypt'} on the key that the table is "
+            "encrypted with, in the role's policy or in the key's"
+        )
+    named = f"allow {action}; " if action else ""
+    return f"no permission ({text}); {named}{_NEEDED}"
+
+
+def on_refused_credentials(error: boto.ClientError, text: str) -> str:
+    """To renew them; or to set the clock, where it is that which makes a signature a wrong one."""
+    ahead = _clock_ahead(error)
+    if ahead is None or abs(ahead) < _CLOCKS_MAY_DIFFER:
+        return f"AWS refused the credentials ({text}); renew them, or --profile"
+    side = "ahead of" if ahead > timedelta() else "behind"
+    off = f"{_said(abs(ahead))} {side} AWS's"
+    return f"AWS refused the signature ({text}): this clock is {off}; set it"
+
+
+def _clock_ahead(error: boto.ClientError) -> timedelta | None:
+    """How far our clock is ahead of the service's; None where the answer does not tell."""
+    if stamps := _STAMPS.search(str(error)):
+        ours, theirs = (datetime.strptime(each, "%Y%m%dT%H%M%SZ") for each in stamps.groups())
+        return ours - theirs
+    try:
+        theirs = parsedate_to_datetime(_headers(error.response)["date"])
+        return datetime.now(UTC) - (theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC))
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def _said(time: timedelta) -> str:
+    minutes = round(time.total_seconds() / 60)
+    days, minutes = divmod(minutes, 24 * 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
+def page_in(answer: Mapping[str, Any]) -> str | None:
+    """What stands in place of an answer, where that is a page for people: a proxy's, most often."""
+    message = str(answer.get("Error", {}).get("Message", "")).lstrip()
+    headers = _headers(answer)
+    if not (message.startswith("<") or "html" in headers.get("content-type", "")):
+        return None
+    title = _TITLE.search(message)
+    about = [f'"{title[1]}"'] if title else []
+    about += [f"{name.title()}: {headers[name]}" for name in ("server", "via") if name in headers]
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
+    told = f" ({', '.join(about)})" if about else ""
+    return (
+        f"HTTP {status} with a page{told} in place of an answer: a proxy or gateway is in the way; "
+        "HTTPS_PROXY and NO_PROXY say which one is to be used"
+    )
+
+
+def _headers(answer: Mapping[str, Any]) -> dict[str, str]:
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return {name.lower(): str(value) for name, value in headers.items()}
+
+
+def on_tls(text: str) -> str:
+    """botocore has named the URL."""
+    if "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower():
+        return f"{text}; this is no TLS: is it an http:// endpoint?"
+    return f"{text}; where TLS is inspected, set AWS_CA_BUNDLE to the file with that certificate"
+
+
+def on_endpoints(tables: str, streams: str, is_unknown: bool) -> str:
+    """What to set where one endpoint has the streams, and another one the tables; or nothing.
+
+    `is_unknown` where the one for tables knows no DescribeTable.
+    """
+    advice = (
+        "set AWS_ENDPOINT_URL_DYNAMODB to the tables' endpoint, and "
+        "AWS_ENDPOINT_URL_DYNAMODB_STREAMS to the streams'; or give the stream's ARN"
+    )
+    if is_unknown:
+        return f"; {tables} knows no tables: {advice}"
+    if _is_aws(tables) != _is_aws(streams):
+        return f"; tables are asked for at {tables}, streams at {streams}: {advice}"
+    return ""
+
+
+def _is_aws(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws", ".amazonaws.eu"))

@@ -1,0 +1,62 @@
+"""Clients for several streams: one for each region, and use."""
+
+from __future__ import annotations
+
+from watcher.errors import ServiceError, StreamError
+from watcher.service.client import StreamsClient
+from watcher.service.connect import connect, for_loop
+from watcher.service.connection import Connection
+from watcher.service.names import parsed, region_in
+from watcher.service.wanted_streams import WantedStreams
+
+
+class Clients:
+    """Those of a process, made as they are needed; all of a region count into one tally."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._patient: dict[str | None, StreamsClient] = {}
+        self._for_loop: dict[str | None, StreamsClient] = {}
+
+    @property
+    def here(self) -> StreamsClient:
+        """The one of the connection's own region, for a loop with more to do."""
+        return self.for_loop("")
+
+    def of(self, arn: str) -> StreamsClient:
+        """A patient one for an ARN, or for a name."""
+        return self._at(region_in(arn))
+
+    def for_loop(self, arn: str) -> StreamsClient:
+        """One with a single attempt for each call."""
+        region = region_in(arn)
+        if region not in self._for_loop:
+            self._for_loop[region] = for_loop(self._connection, arn, self._at(region).tally)
+        return self._for_loop[region]
+
+    def resolved(self, text: str) -> str:
+        """The ARN of the stream that a text names, as `connect` does. Raises StreamError."""
+        name = parsed(text)
+        region = name.region if name else None
+        if region not in self._patient:
+            self._patient[region], arn = connect(text, self._connection)
+            return arn
+        return connect(text, self._connection, self._patient[region])[1]
+
+    def all_of(self, wanted: WantedStreams) -> list[str]:
+        """The ARNs of all streams that are wanted. Raises StreamError where some name has none."""
+        found = [self.resolved(name) for name in wanted.names]
+        if wanted.globs:
+            try:
+                rows = list(wanted.newest(self.here.list_streams(), self.here.tags).values())
+            except ServiceError as error:
+                text = f"can't list the streams: {error}"
+                raise StreamError(text, about=("endpoint_url", "region")) from error
+            wanted.refuse_without_match(rows)
+            found += [row.arn for row in rows]
+        return list(dict.fromkeys(found))
+
+    def _at(self, region: str | None) -> StreamsClient:
+        if region not in self._patient:
+            self._patient[region] = StreamsClient(self._connection, region)
+        return self._patient[region]
