@@ -2,9 +2,10 @@
 
 import json
 import sys
-from typing import IO, Any
+from typing import Any
 
 from watcher import Record
+from watcher.files import WholeFile, append_lines
 from watcher.printing.escaping import printable_json
 from watcher.printing.plain_json import plain_record
 from watcher.printing.style import are_tables_shown
@@ -21,7 +22,7 @@ OPTIONS = {
 
 on_a_terminal = sys.stdout.isatty()
 query: Any = None
-file: IO[bytes] | None = None
+file: WholeFile | None = None
 
 
 def configure(jmespath: str | None = None, jsonl_file: str | None = None) -> None:
@@ -29,8 +30,8 @@ def configure(jmespath: str | None = None, jsonl_file: str | None = None) -> Non
     if jmespath is not None:
         query = compiled(jmespath)
     if jsonl_file is not None:
-        # Unbuffered: what a checkpoint says is delivered has left us.
-        file = open(jsonl_file, "ab", buffering=0)
+        # Without a buffer: what a checkpoint says is delivered has left us.
+        file = append_lines(jsonl_file)
 
 
 def compiled(expression: str) -> Any:

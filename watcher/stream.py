@@ -36,9 +36,9 @@ class Stream:
     `stream` is what `watch()` takes; what globs match is settled as it is made. `start` is
     `"latest"`, `"trim_horizon"`, a datetime (aware, or in local time), or a token, as a dict or its
     JSON. `filters`, `key`, `only` and `poll_max` are those of `watch()`; what is left out moves the
-    token, and is counted in `filtered`. Of several streams one that can't be read is left out as long as
-    that lasts (`errors`). Raises StreamError where the stream (or all of them) can't be used,
-    UsageError for a bad start or filter. Not for use by several threads at once.
+    token, and is counted in `filtered`. Of several streams one that can't be read is left out as
+    long as that lasts (`errors`). Raises StreamError where the stream (or all of them) can't be
+    used, UsageError for a bad start or filter. Not for use by several threads at once.
     """
 
     def __init__(

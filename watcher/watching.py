@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher.delivery import handlers
+from watcher.delivery import handlers, stdout
 from watcher.delivery.callables import unfit
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
 from watcher.errors import UsageError, blame
@@ -248,7 +248,7 @@ def watch(
             displays=displays,
         )
         at_once = [each.close for each in displays]
-        with ended_by_signals(manager.ending, manager.stop, at_once):
+        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, at_once):
             return manager.run()
 
 

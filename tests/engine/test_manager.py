@@ -421,7 +421,7 @@ def test_an_observer_that_is_broken_off_gets_its_record_again(
     play = played(service, stuck)
     play.run(("a", page(1, 2, 3)))
     assert play.store.position("a") == AfterSequence(str(FIRST + 1))
-    assert caplog.messages[-2].startswith("An observer had not ended its work in time")
+    assert caplog.messages[-2].startswith("Broken off: an observer")
     assert "2 records left unread" in caplog.messages[-1]
     resumed = played(service, seen, store=play.store)
     resumed.run(("a", page(2, 3)))

@@ -66,8 +66,8 @@ MUTANTS = [
     Mutant(
         "a hidden parent that answers errors counts as gone",
         "reading/hidden.py",
-        "except (ShardNotFoundError, TrimmedDataError):",
-        "except (ShardNotFoundError, TrimmedDataError, ServiceError):",
+        "if isinstance(error, ShardNotFoundError | TrimmedDataError):",
+        "if error is not None:",
     ),
     Mutant(
         "a finished shard's children are asked for once, and no listing follows",

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from watcher import files
 from watcher.cli import completers, options
 from watcher.delivery.observer import Observer
 from watcher.errors import ServiceError, StreamError, UsageError
@@ -208,13 +209,9 @@ def _write(text: str, target: Path | None) -> None:
     place = target.resolve()  # a link stays one
     try:
         if place.exists() and not stat.S_ISREG(place.stat().st_mode):
-            place.write_bytes(content)  # a pipe, /dev/stdout: nothing to replace
+            with files.WholeFile(os.fspath(place), "w") as file:  # a pipe: nothing to replace
+                file.write(content)
             return
-        aside = place.with_name(f".{place.name}.{os.getpid()}")
-        try:
-            aside.write_bytes(content)
-            os.replace(aside, place)
-        finally:
-            aside.unlink(missing_ok=True)
+        files.replace(place, content, place.with_name(f".{place.name}.{os.getpid()}"))
     except OSError as error:
         raise UsageError(f"can't write {target}: {error.strerror}") from None

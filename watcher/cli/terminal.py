@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 from cyclopts import Parameter
 
 from watcher.cli import logs
+from watcher.files import BrokenOff, WholeFile
 
 logger = logging.getLogger("watcher")
 
@@ -92,12 +93,12 @@ class Line:
         self._open = self._drawn = False
 
 
-class TerminalFile(io.FileIO):
+class TerminalFile(WholeFile):
     """A standard stream that is a terminal: the status line makes room for what is written."""
 
     line: ClassVar[Line | None] = None
 
-    def write(self, data: memoryview) -> int:  # type: ignore[override]
+    def write(self, data: Any) -> int:
         """As ever, with the status line moved below."""
         line = TerminalFile.line
         if line is None or not line.is_beneath(self.fileno()):
@@ -156,7 +157,8 @@ def _is_piped() -> bool:
 
 
 def _raw(stream: object) -> object:
-    return getattr(getattr(stream, "buffer", None), "raw", None)
+    buffer = getattr(stream, "buffer", None)
+    return getattr(buffer, "raw", buffer)
 
 
 # Standard output, from the start to the end
@@ -189,12 +191,12 @@ def set_up_streams() -> None:
 
 def _larger(out: io.TextIOWrapper) -> io.TextIOWrapper:
     """Standard output with a buffer for a page, unless Python was told to have none."""
-    raw: io.FileIO | None = getattr(out.buffer, "raw", None)
-    file = TerminalFile(out.fileno(), "w", closefd=False) if out.isatty() else raw
-    if file is None:
-        return out
-    buffer: Any = file if raw is None else io.BufferedWriter(file, _BUFFER_BYTES)
-    return io.TextIOWrapper(buffer, out.encoding)
+    kind = TerminalFile if out.isatty() else WholeFile
+    file: Any = kind(out.fileno(), "w", closefd=False)
+    has_buffer = hasattr(out.buffer, "raw")
+    return io.TextIOWrapper(
+        io.BufferedWriter(file, _BUFFER_BYTES) if has_buffer else file, out.encoding
+    )
 
 
 def flush_stdout() -> bool:
@@ -203,7 +205,7 @@ def flush_stdout() -> bool:
         return True
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, BrokenOff):  # nobody reads, or not in time
         pass
     except OSError as error:
         logger.error(f"can't write standard output: {error.strerror}")
@@ -218,5 +220,7 @@ def give_up_stdout() -> None:
     except OSError:
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(raw := _raw(sys.stdout), WholeFile):
+                raw.give_up()
     except ValueError:  # closed by a handler
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -219,6 +220,9 @@ class Dispatcher:
                 failed = f"observer {observer.name} failed to close: {what}"
                 logger.error(failed, extra={"observer": observer.name})
         self._given_up.close()
+        # What `close` has printed; whoever has the last word on standard output says what is wrong.
+        with contextlib.suppress(OutputClosed, ObserverError, Overdue):
+            self.flush()
         if failed and self._on_error.policy == "stop":
             raise ObserverError(failed)
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import IO
 
 import msgspec
 
 from watcher.errors import ObserverError, UsageError
+from watcher.files import WholeFile, append_lines
 from watcher.record.record import Record
 
 logger = logging.getLogger("watcher")
 
 # The last: of a standard output that is closed (`>&-`).
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
+_UNWRITABLE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE),
+    errno.EBADF,
+)
 
 
 class OnError(msgspec.Struct, frozen=True):
@@ -47,10 +48,10 @@ class GivenUp:
 
     def __init__(self, on_error: OnError) -> None:
         self._on_error = on_error
-        self._file: IO[bytes] | None = None
+        self._file: WholeFile | None = None
         if on_error.file:
             try:
-                self._file = _open_to_append_lines(on_error.file)
+                self._file = append_lines(on_error.file)
             except OSError as error:
                 reason = f"can't write {on_error.file}: {error.strerror}"
                 raise UsageError(reason, "on_error") from None
@@ -73,9 +74,8 @@ class GivenUp:
             raise ObserverError(text, about=about, observer=observer) from error
         if self._file is not None:
             try:
-                for record in records:
-                    self._file.write(_dead_letter(observer, record, error))
-                self._file.flush()
+                letters = [_dead_letter(observer, record, error) for record in records]
+                self._file.write(b"".join(letters))
             except OSError as trouble:
                 raise ObserverError(
                     f"{text}; {self._on_error.file} can't be written: {trouble.strerror}; "
@@ -94,8 +94,10 @@ class GivenUp:
     def close(self) -> None:
         """No more come."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # said when it was written
+            try:
                 self._file.close()
+            except OSError as error:  # a network's disk
+                logger.error(f"{self._on_error.file} may lack its last lines: {error.strerror}")
 
 
 def _dead_letter(observer: str, record: Record, error: BaseException) -> bytes:
@@ -109,13 +111,3 @@ def _dead_letter(observer: str, record: Record, error: BaseException) -> bytes:
         "failed_at": datetime.now(UTC),
     }
     return msgspec.json.encode(letter) + b"\n"
-
-
-def _open_to_append_lines(path: str) -> IO[bytes]:
-    """A file to append to; what a kill has cut off in its last line stays a line of its own."""
-    file = open(path, "ab+")
-    if file.seekable() and file.seek(0, os.SEEK_END):
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
-    return file

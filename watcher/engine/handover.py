@@ -34,7 +34,8 @@ class Handover:
         self._figures = figures
         self._totals = totals
         self.left = 0
-        """How many records of the last page were not delivered."""
+        """How many records of the last page the position is not behind yet."""
+        self._end = 0
         self._wanted = wanted
         self._limit = math.inf if max_records is None else max_records
         self._clock = clock
@@ -56,7 +57,8 @@ class Handover:
         deliver, wanted = self._dispatcher.deliver, self._wanted
         totals, kinds, monotonic = self._totals, self._totals.kinds, self._clock.monotonic
         ending = self._dispatcher.ending
-        end = totals.records + totals.filtered + page.last - page.first
+        self.left = page.last - page.first
+        self._end = totals.records + totals.filtered + self.left
         tick = monotonic() + _TICK_SECONDS
         self._shard, origin = shard, Origin(stream, shard.id)
         try:
@@ -83,7 +85,6 @@ class Handover:
             self._dispatcher.page_end(origin)
         finally:
             ending.at_work = False
-            self.left = end - totals.records - totals.filtered
             self.move()
             self._shard = None
 
@@ -96,4 +97,5 @@ class Handover:
             self._dispatcher.flush()
             self._shard.position = AfterSequence(self._record.sequence_number)
             self._figures.moved(self._record, self._totals)
+            self.left = self._end - self._totals.records - self._totals.filtered
             self._record = None

@@ -83,7 +83,7 @@ class Manager:
         except OutputClosed:
             pass
         except Overdue:
-            logger.warning("An observer had not ended its work in time, and is left where it was")
+            logger.warning("Broken off: an observer, or a write, took longer than --stop-timeout")
         finally:
             self._end()
         self._keeper.raise_error()

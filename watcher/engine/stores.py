@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
-from watcher import forks
+from watcher import files, forks
 from watcher.errors import UsageError
 from watcher.reading.token import Token, all_from_json, encode_all
 
@@ -29,7 +27,7 @@ class CheckpointFile:
         self.name = str(self.path)
         self._aside = self.path.with_name(self.path.name + ".new")
         try:
-            self._lock: IO[bytes] = open(f"{self.path}.lock", "ab")
+            self._lock = files.lock_file(f"{self.path}.lock")
         except OSError as error:
             raise self._unusable(error) from None
         # A shard's process that outlives us must not keep the next program out.
@@ -59,16 +57,7 @@ class CheckpointFile:
     def save(self, tokens: Sequence[Token]) -> None:
         """Write aside, flush to the disk, rename: a reader sees the old ones or the new ones."""
         try:
-            with open(self._aside, "wb") as file:
-                file.write(encode_all(tokens))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(self._aside, self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            files.replace(self.path, encode_all(tokens), self._aside)
         except OSError as error:
             raise self._unusable(error) from None
 

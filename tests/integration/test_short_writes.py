@@ -1,0 +1,237 @@
+"""Writes that are cut short, refused or never read, through the real command line: nothing is lost.
+
+Each watch is ended somehow, and a second one goes on from its checkpoint: together they have
+printed every record, and no half line stands between two.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulator import RemoteSimulator, Simulator, judge
+
+COUNT = 3000
+DISK = 4800
+"""Blocks of 512 bytes: less than the lines take, and more than the memory that processes share."""
+MODES = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", seed=5) as simulator:
+        simulator.bulk(COUNT, size=800)
+        yield simulator
+
+
+class Runs:
+    """Watches of one checkpoint, from the trim horizon on."""
+
+    def __init__(self, sim: RemoteSimulator, folder: Path, unbuffered: str) -> None:
+        self.sim = sim
+        self.folder = folder
+        self._environment = {**os.environ, **sim.environment, "PYTHONUNBUFFERED": unbuffered}
+
+    def begin(self, *options: str, limit: int | None = None, **more: Any) -> subprocess.Popen[Any]:
+        """Start one; with a `limit`, no file of its gets larger (in blocks of 512 bytes)."""
+        ulimit = "" if limit is None else f"ulimit -f {limit}; "
+        words = ("orders", "--from", "trim-horizon", "--checkpoint", "c.json", *options)
+        with (self.folder / "err").open("w") as err:
+            return subprocess.Popen(
+                ["sh", "-c", ulimit + 'exec "$0" -m watcher "$@"', sys.executable, *words],
+                env=self._environment,
+                cwd=self.folder,
+                stderr=err,
+                **more,
+            )
+
+    @property
+    def said(self) -> list[str]:
+        return (self.folder / "err").read_text().splitlines()
+
+    def check(self, *outputs: bytes) -> None:
+        """Whether everything is there, in whole lines."""
+        lines = b"".join(outputs).splitlines()
+        found = [json.loads(line)["dynamodb"]["SequenceNumber"] for line in lines]
+        verdict = judge(self.sim.records, found)
+        assert not verdict.lost and not verdict.unknown
+
+    def rest(self, *options: str, **more: Any) -> bytes:
+        """What a second watch prints, up to now."""
+        with self.begin("--no-follow", *options, stdout=subprocess.PIPE, **more) as program:
+            out, _ = program.communicate(timeout=60)
+        assert program.returncode == 0, self.said
+        return bytes(out)
+
+
+def wait_until_full(pipe: int) -> None:
+    """Until nothing more has gone into a pipe for a moment: its writer waits."""
+    before, end = -1, time.monotonic() + 30
+    while time.monotonic() < end:
+        (size,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
+        if size == before and size > 4096:
+            return
+        before = size
+        time.sleep(0.2)
+    raise AssertionError("nothing was written")
+
+
+def read_slowly(pipe: int) -> bytes:
+    got = b""
+    while data := os.read(pipe, 40_000):
+        got += data
+        time.sleep(0.0005)
+    return got
+
+
+@pytest.fixture(params=["", "1"], ids=["buffered", "unbuffered"])
+def runs(sim: RemoteSimulator, tmp_path: Path, request: pytest.FixtureRequest) -> Runs:
+    return Runs(sim, tmp_path, request.param)
+
+
+def test_a_signal_while_a_slow_pipe_is_written_loses_nothing(runs: Runs) -> None:
+    reading, writing = os.pipe()
+    with runs.begin("-pj", stdout=writing) as program:
+        os.close(writing)
+        wait_until_full(reading)
+        program.send_signal(signal.SIGTERM)
+        out = read_slowly(reading)
+        assert program.wait(30) == 0
+    os.close(reading)
+    assert runs.said[-1].startswith("Done: ")
+    runs.check(out, runs.rest("-pj"))
+
+
+def test_a_pipe_that_nobody_reads_any_more_does_not_hold_up_the_end(runs: Runs) -> None:
+    reading, writing = os.pipe()
+    with runs.begin("-pj", "--stop-timeout", "0.5", stdout=writing) as program:
+        os.close(writing)
+        wait_until_full(reading)
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(10) == 0
+    out = read_slowly(reading)
+    os.close(reading)
+    assert runs.said[-3].startswith("warning: Broken off")
+    assert "records left unread" in runs.said[-2]
+    assert runs.said[-1].startswith("Done: ")
+    runs.check(out[: out.rfind(b"\n") + 1], runs.rest("-pj"))
+
+
+def test_a_pipe_that_does_not_wait_is_waited_for(runs: Runs) -> None:
+    """As an ssh or a Node.js leaves it, that shares it with us."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with runs.begin("-pj", "--no-follow", stdout=writing) as program:
+        os.close(writing)
+        out = read_slowly(reading)
+        assert program.wait(30) == 0, runs.said
+    os.close(reading)
+    runs.check(out)
+
+
+@pytest.mark.parametrize("option", ["-pj", "--jsonl-file"])
+def test_a_disk_that_fills_up_ends_it_at_a_whole_line_before_the_checkpoint(
+    runs: Runs, option: str
+) -> None:
+    path = runs.folder / "all.jsonl"
+    options = (option,) if option == "-pj" else (option, "all.jsonl")
+    for limit, status in ((DISK, 1), (None, 0)):
+        with (
+            path.open("ab") as file,
+            runs.begin(*options, "--no-follow", limit=limit, stdout=file) as program,
+        ):
+            assert program.wait(60) == status, runs.said
+        if limit:
+            assert sum("File too large" in line for line in runs.said) == 1
+            assert "Traceback" not in "".join(runs.said)
+            assert path.read_bytes().endswith(b"}\n")
+            assert 0 < path.stat().st_size <= limit * 512
+    runs.check(path.read_bytes())
+
+
+def test_a_line_that_a_crash_cut_off_is_ended_and_said(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    runs = Runs(sim, tmp_path, "")
+    for name in ("all.jsonl", "dead.jsonl"):
+        (tmp_path / name).write_bytes(b'{"eventID": "')
+    (tmp_path / "fail.py").write_text("def handle(record):\n    raise ValueError('no')\n")
+    runs.rest(
+        *("--jsonl-file", "all.jsonl", "--handlers", ".", "--fail"),
+        *("--on-error", "dead-letter:dead.jsonl"),
+    )
+    for name in ("all.jsonl", "dead.jsonl"):
+        torn, *lines = (tmp_path / name).read_bytes().splitlines()
+        assert torn == b'{"eventID": "' and len(lines) == COUNT
+        assert all(json.loads(line) for line in lines)
+        assert sum(f"The last line of {name} has no end" in line for line in runs.said) == 1
+
+
+def test_what_is_written_is_its_owners_alone(sim: RemoteSimulator, tmp_path: Path) -> None:
+    runs = Runs(sim, tmp_path, "")
+    (tmp_path / "fail.py").write_text("def handle(record):\n    raise ValueError('no')\n")
+    before = os.umask(0)
+    try:
+        runs.rest(
+            *("--jsonl-file", "all.jsonl", "--handlers", ".", "--fail"),
+            *("--on-error", "dead-letter:dead.jsonl"),
+        )
+        report = [sys.executable, "-m", "watcher", "report", "./all.jsonl", "--output", "all.html"]
+        subprocess.run(report, cwd=tmp_path, env={**os.environ, **sim.environment}, check=True)
+    finally:
+        os.umask(before)
+    written = {path.name: path for path in tmp_path.iterdir()}
+    for name in ("all.jsonl", "dead.jsonl", "all.html", "c.json", "c.json.lock"):
+        assert stat.S_IMODE(written[name].stat().st_mode) == 0o600, name
+
+
+LIBRARY = """
+import sys
+from watcher import watch
+
+def show(record):
+    print(record.sequence_number, "x" * 400)
+
+if __name__ == "__main__":
+    sys.stdout.write("before\\n")
+    watch("orders", [show], start="trim_horizon", follow=False)
+    print("after")
+"""
+
+
+@MODES
+def test_what_a_program_prints_in_its_own_handler_is_whole(
+    sim: RemoteSimulator, tmp_path: Path, unbuffered: str
+) -> None:
+    (tmp_path / "program.py").write_text(LIBRARY)
+    environment: Mapping[str, str] = {
+        **os.environ,
+        **sim.environment,
+        "PYTHONUNBUFFERED": unbuffered,
+    }
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with subprocess.Popen(
+        [sys.executable, "program.py"], cwd=tmp_path, env=environment, stdout=writing
+    ) as program:
+        os.close(writing)
+        first, *lines, last = read_slowly(reading).decode().splitlines()
+        assert program.wait(30) == 0
+    os.close(reading)
+    assert (first, last) == ("before", "after")
+    assert [line.split() for line in lines] == [
+        [record.sequence_number, "x" * 400] for record in sim.records
+    ]

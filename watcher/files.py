@@ -1,0 +1,170 @@
+"""Files that item data is written to: whole or not at all, and for nobody else to read."""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import select
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("watcher")
+
+_PRIVATE = 0o600
+# In which a line's end is looked for first.
+_TAIL_BYTES = 4096
+
+
+class NobodyReads(BrokenPipeError):
+    """Whoever read what we write has gone (`| head`)."""
+
+
+class BrokenOff(OSError):
+    """A write before this one was interrupted, and nobody knows how far it had come."""
+
+
+class WholeFile(io.FileIO):
+    """A file without a buffer that takes all that it is given, or raises.
+
+    Python's own takes what the system takes at once, and that is less where a signal comes, a disk
+    fills up or a descriptor does not wait (O_NONBLOCK, which whoever shares it may set): whoever
+    does not look at its answer loses the rest. This one goes on, and waits. Where it can't, a
+    regular file is cut back to its last whole line, and all further writes fail as the first did.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._error: OSError | None = None
+        self._is_given_up = False
+        self._since_line_end = 0
+
+    def write(self, data: Any) -> int:
+        """Write all of it. Raises OSError, of which NobodyReads, BrokenOff."""
+        view = memoryview(data).cast("B")
+        if self._error is not None:
+            if not self._is_given_up:
+                raise self._error
+            return len(view)
+        done = 0
+        try:
+            while done < len(view):
+                taken = super().write(view[done:])
+                if taken is None:
+                    self._wait()
+                else:
+                    done += taken
+        except OSError as error:
+            self._count(view[:done])
+            self._cut_back()
+            if isinstance(error, BrokenPipeError):
+                error = NobodyReads(error.errno, error.strerror)
+            self._error = error
+            raise error from None
+        except BaseException:
+            # Not EINTR, which Python's buffers take for an invitation to try again.
+            self._error = BrokenOff(errno.ECANCELED, "the last write was broken off")
+            raise
+        self._count(view)
+        return done
+
+    def give_up(self) -> None:
+        """After a failure, have what is still to be written dropped in silence."""
+        self._is_given_up = True
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLOUT)
+        poll.poll()
+
+    def _count(self, written: memoryview) -> None:
+        for last in (written[-_TAIL_BYTES:], written):
+            place = bytes(last).rfind(b"\n")
+            if place >= 0:
+                self._since_line_end = len(last) - 1 - place
+                return
+        self._since_line_end += len(written)
+
+    def _cut_back(self) -> None:
+        """Take the beginning of a line away, if it is there and the last of a regular file."""
+        with suppress(OSError):
+            status = os.fstat(self.fileno())
+            end = os.lseek(self.fileno(), 0, os.SEEK_CUR)
+            if stat.S_ISREG(status.st_mode) and end == status.st_size and self._since_line_end:
+                end -= self._since_line_end
+                os.ftruncate(self.fileno(), end)
+                os.lseek(self.fileno(), end, os.SEEK_SET)
+
+
+def append_lines(path: str) -> WholeFile:
+    """A file to append lines to; one that is new is its owner's alone.
+
+    What a crash has cut off in its last line stays, on a line of its own, and is said. Raises
+    OSError.
+    """
+    file = WholeFile(path, "ab", opener=_opened)
+    try:
+        if _has_torn_line(path):
+            logger.warning(
+                f"The last line of {path} has no end, as after a crash: it stays, on its own"
+            )
+            file.write(b"\n")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags, _PRIVATE)
+
+
+def _has_torn_line(path: str) -> bool:
+    with suppress(PermissionError):  # one that we may write, and not read
+        status = os.stat(path)
+        if stat.S_ISREG(status.st_mode) and status.st_size:
+            with open(path, "rb") as file:
+                file.seek(-1, os.SEEK_END)
+                return file.read(1) != b"\n"
+    return False
+
+
+def replace(place: Path, content: bytes, aside: Path) -> None:
+    """Put a file in the place of another, or where there is none: never half of it is seen.
+
+    It is written `aside` first, in the same folder, and to the disk. One that replaces another has
+    its mode, one that is new is its owner's alone. Raises OSError.
+    """
+    aside.unlink(missing_ok=True)  # a crash's
+    try:
+        with WholeFile(os.fspath(aside), "w", opener=_made) as file:
+            with suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
+            file.write(content)
+            os.fsync(file.fileno())
+        os.replace(aside, place)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    folder = os.open(place.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _made(path: str, flags: int) -> int:
+    """Nobody else's file, and no link to one, is written to."""
+    return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _PRIVATE)
+
+
+def lock_file(path: str) -> WholeFile:
+    """A file that is there to be locked. Raises OSError."""
+
+    def opened(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NOFOLLOW, _PRIVATE)
+
+    return WholeFile(path, "ab", opener=opened)
