@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from watcher.arguments import poll_seconds, position
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.reading import token as tokens
@@ -20,7 +21,6 @@ from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position, Service
 from watcher.service.wanted_streams import WantedStreams
 from watcher.side_by_side import SideBySide
-from watcher.watching import poll_seconds, position
 
 logger = logging.getLogger("watcher")
 

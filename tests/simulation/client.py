@@ -166,7 +166,9 @@ class SimulatedClient:
         return answer["ShardIterator"], self._time()
 
     def records(self, iterator: str) -> bytes:
-        return self._body(_STREAMS, "GetRecords", {"ShardIterator": iterator})
+        body = self._body(_STREAMS, "GetRecords", {"ShardIterator": iterator})
+        self.tally.answer()
+        return body
 
     def _time(self) -> datetime:
         """The Date header, in whole seconds."""

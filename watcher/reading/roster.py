@@ -98,7 +98,7 @@ class Roster:
         self._late = LateChildren(clock)
         self._closed = set[str]()
         self._hidden = HiddenParents(clock)
-        self._reads = Refusals(clock)
+        self.reads = Refusals(clock)
         self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._news = True
 
@@ -237,7 +237,7 @@ class Roster:
 
     def started(self, shard: Tracked, moment: datetime) -> None:
         """Its reader has an iterator since this moment, by the service. Raises DataLossError."""
-        self._reads.work()
+        self.reads.work()
         self.losses.say_if_too_late(shard, moment)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
@@ -249,9 +249,9 @@ class Roster:
         Raises DeniedError, OddAnswerError where that is to end the reading.
         """
         if isinstance(message, Trouble):
-            self._reads.hear(shard.id, message)
+            self.reads.hear(shard.id, message)
         text = shard.news(message)
-        if text and (whose := self._reads.whose(shard.id, message)):
+        if text and (whose := self.reads.whose(shard.id, message)):
             logger.warning(f"{whose}: {text}", extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:

@@ -270,6 +270,7 @@ class StreamsClient:
         Raises ExpiredIteratorError, TrimmedDataError, ShardNotFoundError.
         """
         body: bytes = self._call(self._reads.get_records, "Body", ShardIterator=iterator)["Body"]
+        self.tally.answer()
         return body
 
     def take_shortcut(self, arn: str) -> None:
