@@ -12,7 +12,7 @@ import msgspec
 
 from watcher.clock import CLOCK, Clock
 from watcher.reading import token as tokens
-from watcher.reading.aside import Aside
+from watcher.reading.asking import Asking
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
@@ -102,7 +102,7 @@ class Puller:
             clock=clock,
         )
         self._roster.begin(service)
-        self._aside = Aside(self._roster, service, calls)
+        self._asking = Asking(self._roster, service, calls)
         saved_at = token.saved_at if token else None
         losses.say_if_old("checkpoint", saved_at, self._roster.listing.time)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
@@ -177,7 +177,7 @@ class Puller:
                 self._hear(shard, answer.result())
 
     def _attend(self) -> None:
-        self._aside.attend()
+        self._asking.attend()
         for shard in self._reading.values():
             shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
         for tracked in self._roster.to_begin():

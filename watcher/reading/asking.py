@@ -11,7 +11,7 @@ from watcher.service.model import Listing, Service
 from watcher.side_by_side import SideBySide
 
 
-class Aside:
+class Asking:
     """What is due for one roster; a listing of several pages is made aside by `calls`."""
 
     def __init__(self, roster: Roster, service: Service, calls: SideBySide) -> None:
