@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from watcher.past.item_keys import OneKey
 from watcher.past.sources import Sources
 from watcher.past.times import moment
 from watcher.printing import style
+from watcher.printing.csv_rows import CsvRows, RawCells
 from watcher.printing.escaping import printable, printable_json
 from watcher.printing.files import replacing
 from watcher.printing.plural import grouped
@@ -81,6 +81,7 @@ def _as_of(
     to: _File = None,
     to_table: _TableName = None,
     dynamodb_json: _Wire = False,
+    csv_raw: RawCells = False,
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
@@ -101,7 +102,7 @@ def _as_of(
         if to_table is not None:
             count = copy_to(sources, to_table, found.images())
         else:
-            count = _write(found, output or "jsonl", dynamodb_json, out)
+            count = _write(found, output or "jsonl", dynamodb_json, csv_raw, out)
     where = f" to {to or to_table}" if to or to_table else ""
     logger.info(f"As of {time_text(found.at)}, its whole second: {grouped(count, 'item')}{where}")
     return 0
@@ -116,10 +117,10 @@ def _refuse_two_places(
         raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", output)
 
 
-def _write(found: ItemsAsOf, form: str, wire: bool, out: IO[str]) -> int:
+def _write(found: ItemsAsOf, form: str, wire: bool, csv_raw: bool, out: IO[str]) -> int:
     texts = (image.decode() for image in found.images()) if wire else _plain(found)
     if form in ("csv", "table"):
-        return _write_rows(found, form, out)
+        return _write_rows(found, None if form == "table" else CsvRows(out, raw=csv_raw), out)
     shown = printable_json if out.isatty() else str
     count = 0
     for text in texts:
@@ -136,7 +137,7 @@ def _plain(found: ItemsAsOf) -> Iterator[str]:
     return (plain_json([image])[0] or "" for image in found.images())
 
 
-def _write_rows(found: ItemsAsOf, form: str, out: IO[str]) -> int:
+def _write_rows(found: ItemsAsOf, csv: CsvRows | None, out: IO[str]) -> int:
     """A column for each attribute: the keys first, the others by name."""
     rest: set[str] = set()
     for image in found.images():
@@ -144,11 +145,10 @@ def _write_rows(found: ItemsAsOf, form: str, out: IO[str]) -> int:
     names = [*found.key_names, *sorted(rest.difference(found.key_names))]
     rows = (_cells(text, names) for text in _plain(found))
     count = 0
-    if form == "csv":
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(names)
+    if csv is not None:
+        csv.write(names)
         for row in rows:
-            writer.writerow(row)
+            csv.write(row)
             count += 1
         return count
     table = Table(*map(printable, names), box=None, pad_edge=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from watcher.past.sources import Sources
 from watcher.past.timeline import History, timeline
 from watcher.past.times import begin
 from watcher.printing import style
+from watcher.printing.csv_rows import CsvRows, RawCells
 from watcher.printing.differences import attribute_lines, change_lines, place_text
 from watcher.printing.escaping import printable_key
 from watcher.printing.style import time_text
@@ -55,12 +55,19 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
 
 def _history(
-    *sources: _Sources, key: _Key | None = None, output: _Output = "text", **values: Any
+    *sources: _Sources,
+    key: _Key | None = None,
+    output: _Output = "text",
+    csv_raw: RawCells = False,
+    **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
     wanted, start = OneKey(key or ()), begin(values["start"])
     found = timeline(Sources.named(sources, options.connection(values)), wanted, start)
-    {"text": _as_text, "json": _as_json, "csv": _as_csv}[output](found)
+    if output == "csv":
+        _as_csv(found, CsvRows(sys.stdout, raw=csv_raw))
+    else:
+        {"text": _as_text, "json": _as_json}[output](found)
     return 0
 
 
@@ -95,17 +102,16 @@ def _as_json(found: History) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
 
 
-def _as_csv(found: History) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(("time", "kind", "by_ttl", "attribute", "old", "new"))
+def _as_csv(found: History, rows: CsvRows) -> None:
+    rows.write(("time", "kind", "by_ttl", "attribute", "old", "new"))
     for record in found:
         head = time_text(record.created_at), record.event_name, record.expired_by_ttl
         for place, old, new in _differences(record):
-            writer.writerow((*head, place, _cell(old), _cell(new)))
+            rows.write((*head, place, _cell(old), _cell(new)))
     if found.asked_at is not None:
         head = time_text(found.asked_at), "NOW", False
         for name, value in sorted((found.now_wire or {}).items()):
-            writer.writerow((*head, name, "", _cell(value)))
+            rows.write((*head, name, "", _cell(value)))
 
 
 def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attribute | Absent]]:

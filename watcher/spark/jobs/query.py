@@ -1,10 +1,8 @@
 """SQL over the changes of the last 24 hours."""
 
 import base64
-import csv
 import json
 import sys
-from collections.abc import Iterator
 from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
@@ -14,6 +12,7 @@ from pyspark.sql.functions import struct, to_json
 from pyspark.sql.types import StructType, VariantType
 
 from watcher.errors import UsageError
+from watcher.printing.csv_rows import CsvRows, RawCells
 from watcher.printing.escaping import printable
 from watcher.service.connection import Connection
 from watcher.spark.jobs import settings
@@ -36,6 +35,7 @@ def query(
             help="table (default), json (a line per row) or csv",
         ),
     ] = "table",
+    csv_raw: RawCells = False,
     start: Annotated[
         str,
         Parameter(
@@ -64,6 +64,8 @@ def query(
     """
     if output not in ("table", "json", "csv"):
         raise UsageError("give table, json or csv", "output", output)
+    if csv_raw and output != "csv":
+        raise UsageError("for --output csv only", "csv_raw")
     if image_schema is not None:
         _refuse_bad_schema(image_schema)
     frame = all_changes(
@@ -79,6 +81,8 @@ def query(
     frame.createOrReplaceTempView("changes")
     with in_one_line():
         result = spark.sql(sql)
+        if output == "csv":
+            return _print_csv(result, CsvRows(sys.stdout, raw=csv_raw))
         return _print(result, output, sys.stdout)
 
 
@@ -104,8 +108,6 @@ def _print(result: DataFrame, output: str, file: IO[str]) -> int:
             count += 1
         return count
     rows = _exact(result).toLocalIterator()
-    if output == "csv":
-        return _print_csv(names, rows, file)
     return _print_table(names, [[_shown(value) for value in row] for row in rows], file)
 
 
@@ -121,12 +123,11 @@ def _exact(result: DataFrame) -> DataFrame:
     )
 
 
-def _print_csv(names: list[str], rows: Iterator[Row], file: IO[str]) -> int:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
+def _print_csv(result: DataFrame, rows: CsvRows) -> int:
+    rows.write(result.columns)
     count = 0
-    for row in rows:
-        writer.writerow([_text(value) for value in row])
+    for row in _exact(result).toLocalIterator():
+        rows.write(map(_text, row))
         count += 1
     return count
 
