@@ -7,11 +7,12 @@ script the watch is stopped; it ends by itself where it should.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from tests.hand_clock import HandClock
+from tests.probe import probed
 from tests.wire import FIRST, body
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
@@ -22,7 +23,7 @@ from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
-from watcher.errors import ShardNotFoundError
+from watcher.errors import ShardNotFoundError, WatcherError
 from watcher.reading import token as tokens
 from watcher.reading.messages import Message, Page
 from watcher.reading.token import Token
@@ -85,6 +86,9 @@ class PlayedService:
 
     def tend(self) -> None:
         """Nothing ends by itself here."""
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        return probed(self, arn, shard_ids)
 
     def renew(self) -> None:
         self.renewed += 1

@@ -20,6 +20,7 @@ ROOMS = [
     {"delivery", "report"},
     {"engine"},
     {"metrics", "spark"},
+    {"arguments"},
     {"watching"},
     {"stream"},
     {"testing"},

@@ -201,3 +201,19 @@ def test_a_value_of_another_type_is_refused_by_the_parameters_name(
     with pytest.raises(UsageError) as caught:
         watch("orders", [print], **given)
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("until", "start", "says"),
+    [
+        ("2h", "latest", "give --from"),
+        ("2h", "1h", "before --from"),
+        ("latest", "1h", "an age"),
+        ("2099-01-01", "1h", "in the future"),
+        (7, "1h", "a text"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(until: Any, start: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        watch("orders", [print], start=start, until=until)
+    assert caught.value.option == "until"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from watcher.arguments import position
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.reading import token as tokens
@@ -19,7 +20,6 @@ from watcher.service.clients import Clients
 from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position, Service
 from watcher.service.wanted_streams import WantedStreams
-from watcher.watching import position
 
 logger = logging.getLogger("watcher")
 

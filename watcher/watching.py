@@ -1,22 +1,18 @@
 """`watch()`: the library's way in, and the one declaration of the command line's options."""
 
-import math
-import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher.delivery import handlers, stdout
-from watcher.delivery.callables import unfit
+from watcher import arguments
+from watcher.delivery import stdout
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
-from watcher.errors import UsageError, blame
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
@@ -24,7 +20,6 @@ if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
     from watcher.record.record import Record
-    from watcher.service.model import Position
 
 
 def watch(
@@ -49,6 +44,14 @@ def watch(
             help="end when everything up to now has been delivered",
         ),
     ] = True,
+    until: Annotated[
+        str | datetime | None,
+        Parameter(
+            metavar="END",
+            group="start",
+            help="leave out what was made later, and end: an age or a time, as with --from",
+        ),
+    ] = None,
     max_records: Annotated[
         int | None,
         Parameter(
@@ -200,8 +203,7 @@ def watch(
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
     checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError.
     """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
+    arguments.refuse_in_child()
     from watcher.delivery.on_error import OnError
     from watcher.engine import open_files
     from watcher.engine.finding import find
@@ -219,23 +221,24 @@ def watch(
     asked = WantedStreams.of(stream, everything, tags, exclude)
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
-        start=position(start),
-        follow=follow,
+        start=arguments.position(start),
+        follow=follow and until is None,
+        end=arguments.end(until, start),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
-        poll_max=_poll_max(poll_max),
+        poll_max=arguments.poll_seconds(poll_max),
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
         stop_timeout=stop_timeout,
     )
-    _refuse_bad_counts(max_records=max_records, processes=processes)
-    _refuse_bad_seconds(poll_max=settings.poll_max, stop_timeout=stop_timeout)
+    arguments.refuse_bad_counts(max_records=max_records, processes=processes)
+    arguments.refuse_bad_seconds(poll_max=settings.poll_max, stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
         displays = [] if display is None else [display]
         if metrics_port is not None:
             displays.append(stack.enter_context(exporting(metrics_port)))
-        chosen = [_observer(each) for each in observers]
+        chosen = [arguments.observer(each) for each in observers]
         store = None
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
@@ -250,53 +253,3 @@ def watch(
         at_once = [each.close for each in displays]
         with stdout.whole(), ended_by_signals(manager.ending, manager.stop, at_once):
             return manager.run()
-
-
-def _poll_max(given: float | None) -> float:
-    """Who looks on wants to see a change soon; elsewhere each call is money."""
-    return given if given is not None else 1.0 if sys.stderr.isatty() else 5.0
-
-
-def _refuse_bad_counts(**counts: object) -> None:
-    for option, value in counts.items():
-        if value is not None and not (isinstance(value, int) and value >= 1):
-            raise UsageError("give 1 or more", option, repr(value))
-
-
-def _refuse_bad_seconds(**seconds: object) -> None:
-    for option, value in seconds.items():
-        if not (isinstance(value, int | float) and 0 < value < math.inf):
-            text = f"{value:g}" if isinstance(value, int | float) else repr(value)
-            raise UsageError("give more than 0 seconds", option, text)
-
-
-def position(start: str | datetime) -> "Position":
-    """A start as the library and the command line take it. Raises UsageError."""
-    from watcher.reading.position import at_time, parse_start
-
-    now = datetime.now(UTC)
-    if not isinstance(start, str | datetime):
-        raise UsageError("give a text such as 2h, or a datetime", "start", repr(start))
-    with blame("start"):
-        return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
-
-
-def _observer(each: object) -> "Observer":
-    """An observer from what callers may give; said now if it can never work."""
-    from watcher.delivery.observer import Observer
-
-    if isinstance(each, Observer):
-        return each
-    if isinstance(each, str):
-        found = handlers.find()
-        if each not in found:
-            raise UsageError(f"no handler {each!r}; there are {', '.join(found)}")
-        return handlers.load(found[each])
-    if isinstance(each, ModuleType):
-        return handlers.observer(each, each.__name__, each.__name__)
-    if not callable(each):
-        raise UsageError(f"observer {each!r} can't be called: give a function of a record")
-    name = getattr(each, "__name__", repr(each))
-    if reason := unfit(each, "record"):
-        raise UsageError(f"observer {name} {reason}")
-    return Observer(name, each)

@@ -29,6 +29,7 @@ from watcher.reading import token as tokens
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.messages import Failed, Finished, Loss, Started, Trouble
 from watcher.reading.token import Token, TokenShard
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence, AtTime, Latest, Shard, TrimHorizon
 
@@ -228,8 +229,35 @@ def test_a_missing_permission_ends_it(service: PlayedService, seen: Seen) -> Non
 def test_a_warning_comes_at_ever_longer_distances(
     service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
-    played(service, seen).run(*(("a", Trouble("refused", count)) for count in range(1, 101)))
+    troubles = (("a", Trouble("refused", count)) for count in range(1, 101))
+    played(service, seen).run(("a", page(1)), *troubles)
     assert len(caplog.messages) == 5  # 4, 8, 16, 32, 64
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_watch_that_ends_without_one_answered_read_fails_with_the_cause(
+    service: PlayedService, seen: Seen, follow: bool
+) -> None:
+    play = played(service, seen, follow=follow)
+    with pytest.raises(StreamError, match="nothing could be read: refused"):
+        play.run(("a", Trouble("refused", 1)), 30.0, ("a", Trouble("refused", 2)))
+
+
+def test_what_is_to_end_waits_for_its_first_read_for_a_minute(
+    service: PlayedService, seen: Seen
+) -> None:
+    play = played(service, seen, follow=False)
+    with pytest.raises(StreamError, match="nothing could be read: refused"):
+        play.run(("a", Trouble("refused", 1)), 1000.0)
+    assert 60 < play.clock.passed < 65
+
+
+def test_troubles_before_an_answered_read_are_no_failure(
+    service: PlayedService, seen: Seen
+) -> None:
+    play = played(service, seen)
+    tally = play.manager._figures.tally(Origin(ARN, "a"))
+    play.run(("a", Trouble("refused", 1)), tally.answer, 1.0)
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,22 @@ def test_twenty_thousand_records_over_splits_and_rotations_arrive_once_and_in_or
         program.wait_for_lines(21_000)
         assert program.end() == 0
     assert_complete(sim, numbers(program))
+
+
+def test_a_range_of_time_ends_by_itself_and_leaves_out_what_was_made_later(
+    sim: RemoteSimulator,
+) -> None:
+    sim.bulk(300, keys=20)
+    sim.rotate("all")
+    wanted = [each.sequence_number for each in sim.records]
+    end = datetime.now(UTC).isoformat()
+    sim.advance(7200)
+    sim.bulk(300, keys=20)
+    program = run(
+        *("orders", "--from", "trim-horizon", "--until", end, "--print-json"), env=sim.environment
+    )
+    assert program.process.returncode == 0
+    assert sorted(numbers(program)) == sorted(wanted)
 
 
 def test_from_the_trim_horizon_to_now_over_closed_shards(sim: RemoteSimulator) -> None:

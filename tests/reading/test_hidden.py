@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from tests.hand_clock import HandClock
@@ -9,7 +11,7 @@ from tests.play import ARN, PlayedService
 from watcher.errors import CredentialsError, TransientError
 from watcher.reading.losses import Losses
 from watcher.reading.roster import Roster
-from watcher.service.model import Shard, TrimHorizon
+from watcher.service.model import Position, Shard, TrimHorizon
 
 
 @pytest.fixture
@@ -96,3 +98,29 @@ def test_a_closed_shard_that_stays_alone_is_not_waited_for_long(
 
     assert to_read(service, clock) == ["a"]
     assert clock.passed <= 5
+
+
+def test_children_whose_parents_are_gone_do_not_wait_for_one_that_answers_500(
+    service: PlayedService, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(30):
+        service.add(f"child {number}", f"gone {number}")
+    service.add("child", "sick")
+    iterator = service.iterator
+
+    def answer(arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        if shard_id == "sick":
+            raise TransientError("500")
+        return iterator(arn, shard_id, position)
+
+    service.iterator = answer  # type: ignore[method-assign]
+    roster = Roster(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    roster.begin(service)
+    roster.to_begin()
+    roster.attend(service)
+    assert [shard.id for shard in roster.to_begin()] == [f"child {n}" for n in range(30)]
+    for _ in range(60):
+        clock.sleep(0.2)
+        roster.attend(service)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == "Shard sick can't be read yet, and its children wait for it: 500"

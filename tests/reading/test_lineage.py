@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.times import NOON
@@ -330,3 +330,41 @@ AnyHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=30,
 @pytest.mark.timeout(60)
 class TestAnyHistory(AnyHistory.TestCase):  # type: ignore[misc,valid-type]
     """Run by pytest under this name."""
+
+
+CIRCLES = [
+    [Shard("a", "a")],
+    [Shard("a", "b"), Shard("b", "a")],
+    [Shard("a"), Shard("b", "d"), Shard("c", "b"), Shard("d", "c"), Shard("e", "d")],
+]
+
+
+@pytest.mark.parametrize("circle", CIRCLES, ids=len)
+@pytest.mark.parametrize("start", [Latest(), TrimHorizon()], ids=lambda each: type(each).__name__)
+def test_shards_listed_in_a_circle_are_read_all_the_same(
+    circle: list[Shard], start: Position
+) -> None:
+    lineage = Lineage(start)
+    lineage.update(circle)
+    for _ in circle:
+        for shard in lineage.ready():
+            shard.status = Status.FINISHED
+    assert not lineage.unfinished
+
+
+def test_a_circle_that_closes_in_a_later_listing_is_none() -> None:
+    lineage = Lineage(TrimHorizon())
+    lineage.update([Shard("a"), Shard("b", "a")])
+    lineage.update([Shard("a", "b")])
+    assert [shard.id for shard in lineage.ready()] == ["a"]
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh")))
+def test_whatever_is_listed_every_shard_gets_its_turn(parents: dict[str, str]) -> None:
+    lineage = Lineage(TrimHorizon())
+    lineage.update([Shard(name, parent) for name, parent in parents.items()])
+    while lineage.unfinished:
+        ready = lineage.ready()
+        assert ready, "all of them wait"
+        for shard in ready:
+            shard.status = Status.FINISHED

@@ -205,7 +205,23 @@ def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
     shard = made.lineage.shards["a"]
     pass_time(made, service, 5.1)
     assert made.meaning(shard, Finished(False)) is End.CAUGHT_UP
+    assert not made.is_settled(), "the shard may have been closed since the last listing"
+    pass_time(made, service, 0.1)
     assert made.is_settled()
+
+
+def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: PlayedService) -> None:
+    made = roster(service)
+    begun(made)
+    pass_time(made, service, 5.1)
+    service.add("b", "a")
+    assert made.meaning(made.lineage.shards["a"], Finished(False)) is End.CAUGHT_UP
+    assert not made.is_settled()
+    pass_time(made, service, 0.1)
+    assert begun(made) == ["a"]
+    end(made, "a")
+    made.attend(service)
+    assert begun(made) == ["b"]
 
 
 def test_a_shard_left_as_open_is_read_again_where_listings_may_not_show_its_end_yet(

@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -323,3 +323,45 @@ def test_a_token_as_plain_values_is_the_same_token() -> None:
     plain = checkpoint.to_dict(token())
     assert checkpoint.from_json(plain) == token()
     assert msgspec.json.decode(checkpoint.encode(token())) == json.loads(json.dumps(plain))
+
+
+NUMBERS = st.integers(1, 60).flatmap(
+    lambda digits: st.text("0123456789", min_size=digits, max_size=digits)
+)
+TIMES = st.datetimes(timezones=st.just(UTC)).map(lambda time: time.replace(microsecond=0))
+POSITIONS = st.one_of(
+    st.just(TrimHorizon()),
+    NUMBERS.map(AtSequence),
+    NUMBERS.map(AfterSequence),
+    TIMES.filter(lambda time: time <= NOON + timedelta(hours=1)).map(AtTime),
+)
+
+
+@given(st.lists(st.tuples(POSITIONS, st.sampled_from(Status), st.booleans(), TIMES)), TIMES)
+def test_what_a_checkpoint_saves_it_can_load(
+    shards: list[tuple[Position, Status, bool, datetime]], now: datetime
+) -> None:
+    """Whatever the service's clock says, and however long its numbers are."""
+    lineage = Lineage(TrimHorizon(), [])
+    for index, (position, status, expected, since) in enumerate(shards):
+        parent = f"s{index - 1}" if index % 3 else None
+        shard = Tracked(f"s{index}", parent, position, status, expected, since)
+        lineage.shards[shard.id] = shard
+    saved = checkpoint.make("arn", lineage, max(now, NOON))
+    loaded = checkpoint.from_json(checkpoint.encode(saved))
+    assert loaded == saved
+    positions = {shard.id: shard.position for shard in checkpoint.resume(loaded)}
+    assert positions == {
+        each.shard_id: lineage.shards[each.shard_id].position for each in saved.shards
+    }
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-11-21T12:00:00", "0001-01-01T00:00:00", "9999-12-31T23:59:59"]
+)
+def test_a_naive_time_of_saving_is_one_or_refused(time: str) -> None:
+    """Without a zone it is in local time; then it is compared with the service's."""
+    text = json.dumps({"stream_arn": "arn", "active": [], "shards": [], "saved_at": time})
+    with contextlib.suppress(UsageError):
+        saved_at = checkpoint.from_json(text).saved_at
+        assert saved_at is not None and saved_at - NOON is not None

@@ -11,7 +11,13 @@ import pytest
 
 from tests.hand_clock import HandClock
 from watcher.errors import CredentialsError
-from watcher.service.credentials import Keys, OwnCredentials, SharedCredentials, Signing
+from watcher.service.credentials import (
+    HandedCredentials,
+    Keys,
+    OwnCredentials,
+    SharedCredentials,
+    Signing,
+)
 
 
 class Source:
@@ -240,3 +246,24 @@ def test_what_botocore_asks_of_them(clock: HandClock) -> None:
 def test_a_token_too_long_for_the_memory_is_said() -> None:
     with pytest.raises(CredentialsError, match="too long"):
         SharedCredentials(Keys("a", "b", "t" * 70_000))
+
+
+def test_what_was_handed_is_used_until_its_end_or_refused_then_the_machines_own(
+    clock: HandClock,
+) -> None:
+    source = Source(clock)
+    handed = HandedCredentials(own(source), clock)
+    first = Keys("handed 1", "secret", expires=clock.time() + 100)
+    handed.take(first)
+    assert handed.keys() is first and source.asked == []
+    clock.sleep(101)
+    assert handed.keys().access_key == "key 1"
+    second = Keys("handed 2", "secret")
+    handed.take(second)
+    assert handed.keys() is second
+    handed.renew()
+    assert handed.keys().access_key == "key 1"
+    handed.take(second)  # with the next task of the same plan
+    assert handed.keys().access_key == "key 1"
+    handed.take(Keys("handed 3", "secret"))
+    assert handed.keys().access_key == "handed 3"

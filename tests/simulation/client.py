@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
+from tests.probe import probed
 from tests.simulator.service import Reply, Service
 from watcher.errors import (
     ShardNotFoundError,
@@ -17,6 +18,7 @@ from watcher.errors import (
     StreamGoneError,
     TimestampRefusedError,
     TransientError,
+    WatcherError,
 )
 from watcher.service.current_stream import current_stream
 from watcher.service.errors_of import code_of, translated
@@ -67,6 +69,9 @@ class SimulatedClient:
         self._read_seconds = read_seconds
         self._granted = granted
         self._listed = listed
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        return probed(self, arn, shard_ids)
 
     def renew(self) -> None:
         """Take the credentials that lie there now."""
@@ -161,11 +166,13 @@ class SimulatedClient:
         return answer["ShardIterator"], self._time()
 
     def records(self, iterator: str) -> bytes:
-        return self._body(_STREAMS, "GetRecords", {"ShardIterator": iterator})
+        body = self._body(_STREAMS, "GetRecords", {"ShardIterator": iterator})
+        self.tally.answer()
+        return body
 
     def _time(self) -> datetime:
         """The Date header, in whole seconds."""
-        return datetime.fromtimestamp(int(self._service.world.now()), UTC)
+        return datetime.fromtimestamp(self._service.date(), UTC)
 
     def _call(self, target: str, operation: str, query: dict[str, Any]) -> Any:
         return msgspec.json.decode(self._body(target, operation, query))

@@ -96,6 +96,7 @@ class Judge:
         self._newest: dict[str, int] = {}
         self._passed: set[str] = set()
         self._finished: set[str] = set()
+        self._skipped: set[str] = set()
         self._checked_entries: dict[str, TokenShard] = {}
 
     # What is to come
@@ -310,6 +311,10 @@ class Judge:
         elif _LOST_STREAM.search(text):
             former = self._table.streams[:-1] if "between" in text else self._table.streams
             self.said.update(name for stream in former for name in stream.shards)
+            # One that came and went while another was read is not gone on with: that is said.
+            for stream in former if "between" in text else ():
+                if stream.arn not in text:
+                    self._skipped.update(stream.shards)
         elif _LOST_ALL.search(text):
             self.said_of_all.append(self._world.now())
 
@@ -431,7 +436,7 @@ class Judge:
                 continue  # it does not follow the table
             for shard in stream.shards.values():
                 index = self.accounted(shard)
-                if index < len(shard.numbers):
+                if index < len(shard.numbers) and shard.id not in self._skipped:
                     missing.append((shard, index))
         return missing
 

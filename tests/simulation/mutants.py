@@ -66,8 +66,8 @@ MUTANTS = [
     Mutant(
         "a hidden parent that answers errors counts as gone",
         "reading/hidden.py",
-        "except (ShardNotFoundError, TrimmedDataError):",
-        "except (ShardNotFoundError, TrimmedDataError, ServiceError):",
+        "if isinstance(error, ShardNotFoundError | TrimmedDataError):",
+        "if error is not None:",
     ),
     Mutant(
         "a finished shard's children are asked for once, and no listing follows",
@@ -169,6 +169,19 @@ MUTANTS = [
         "reading/shard_reader.py",
         "        elif wire.NextShardIterator is None:\n",
         "        elif wire.NextShardIterator is None or not wire.Records:\n",
+    ),
+    Mutant(
+        "what the service repeats is delivered again",
+        "reading/sieve.py",
+        "            elif number < self.newest or not events or event in events:\n",
+        "            elif False:\n",
+    ),
+    Mutant(
+        "a shard that looks open is left, though it was closed",
+        "reading/roster.py",
+        "            if self.is_closed(shard.id) or not self._knows_what_is_open():\n",
+        "            if False:\n",
+        given={"follow": False, "start": "trim_horizon", "older": 4},
     ),
     Mutant(
         "an end up to now comes with the first empty page",

@@ -93,6 +93,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     scenario.limit = rng.choice((None, None, 1, 3, 10, 40))
     _draw_watch(scenario, rng)
     _draw_service(scenario, rng)
+    _draw_odd_clocks(scenario, random.Random(f"odd clocks {seed}"))
     _draw_events(scenario, rng)
     for name, value in (given or {}).items():
         if name == "events":
@@ -144,6 +145,17 @@ def _draw_service(scenario: Scenario, rng: random.Random) -> None:
         faults["hang_rate"] = rng.choice((0.0, 0.0, 0.01))
     if rng.random() < 0.1:
         habits["shard_reads_per_second"] = 5.0
+
+
+def _draw_odd_clocks(scenario: Scenario, rng: random.Random) -> None:
+    """No clock is to be trusted, nor an empty page, nor that a record comes once."""
+    habits = scenario.habits
+    habits["ahead_rate"] = rng.choice((0.0, 0.0, 0.05))
+    habits["closed_empty"] = rng.choice((0, 0, 0, 15))
+    habits["date_skew"] = rng.choice((0.0, 0.0, -180.0))
+    habits["date_skew_rate"] = rng.choice((0.3, 1.0))
+    if scenario.start == "trim_horizon":  # else it would go back to before the beginning
+        scenario.faults["back_rate"] = rng.choice((0.0, 0.0, 0.1))
 
 
 # What may happen, and how often in comparison.

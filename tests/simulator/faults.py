@@ -27,6 +27,8 @@ class Faults:
     # Pages.
     empty_page_rate: float = 0.0  # no records though some follow
     short_page_rate: float = 0.0  # a random number of them
+    back_rate: float = 0.0  # an iterator that goes back: records that came before come again
+    closed_empty: int = 0  # so many reads of a closed shard bring nothing before its records do
     max_records: int = 1000
     max_page_bytes: int = 1024 * 1024
     last_page_empty: bool = False  # a closed shard ends with an empty page, not with its records
@@ -46,6 +48,9 @@ class Faults:
     at_timestamp: bool = True
     retention: float = 24 * 3600.0
     granularity: float = 1.0  # of ApproximateCreationDateTime; 60 like DynamoDB Local; 0: exact
+    ahead_rate: float = 0.0  # records stamped an hour ahead
+    date_skew: float = 0.0  # how far the Date header is off, …
+    date_skew_rate: float = 1.0  # … in this share of the answers
     ending_past_last: bool = True  # EndingSequenceNumber is greater than the last record's
 
     # Who may call, and how often (0: no limit).

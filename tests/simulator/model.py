@@ -322,6 +322,7 @@ class Table:
             return ""  # a change nobody records
         stream = self.streams[-1]
         number, time = self._world.next_number(), self._world.stamp()
+        stamp = self._world.perhaps_ahead(time)
         event = "REMOVE" if image is None else "INSERT" if old is None else "MODIFY"
         view = stream.view_type
         new_part = f',"NewImage":{image}' if image is not None and "NEW" in view else ""
@@ -331,7 +332,7 @@ class Table:
         body = (
             f'{{"eventID":"{number:032x}","eventName":"{event}","eventVersion":"1.1",'
             f'"eventSource":"aws:dynamodb","awsRegion":"{REGION}","dynamodb":{{'
-            f'"ApproximateCreationDateTime":{time},"Keys":{keys}{new_part}{old_part},'
+            f'"ApproximateCreationDateTime":{stamp},"Keys":{keys}{new_part}{old_part},'
             f'"SequenceNumber":"{number}","SizeBytes":{size},"StreamViewType":"{view}"}}{who}}}'
         )
         self._store(stream.owner(key), number, time, body.encode(), key, version)
@@ -362,6 +363,7 @@ class World:
         self.rng = random.Random(seed)
         self.granularity = 1.0
         self.ending_past_last = True
+        self.ahead_rate = 0.0
         self.tables: dict[str, Table] = {}
         self.streams: dict[str, Stream] = {}
 
@@ -380,6 +382,11 @@ class World:
             now = int(now) if self.granularity >= 1 else now
         self._last_stamp = max(self._last_stamp, now)
         return self._last_stamp
+
+    def perhaps_ahead(self, time: float) -> float:
+        """What is written as a record's creation time: the clock of some is an hour ahead."""
+        is_ahead = self.ahead_rate and self.rng.random() < self.ahead_rate
+        return time + 3600 if is_ahead else time
 
     def next_number(self) -> int:
         self._number += NUMBER_STEP

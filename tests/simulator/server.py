@@ -85,7 +85,7 @@ class Server:
 
     def head(self, status: int, body: bytes) -> bytes:
         self._requests += 1
-        now = int(self.service.world.now())
+        now = self.service.date()
         if self._date[0] != now:
             self._date = (now, formatdate(now, usegmt=True))
         crc = f"x-amz-crc32: {zlib.crc32(body)}\r\n" if self.service.faults.crc32 else ""

@@ -68,6 +68,7 @@ class Service:
         self._buckets: dict[str, tuple[float, float]] = {}
         self._places: list[tuple[Stream, Shard]] = []
         self._place_of: dict[str, int] = {}
+        self._emptied: Counter[str] = Counter()
         self._handlers: dict[str, Callable[[Parameters], bytes]] = {
             _STREAMS + "ListStreams": self._list_streams,
             _STREAMS + "DescribeStream": self._describe_stream,
@@ -82,10 +83,18 @@ class Service:
         self.faults = faults
         self.world.granularity = faults.granularity
         self.world.ending_past_last = faults.ending_past_last
+        self.world.ahead_rate = faults.ahead_rate
 
     def fail_next(self, operation: str, error: str, times: int, shard_id: str | None) -> None:
         """Plan an error code or a trouble (or `empty`: an empty page) for the next calls."""
         self._planned.append(_Planned(operation, error, times, shard_id))
+
+    def date(self) -> int:
+        """The time of the Date header, in epoch seconds."""
+        skew, rate = self.faults.date_skew, self.faults.date_skew_rate
+        if skew and rate < 1 and self.world.rng.random() >= rate:
+            skew = 0.0
+        return int(self.world.now() + skew)
 
     def forget_failures(self) -> None:
         """Plan no failures any more."""
@@ -313,7 +322,13 @@ class Service:
     def _get_records(self, parameters: Parameters) -> bytes:
         limit = min(_limit(parameters, 1000), self.faults.max_records)
         stream, shard, index = self._use_iterator(parameters)
+        if shard.closed is not None and self._emptied[shard.id] < self.faults.closed_empty:
+            self._emptied[shard.id] += 1
+            return self._empty_page(parameters)
         rng, short = self.world.rng, self.faults.short_page_rate
+        if self.faults.back_rate and rng.random() < self.faults.back_rate:
+            self.injected["back"] += 1
+            index = rng.randint(shard.first, index)
         if short and rng.random() < short:
             limit = rng.randint(1, max(1, min(limit, len(shard.numbers) - index)))
         bodies = self._page(shard, index, limit)

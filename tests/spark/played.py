@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from datetime import datetime
 
 from tests.hand_clock import HandClock
+from tests.probe import probed
 from tests.wire import FIRST, wire
-from watcher.errors import ShardNotFoundError, StreamGoneError, TrimmedDataError
+from watcher.errors import ShardNotFoundError, StreamGoneError, TrimmedDataError, WatcherError
 from watcher.reading.messages import Page
 from watcher.service.model import AfterSequence, AtSequence, Latest, Listing, Position, Shard
 from watcher.service.tally import Tally
@@ -114,6 +115,9 @@ class PlayedStream:
 
     def tend(self) -> None:
         """Nothing ends by itself here."""
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        return probed(self, arn, shard_ids)
 
     def renew(self) -> None:
         self.renewed += 1

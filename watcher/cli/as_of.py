@@ -11,8 +11,6 @@ from typing import IO, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
-from rich.console import Console
-from rich.table import Table
 
 from watcher.cli import completers, options
 from watcher.errors import UsageError
@@ -22,10 +20,10 @@ from watcher.past.item_keys import OneKey
 from watcher.past.sources import Sources
 from watcher.past.times import moment
 from watcher.printing import style
-from watcher.printing.csv_rows import CsvRows, RawCells
-from watcher.printing.escaping import printable, printable_json
+from watcher.printing.escaping import printable_json
 from watcher.printing.files import replacing
 from watcher.printing.plural import grouped
+from watcher.printing.rows import CsvRaw, write_csv, write_table
 from watcher.printing.style import time_text
 from watcher.record.images import plain_json
 from watcher.record.selection import wanted
@@ -81,7 +79,7 @@ def _as_of(
     to: _File = None,
     to_table: _TableName = None,
     dynamodb_json: _Wire = False,
-    csv_raw: RawCells = False,
+    csv_raw: CsvRaw = False,
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
@@ -102,7 +100,7 @@ def _as_of(
         if to_table is not None:
             count = copy_to(sources, to_table, found.images())
         else:
-            count = _write(found, output or "jsonl", dynamodb_json, csv_raw, out)
+            count = _write(found, output or "jsonl", dynamodb_json, out, csv_raw=csv_raw)
     where = f" to {to or to_table}" if to or to_table else ""
     logger.info(f"As of {time_text(found.at)}, its whole second: {grouped(count, 'item')}{where}")
     return 0
@@ -117,10 +115,10 @@ def _refuse_two_places(
         raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", output)
 
 
-def _write(found: ItemsAsOf, form: str, wire: bool, csv_raw: bool, out: IO[str]) -> int:
+def _write(found: ItemsAsOf, form: str, wire: bool, out: IO[str], *, csv_raw: bool) -> int:
     texts = (image.decode() for image in found.images()) if wire else _plain(found)
     if form in ("csv", "table"):
-        return _write_rows(found, None if form == "table" else CsvRows(out, raw=csv_raw), out)
+        return _write_rows(found, form, out, csv_raw=csv_raw)
     shown = printable_json if out.isatty() else str
     count = 0
     for text in texts:
@@ -137,27 +135,16 @@ def _plain(found: ItemsAsOf) -> Iterator[str]:
     return (plain_json([image])[0] or "" for image in found.images())
 
 
-def _write_rows(found: ItemsAsOf, csv: CsvRows | None, out: IO[str]) -> int:
+def _write_rows(found: ItemsAsOf, form: str, out: IO[str], *, csv_raw: bool) -> int:
     """A column for each attribute: the keys first, the others by name."""
     rest: set[str] = set()
     for image in found.images():
         rest.update(msgspec.json.decode(image, type=dict[str, msgspec.Raw]))
     names = [*found.key_names, *sorted(rest.difference(found.key_names))]
     rows = (_cells(text, names) for text in _plain(found))
-    count = 0
-    if csv is not None:
-        csv.write(names)
-        for row in rows:
-            csv.write(row)
-            count += 1
-        return count
-    table = Table(*map(printable, names), box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(printable, row))
-        count += 1
-    width = None if out.isatty() else 100_000
-    Console(file=out, highlight=False, markup=False, width=width).print(table)
-    return count
+    if form == "csv":
+        return write_csv(out, names, rows, raw=csv_raw)
+    return write_table(out, names, list(rows))
 
 
 def _cells(text: str, names: Sequence[str]) -> list[str]:

@@ -9,22 +9,23 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from watcher.arguments import end
 from watcher.cli import completers, options
 from watcher.past.item_keys import OneKey
 from watcher.past.sources import Sources
 from watcher.past.timeline import History, timeline
 from watcher.past.times import begin
 from watcher.printing import style
-from watcher.printing.csv_rows import CsvRows, RawCells
 from watcher.printing.differences import attribute_lines, change_lines, place_text
 from watcher.printing.escaping import printable_key
+from watcher.printing.rows import CsvRaw, write_csv
 from watcher.printing.style import time_text
 from watcher.record.compare import ABSENT, Absent, Attribute, changed_values, differences
 from watcher.record.images import plain
 from watcher.record.record import Record
 from watcher.watching import watch
 
-_Sources = Annotated[
+SOURCES = Annotated[
     str,
     Parameter(
         name="[ARCHIVE…] STREAM",
@@ -33,6 +34,7 @@ _Sources = Annotated[
         "archive wrote and files of --print-json",
     ),
 ]
+"""What the time machine's commands read."""
 _Key = Annotated[
     list[str],
     Parameter(metavar="NAME=VALUE", help="the item's key; repeat it for the sort key"),
@@ -50,22 +52,23 @@ _Output = Annotated[
 
 def command(words: Sequence[str]) -> Callable[..., int]:
     """What to read, and which item."""
-    parts = options.of(watch, "start", *options.AWS, start="trim-horizon")
+    parts = options.of(watch, "start", "until", *options.AWS, start="trim-horizon")
     return options.spelled(_history, parts, options.of(style.set_up))
 
 
 def _history(
-    *sources: _Sources,
+    *sources: SOURCES,
     key: _Key | None = None,
     output: _Output = "text",
-    csv_raw: RawCells = False,
+    csv_raw: CsvRaw = False,
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
     wanted, start = OneKey(key or ()), begin(values["start"])
-    found = timeline(Sources.named(sources, options.connection(values)), wanted, start)
+    until = end(values["until"], values["start"])
+    found = timeline(Sources.named(sources, options.connection(values)), wanted, start, until)
     if output == "csv":
-        _as_csv(found, CsvRows(sys.stdout, raw=csv_raw))
+        _as_csv(found, raw=csv_raw)
     else:
         {"text": _as_text, "json": _as_json}[output](found)
     return 0
@@ -102,16 +105,19 @@ def _as_json(found: History) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
 
 
-def _as_csv(found: History, rows: CsvRows) -> None:
-    rows.write(("time", "kind", "by_ttl", "attribute", "old", "new"))
+def _as_csv(found: History, *, raw: bool) -> None:
+    names = "time", "kind", "by_ttl", "attribute", "old", "new"
+    write_csv(sys.stdout, names, _cells(found), raw=raw)
+
+
+def _cells(found: History) -> Iterator[tuple[str, ...]]:
     for record in found:
-        head = time_text(record.created_at), record.event_name, record.expired_by_ttl
+        head = time_text(record.created_at), record.event_name, str(record.expired_by_ttl)
         for place, old, new in _differences(record):
-            rows.write((*head, place, _cell(old), _cell(new)))
+            yield *head, place, _cell(old), _cell(new)
     if found.asked_at is not None:
-        head = time_text(found.asked_at), "NOW", False
         for name, value in sorted((found.now_wire or {}).items()):
-            rows.write((*head, name, "", _cell(value)))
+            yield time_text(found.asked_at), "NOW", "False", name, "", _cell(value)
 
 
 def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attribute | Absent]]:

@@ -16,6 +16,7 @@ from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
 
+from watcher.arguments import end
 from watcher.cli import choosing, completers, options, terminal
 from watcher.cli.status import Rate, bar
 from watcher.cli.terminal import Line
@@ -47,7 +48,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
     """A watch's options for handlers, with a file in place of the stream."""
     handlers = choosing.found("replay", words)
     parts = [
-        *options.of(watch, "only", "key", "filters", "on_error"),
+        *options.of(watch, "until", "only", "key", "filters", "on_error"),
         *options.of(style.set_up),
         *options.of(terminal.status_line),
         *choosing.CALLS,
@@ -70,7 +71,7 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
         observers = choice.load()
         if not observers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
-        test = wanted(values["filters"], values["key"], values["only"])
+        test = _test(values)
         replay = RecordLines(file)
         dispatcher = Dispatcher(observers, on_error)
         with terminal.status_line(**options.values(terminal.status_line, values)) as line:
@@ -85,6 +86,19 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
         f"{left_out}{failures} failed, {replay.unread} unreadable{unprocessed}"
     )
     return 128 + ended if ended else int(bool(failures or replay.unread))
+
+
+def _test(values: dict[str, Any]) -> Callable[[Record], bool] | None:
+    test = wanted(values["filters"], values["key"], values["only"])
+    last = end(values["until"], "trim-horizon")
+    if last is None:
+        return test
+
+    def made_in_time(record: Record) -> bool:
+        created = record.created_at
+        return (created is None or created <= last) and (test is None or test(record))
+
+    return made_in_time
 
 
 def _deliver(

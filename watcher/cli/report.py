@@ -33,7 +33,7 @@ from watcher.watching import watch
 logger = logging.getLogger("watcher")
 
 _CHOICE = ("only", "key", "filters")
-_STREAM_ONLY = ("start", "fail_on_data_loss", *options.AWS)
+_STREAM_ONLY = ("start", "until", "fail_on_data_loss", *options.AWS)
 
 
 _Source = Annotated[
@@ -58,7 +58,7 @@ _Output = Annotated[
 
 def command(words: Sequence[str]) -> Callable[..., int]:
     """What to read, which of its changes, and where to write the page."""
-    names = ("start", *_CHOICE, "fail_on_data_loss", *options.AWS)
+    names = ("start", "until", *_CHOICE, "fail_on_data_loss", *options.AWS)
     return options.spelled(_report, options.of(watch, *names, start="trim-horizon"))
 
 
@@ -110,7 +110,8 @@ def _of_stream(source: str, values: dict[str, Any]) -> Report:
             "before they were read; what watcher printed then says where."
         )
     warnings += _unreadable(totals.failures)
-    notes = [f"Read with --from {values['start']}.", *_choice(values, totals.filtered)]
+    until = f" --until {values['until']}" if values["until"] else ""
+    notes = [f"Read with --from {values['start']}{until}.", *_choice(values, totals.filtered)]
     title = f"Changes of {listing.table or table_name(arn)}"
     origin = ", ".join(arns or [arn])
     shards = bars(summary.shards, listing)

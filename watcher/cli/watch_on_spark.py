@@ -21,6 +21,7 @@ from watcher.record.selection import wanted
 # What the watch can do and Spark can't, with the reason or the way round.
 _NOT_HERE = {
     "max_records": "use --no-follow",
+    "until": "use query or archive, or leave --engine out",
     **dict.fromkeys(("tags", "everything", "exclude", "strict", "yes"), "name one stream"),
     "poll_max": "Spark reads as it can",
     "processes": "Spark's executors are its processes",

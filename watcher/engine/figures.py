@@ -138,6 +138,11 @@ class Figures:
             self._shards[origin] = _ShardFigures(self._board.new(), self._clock.monotonic())
         return self._shards[origin].tally
 
+    def has_read(self) -> bool:
+        """Whether any read of any shard was answered."""
+        tallies = [self._ended, *(shard.tally for shard in self._shards.values())]
+        return any(tally.answers for tally in tallies)
+
     def moved(self, record: Record, totals: Totals) -> None:
         """Take note of the last record delivered (or filtered out) of its shard."""
         shard = self._shards.get(record.origin)

@@ -161,6 +161,7 @@ class Followed:
             shard_id=shard.id,
             position=shard.position,
             until=self.until,
+            end=self._settings.end,
             poll_max=self._settings.poll_max,
             closed=self.roster.is_closed(shard.id),
         )

@@ -29,6 +29,7 @@ from watcher.record.origin import Origin
 logger = logging.getLogger("watcher")
 
 _TICK_SECONDS = 0.2
+_HOPELESS_SECONDS = 60.0
 _END_SECONDS = 2.0
 
 
@@ -88,6 +89,8 @@ class Manager:
             self._end()
         self._keeper.raise_error()
         self._streams.raise_error()
+        if reason := self._why_unread():
+            raise StreamError(f"nothing could be read: {reason}")
         return self.totals
 
     def _keep_house(self) -> None:
@@ -152,9 +155,23 @@ class Manager:
         for stream in self._streams:
             if self._is_over(stream):
                 self._streams.leave(stream)
-        if self._handover.is_complete:
+        if self._handover.is_complete or self._is_hopeless():
             return True
         return not self._streams and not (self._settings.follow and self._streams.awaits_more)
+
+    def _is_hopeless(self) -> bool:
+        """Whether a watch that is to end has waited long enough for its first read."""
+        return any(
+            stream.until and stream.roster.reads.seconds() >= _HOPELESS_SECONDS
+            for stream in self._streams
+        ) and bool(self._why_unread())
+
+    def _why_unread(self) -> str:
+        """Why not a single read was answered; empty where one was, or none was refused."""
+        if self.totals.records or self.totals.filtered or self._figures.has_read():
+            return ""
+        reasons = (stream.roster.reads.last for stream in self._streams)
+        return next(filter(None, reasons), "")
 
     def _is_over(self, stream: Followed) -> bool:
         """Whether nothing more comes of it; from a table's old stream it goes on to the new one."""

@@ -28,6 +28,8 @@ class Work(msgspec.Struct, frozen=True):
     position: Position
     until: datetime | None
     poll_max: float
+    end: datetime | None = None
+    """Records made later are left out."""
     closed: bool = False
     """Whether the shard is known to get no more records."""
 

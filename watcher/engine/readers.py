@@ -36,6 +36,7 @@ class Reading:
             work.position,
             closed=work.closed,
             until=work.until,
+            end=work.end,
             poll_max=work.poll_max,
             clock=clock,
         )

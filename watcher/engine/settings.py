@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 
@@ -19,6 +20,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     connection: Connection = Connection()
     start: Position = Latest()
     follow: bool = True
+    end: datetime | None = None
+    """Records made later are left out; None: of any time."""
     max_records: int | None = None
     fail_on_data_loss: bool = False
     poll_max: float = 1.0

@@ -12,7 +12,7 @@ import msgspec
 from watcher.errors import StreamError
 from watcher.past.item_keys import OneKey, WireKey
 from watcher.past.sources import Sources
-from watcher.past.times import begin
+from watcher.past.times import begin, made_by, moment
 from watcher.record.boto3_shape import native_item, wire_form, wire_item
 from watcher.record.record import Record
 from watcher.service.connection import Connection
@@ -49,6 +49,7 @@ def history(
     *sources: str,
     key: Iterable[str] | Mapping[str, Any],
     start: str | datetime = "trim_horizon",
+    until: str | datetime | None = None,
     region: str | None = None,
     profile: str | None = None,
     endpoint_url: str | None = None,
@@ -56,18 +57,22 @@ def history(
     """What happened to one item: each change, oldest first, and how it is now.
 
     `sources` are archives and files of `--print-json`, if any, and at last a stream; `key` is the
-    item's whole key (`{"PK": "user-1"}`, or `["PK=user-1"]`). What may be missing is logged as a
-    warning, and in `gaps`. Raises UsageError (key, start or a file), StreamError.
+    item's whole key (`{"PK": "user-1"}`, or `["PK=user-1"]`); `until` is the last moment that
+    counts. What may be missing is logged as a warning, and in `gaps`. Raises UsageError (key, a
+    time or a file), StreamError.
     """
     opened = Sources.named(sources, Connection(region, profile, endpoint_url))
-    return timeline(opened, OneKey(key), begin(start))
+    last = None if until is None else moment(until, "until")
+    return timeline(opened, OneKey(key), begin(start), last)
 
 
-def timeline(sources: Sources, key: OneKey, start: datetime | None) -> History:
+def timeline(
+    sources: Sources, key: OneKey, start: datetime | None, until: datetime | None = None
+) -> History:
     """The same of sources that are open."""
     wire = _checked(sources, key)
     sources.begin(start)
-    records = [each for each in sources.records() if key.is_of(each)]
+    records = [each for each in made_by(sources.records(), until) if key.is_of(each)]
     made = History(records, sources.gaps)
     if sources.stream is not None and wire is not None:
         _look(made, sources, wire)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from watcher.errors import UsageError, blame
 from watcher.reading.position import UnreadableError, at_time, parse_start
+from watcher.record.record import Record
 from watcher.service.model import AtTime, Latest
 
 
@@ -28,3 +30,10 @@ def moment(text: str | datetime, option: str) -> datetime:
     if found is None:
         raise UsageError("give an age like 2h, or a time like 2026-11-21T08:00Z", option, str(text))
     return found
+
+
+def made_by(records: Iterable[Record], until: datetime | None) -> Iterable[Record]:
+    """The records that were not made after `until` (None: all)."""
+    if until is None:
+        return records
+    return (each for each in records if each.created_at is None or each.created_at <= until)

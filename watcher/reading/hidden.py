@@ -7,10 +7,11 @@ import math
 
 import msgspec
 
+from watcher.backoff import backoff
 from watcher.clock import Clock
-from watcher.errors import ServiceError, ShardNotFoundError, StreamError, TrimmedDataError
+from watcher.errors import ShardNotFoundError, TrimmedDataError, WatcherError
 from watcher.reading.lineage import Status, Tracked
-from watcher.service.model import Service, TrimHorizon
+from watcher.service.model import Service
 
 logger = logging.getLogger("watcher")
 
@@ -18,6 +19,7 @@ logger = logging.getLogger("watcher")
 _HIDDEN_SECONDS = 60.0
 _UNSAID_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS_MAX = 4.0
 
 
 class _Hidden(msgspec.Struct):
@@ -29,6 +31,8 @@ class _Hidden(msgspec.Struct):
     """When it was asked about first."""
     there: float | None = None
     """Since when it is known to be there."""
+    troubles: int = 0
+    """How often in a row there was no telling."""
     said: bool = False
 
 
@@ -66,32 +70,42 @@ class HiddenParents:
         """Whether one has waited for so long that it is read without being listed."""
         return any(map(self._is_overdue, self._waiting.values()))
 
-    def to_ask(self) -> str | None:
-        """The one to ask the service about now."""
+    def is_due(self) -> bool:
+        """Whether the service is to be asked about some of them now."""
         now = self._clock.monotonic()
-        return next((name for name, each in self._waiting.items() if each.due <= now), None)
+        return any(each.due <= now for each in self._waiting.values())
 
-    def ask(self, shard_id: str, arn: str, service: Service) -> bool:
-        """Ask whether it is there; one that is gone is finished, and True is answered."""
-        hidden = self._waiting[shard_id]
+    def ask(self, arn: str, service: Service) -> bool:
+        """Ask which of them are there; what is gone is finished, and True is answered."""
         now = self._clock.monotonic()
-        hidden.due = now + _PAUSE_SECONDS
-        hidden.asked = now if hidden.asked is None else hidden.asked
-        try:
-            service.iterator(arn, shard_id, TrimHorizon())
+        due = [name for name, each in self._waiting.items() if each.due <= now]
+        gone = False
+        for name, error in service.probe(arn, due).items():
+            hidden = self._waiting[name]
+            hidden.asked = now if hidden.asked is None else hidden.asked
+            if isinstance(error, ShardNotFoundError | TrimmedDataError):
+                hidden.shard.status = Status.FINISHED
+                del self._waiting[name]
+                gone = True
+            else:
+                self._goes_on_waiting(hidden, arn, error)
+        return gone
+
+    def _goes_on_waiting(self, hidden: _Hidden, arn: str, error: WatcherError | None) -> None:
+        now = self._clock.monotonic()
+        if error is None:
             hidden.there = now if hidden.there is None else hidden.there
-            reason = "no listing shows it"
-        except (ShardNotFoundError, TrimmedDataError):
-            hidden.shard.status = Status.FINISHED
-            del self._waiting[shard_id]
-            return True
-        except (ServiceError, StreamError) as error:
-            reason = str(error)
+            hidden.troubles = 0
+        else:  # what does not answer keeps the others waiting: the more seldom it is asked
+            hidden.troubles += 1
+        hidden.due = now + backoff(max(1, hidden.troubles), _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
+        assert hidden.asked is not None
         if now - hidden.asked >= _UNSAID_SECONDS and not hidden.said:
             hidden.said = True
-            text = f"Shard {shard_id} can't be read yet, and its children wait for it: {reason}"
-            logger.warning(text, extra={"stream": arn, "shard": shard_id})
-        return False
+            name = hidden.shard.id
+            reason = error or "no listing shows it"
+            text = f"Shard {name} can't be read yet, and its children wait for it: {reason}"
+            logger.warning(text, extra={"stream": arn, "shard": name})
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime, timedelta
 
 from watcher.clock import Clock
-from watcher.reading.lineage import Lineage
+from watcher.reading.lineage import Lineage, Tracked
 from watcher.reading.open_end import SETTLED_SECONDS
+from watcher.service.model import opened_at
 
 # After a shard's end its child is a moment away, or a listing that lags hides it.
 _PAUSE_SECONDS = 0.25
 PAUSE_SECONDS_MAX = 1.0
+
+
+def is_young(shard: Tracked, listed: datetime) -> bool:
+    """Whether a listing of that time may lack a sibling of this shard."""
+    opened = opened_at(shard.id)
+    return opened is None or opened + timedelta(seconds=SETTLED_SECONDS) > listed
 
 
 class LateChildren:

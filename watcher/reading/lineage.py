@@ -23,6 +23,7 @@ from watcher.service.model import (
     Shard,
     TrimHorizon,
     opened_at,
+    without_circles,
 )
 
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Streams.html
@@ -112,13 +113,17 @@ class Lineage:
 
         What is new in it is ours to read from `now` on, by the service's clock.
         """
-        listed = {shard.id: shard for shard in listing}
+        listed = {shard.id: shard for shard in without_circles(listing)}
         past = self._past(listed)
         for shard in listed.values():
             if known := self.shards.get(shard.id):
                 known.expected = True
                 known.since = known.since or now
-                if known.parent is None and shard.parent is not None:
+                if (
+                    known.parent is None
+                    and shard.parent is not None
+                    and not self._descends(shard.parent, shard.id)
+                ):
                     known.parent = shard.parent
                     self._children.setdefault(shard.parent, []).append(known.id)
         for shard in listed.values():
@@ -131,9 +136,17 @@ class Lineage:
             self._first = False
 
     def _put(self, shard: Tracked) -> None:
+        if self._descends(shard.parent, shard.id):
+            shard.parent = None
         self.shards[shard.id] = shard
         if shard.parent is not None:
             self._children.setdefault(shard.parent, []).append(shard.id)
+
+    def _descends(self, shard_id: str | None, ancestor: str) -> bool:
+        """Whether it is this one, or below it; nothing that is listed may be so above itself."""
+        while shard_id is not None and shard_id != ancestor:
+            shard_id = self.shards[shard_id].parent if shard_id in self.shards else None
+        return shard_id is not None
 
     def _past(self, listed: Mapping[str, Shard]) -> set[str]:
         """The unknown shards that are over for us: ancestors of one whose turn they made way for.

@@ -27,6 +27,9 @@ class Refusals:
     def __init__(self, clock: Clock, *, has_worked: bool = False) -> None:
         self._clock = clock
         self._has_worked = has_worked
+        self.last = ""
+        """What was said last."""
+        self._first_at = math.inf
         self._denied_since: dict[str, float] = {}
         self._credentials = 0
         self._credentials_at = -math.inf
@@ -35,8 +38,14 @@ class Refusals:
         """Note that there was an answer as it should be."""
         self._has_worked = True
 
+    def seconds(self) -> float:
+        """How long ago the first one was; less than nothing without any."""
+        return self._clock.monotonic() - self._first_at
+
     def hear(self, name: str, trouble: Trouble) -> None:
         """Take in a trouble with this shard; raises DeniedError, OddAnswerError where it ends."""
+        self.last = trouble.text
+        self._first_at = min(self._first_at, self._clock.monotonic())
         if trouble.failures == 1 or trouble.kind is not Kind.DENIED:
             self._denied_since.pop(name, None)
         if trouble.kind is Kind.DENIED:

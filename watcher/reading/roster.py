@@ -27,7 +27,7 @@ from watcher.errors import (
 )
 from watcher.reading.asks import Ask, Question
 from watcher.reading.hidden import HiddenParents
-from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren
+from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren, is_young
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Remark, Trouble
@@ -40,7 +40,6 @@ from watcher.service.model import (
     Listing,
     Position,
     Service,
-    opened_at,
 )
 from watcher.service.patience import patiently
 
@@ -99,7 +98,7 @@ class Roster:
         self._late = LateChildren(clock)
         self._closed = set[str]()
         self._hidden = HiddenParents(clock)
-        self._reads = Refusals(clock)
+        self.reads = Refusals(clock)
         self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._news = True
 
@@ -130,8 +129,8 @@ class Roster:
             return Ask(Question.CHILDREN, self._finished[0])
         if self._clock.monotonic() >= self._listing_due:
             return Ask(Question.LISTING)
-        if (hidden := self._hidden.to_ask()) is not None:
-            return Ask(Question.HIDDEN, hidden)
+        if self._hidden.is_due():
+            return Ask(Question.HIDDEN)
         return None
 
     def put(self, ask: Ask, service: Service) -> None:
@@ -143,7 +142,7 @@ class Roster:
                 case Question.CHILDREN:
                     self._take_children(service)
                 case Question.HIDDEN:
-                    if self._hidden.ask(ask.shard_id, self.arn, service):
+                    if self._hidden.ask(self.arn, service):
                         self._news = True
                     elif not self._failures:
                         self._list_in(PAUSE_SECONDS_MAX)
@@ -176,6 +175,16 @@ class Roster:
             self._list_in(self._began + SETTLED_SECONDS - now)
         if self._late.are_missing(self.lineage):
             self._list_in(self._late.pause())
+        self._look_at_those_left(now)
+
+    def _look_at_those_left(self, now: float) -> None:
+        """A shard that was left as an open one may be closed: then its end is to be read."""
+        for shard in self.lineage.unfinished:
+            if shard.status is Status.CAUGHT_UP and self.is_closed(shard.id):
+                if shard.id not in self._in_use:
+                    shard.status = Status.WAITING
+                else:  # still by the one who has left it
+                    self._late.settled_at = now + PAUSE_SECONDS_MAX
 
     def _ask_for_late_children(self) -> None:
         """A resumed shard may have finished just before: no listing may show its children yet."""
@@ -185,7 +194,7 @@ class Roster:
 
     def _may_have_more_children(self, shard_id: str) -> bool:
         children = self.lineage.children(shard_id)
-        return not children or any(self._is_young(child) for child in children)
+        return not children or any(is_young(each, self.listing.time) for each in children)
 
     def _trouble(self, error: WatcherError) -> None:
         self._failures += 1
@@ -214,12 +223,6 @@ class Roster:
     def _list_in(self, seconds: float) -> None:
         self._listing_due = min(self._listing_due, self._clock.monotonic() + seconds)
 
-    def _is_young(self, shard: Tracked) -> bool:
-        """Whether a sibling of it may still be missing in the last listing."""
-        opened = opened_at(shard.id)
-        grace = timedelta(seconds=SETTLED_SECONDS)
-        return opened is None or opened + grace > self.listing.time
-
     # Shards to begin, and what is heard of them
 
     def to_begin(self) -> list[Tracked]:
@@ -234,7 +237,7 @@ class Roster:
 
     def started(self, shard: Tracked, moment: datetime) -> None:
         """Its reader has an iterator since this moment, by the service. Raises DataLossError."""
-        self._reads.work()
+        self.reads.work()
         self.losses.say_if_too_late(shard, moment)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
@@ -246,9 +249,9 @@ class Roster:
         Raises DeniedError, OddAnswerError where that is to end the reading.
         """
         if isinstance(message, Trouble):
-            self._reads.hear(shard.id, message)
+            self.reads.hear(shard.id, message)
         text = shard.news(message)
-        if text and (whose := self._reads.whose(shard.id, message)):
+        if text and (whose := self.reads.whose(shard.id, message)):
             logger.warning(f"{whose}: {text}", extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
@@ -267,11 +270,13 @@ class Roster:
             if self.is_closed(shard.id) or not self._knows_what_is_open():
                 return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
+            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
             what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
             logger.info(what, extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
-            if self._is_listed_open(shard.id):
+            is_over = self.is_gone or self.is_closed(shard.id)
+            if not is_over and self.listing.is_open(shard.id):
                 # Nothing else would read what comes; unless it is the stream that is gone.
                 self._listing_due = -math.inf
                 shard.refusals += 1
@@ -279,10 +284,6 @@ class Roster:
                 return End.READ_AGAIN
             self.losses.heard(shard, message.gone)
         return End.CLOSED
-
-    def _is_listed_open(self, shard_id: str) -> bool:
-        is_over = self.is_gone or self.is_closed(shard_id)
-        return not is_over and self.listing.is_open(shard_id)
 
     def is_closed(self, shard_id: str) -> bool:
         """Whether a shard is known to get no more records."""
@@ -315,7 +316,8 @@ class Roster:
         if self._finished or self._listed_at == -math.inf or self.lineage.ready():
             return False
         if self._listed_at < self._late.settled_at and not self.is_gone:
-            self._listing_due = min(self._listing_due, self._late.settled_at)
+            if not self._failures:
+                self._listing_due = min(self._listing_due, self._late.settled_at)
             return False
         return True
 

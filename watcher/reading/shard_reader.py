@@ -281,7 +281,7 @@ class ShardReader:
 
     def _pace(self, wire: page.WirePage, size: int) -> None:
         """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
-        if wire.Records:
+        if len(wire.Records) > self._sieve.repeated:
             self._empty_pages = 0
             full = len(wire.Records) >= _FULL_RECORDS or size >= _FULL_BYTES
             self.pause = 0.0 if full else _PAUSE_AFTER_SOME

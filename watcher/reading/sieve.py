@@ -104,7 +104,8 @@ class Sieve:
 
 def numbers_of(records: list[WireRecord]) -> list[int]:
     """The records' sequence numbers. Raises TransientError where one is none."""
-    try:
-        return [int(each.dynamodb.SequenceNumber) for each in records]
-    except ValueError as error:
-        raise TransientError(f"an answer whose sequence number is none: {error}") from None
+    texts = [each.dynamodb.SequenceNumber for each in records]
+    digits = "".join(texts)
+    if not all(texts) or (texts and not (digits.isascii() and digits.isdigit())):
+        raise TransientError(f"an answer with a sequence number that is none, of {texts[:3]}")
+    return [int(text) for text in texts]

@@ -14,8 +14,8 @@ from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.position import at_time
 from watcher.service.model import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
 
-# https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_streams_GetShardIterator.html
-_SEQUENCE_NUMBER = re.compile(r"[0-9]{21,40}")
+# AWS's have 21 to 40 digits, emulators' 1 to 60: what a service gave, it is to get again.
+_SEQUENCE_NUMBER = re.compile(r"[0-9]+")
 # A time was the service's; our clock may be behind it.
 _CLOCKS_APART = timedelta(hours=1)
 
@@ -91,7 +91,7 @@ def resume(token: Token) -> list[Tracked]:
                 raise UsageError(f"shard {shard_id} of the token descends from itself")
             seen.add(parent)
             parent = parents.get(parent)
-    return [_tracked(shard) for shard in token.shards]
+    return [_tracked(shard, token.saved_at) for shard in token.shards]
 
 
 def to_dict(token: Token) -> dict[str, Any]:
@@ -131,10 +131,18 @@ def from_json(text: str | bytes | dict[str, Any]) -> Token:
     """A token from its JSON text or its dict. Raises UsageError where it is none."""
     try:
         if isinstance(text, dict):
-            return msgspec.convert(text, Token)
-        return msgspec.json.decode(text, type=Token)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            token = msgspec.convert(text, Token)
+        else:
+            token = msgspec.json.decode(text, type=Token)
+        token.saved_at = _aware(token.saved_at)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise UsageError(f"not a stream token: {error}") from None
+    return token
+
+
+def _aware(time: datetime | None) -> datetime | None:
+    """One without a zone is in local time, as everywhere."""
+    return None if time is None else time.astimezone(UTC)
 
 
 def _stored(shard: Tracked, latest: datetime) -> TokenShard:
@@ -159,17 +167,21 @@ def _stored(shard: Tracked, latest: datetime) -> TokenShard:
     return stored
 
 
-def _tracked(stored: TokenShard) -> Tracked:
+def _tracked(stored: TokenShard, saved_at: datetime | None) -> Tracked:
     status = Status.FINISHED if stored.finished else Status.WAITING
-    position, expected = _position(stored), not stored.unlisted
-    since = stored.since and stored.since.astimezone(UTC)
+    position, expected = _position(stored, saved_at), not stored.unlisted
+    try:
+        since = _aware(stored.since)
+    except (OverflowError, ValueError):
+        since = None  # before all time
     return Tracked(stored.shard_id, stored.parent, position, status, expected, since)
 
 
-def _position(stored: TokenShard) -> Position:
+def _position(stored: TokenShard, saved_at: datetime | None) -> Position:
     if stored.time is not None:
+        now = datetime.now(UTC)
         try:
-            return at_time(stored.time, datetime.now(UTC) + _CLOCKS_APART)
+            return at_time(stored.time, max(now, saved_at or now) + _CLOCKS_APART)
         except UsageError as error:
             raise UsageError(f"shard {stored.shard_id} of the token: {error}") from None
     if stored.iterator_type == "latest":

@@ -32,6 +32,8 @@ def decode(body: bytes) -> WirePage:
     Raises TransientError for a body that is not a page (truncated, or not from DynamoDB).
     """
     try:
+        if not body.isascii():
+            str(body, "utf-8")  # the images are not looked at here
         return read(_wire_page, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TransientError(f"an answer that is not a page of records: {error}") from None

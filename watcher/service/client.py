@@ -6,9 +6,10 @@ import contextlib
 import copy
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from botocore import exceptions as boto
@@ -38,14 +39,18 @@ from watcher.service.model import (
     Shard,
     StreamName,
     TrimHorizon,
+    without_circles,
 )
 from watcher.service.shortcut import RawPages, Shortcut
+from watcher.service.side_by_side import side_by_side
 from watcher.service.tally import Tally
 from watcher.version import __version__
 
 # Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 10
+# A clock may be off; a header that is further off is none.
+_YEARS_OFF = 20
 _PAUSES_IN_LISTING = (0.05, 0.1, 0.2)
 
 
@@ -194,7 +199,7 @@ class StreamsClient:
                     table=stream.get("TableName", ""),
                     status=stream.get("StreamStatus", ""),
                     view_type=stream.get("StreamViewType", ""),
-                    shards=list(shards.values()),
+                    shards=without_circles(shards.values()),
                     pages=pages,
                     time=_service_time(answer),
                     created=stream.get("CreationRequestDateTime"),
@@ -253,12 +258,19 @@ class StreamsClient:
             raise
         return answer["ShardIterator"], _service_time(answer)
 
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
+        return side_by_side(
+            {name: partial(self.iterator, arn, name, TrimHorizon()) for name in shard_ids}
+        )
+
     def records(self, iterator: str) -> bytes:
         """The body of one GetRecords answer, for `page.decode` and `page.records`.
 
         Raises ExpiredIteratorError, TrimmedDataError, ShardNotFoundError.
         """
         body: bytes = self._call(self._reads.get_records, "Body", ShardIterator=iterator)["Body"]
+        self.tally.answer()
         return body
 
     def take_shortcut(self, arn: str) -> None:
@@ -318,8 +330,15 @@ def _retries(answer: Mapping[str, Any]) -> int:
 
 
 def _service_time(answer: dict[str, Any]) -> datetime:
-    """The service's clock, not ours: ours may be wrong by minutes."""
+    """The service's clock, not ours: ours may be wrong by minutes.
+
+    Where it tells none, or one that is no time of DynamoDB's, ours has to do.
+    """
+    ours = datetime.now(UTC).replace(microsecond=0)
     try:
-        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    except (KeyError, ValueError):
-        return datetime.now(UTC).replace(microsecond=0)
+        time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    except (KeyError, ValueError, OverflowError, IndexError, TypeError):
+        return ours
+    if time.tzinfo is None:  # it says no zone: in HTTP there is one only
+        time = time.replace(tzinfo=UTC)
+    return time if abs(time.year - ours.year) <= _YEARS_OFF else ours

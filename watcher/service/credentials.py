@@ -240,6 +240,40 @@ class SharedCredentials:
         return bool(self._memory.refused == self._memory.version)
 
 
+class HandedCredentials:
+    """For a helper on another machine: what the program has handed to it with its last task.
+
+    Beyond their end, or refused, they give way to the `own` ones of that machine.
+    """
+
+    def __init__(self, own: OwnCredentials, clock: Clock = CLOCK) -> None:
+        self._own = own
+        self._clock = clock
+        self._keys: Keys | None = None
+        self._refused: Keys | None = None
+
+    def take(self, keys: Keys | None) -> None:
+        """Use these from now on."""
+        if keys != self._refused:
+            self._keys = keys
+
+    def keys(self) -> Keys:
+        """The newest. Raises as `OwnCredentials.keys`."""
+        keys = self._keys
+        if keys is None or (keys.expires is not None and keys.expires <= self._clock.time()):
+            return self._own.keys()
+        return keys
+
+    def renew(self) -> None:
+        """They were refused."""
+        if self._keys is None:
+            self._own.renew()
+        self._keys, self._refused = None, self._keys or self._refused
+
+    def tend(self) -> None:
+        """For the program to do."""
+
+
 class Signing:
     """Credentials as botocore's clients take them (`botocore.credentials.Credentials`)."""
 

@@ -20,13 +20,15 @@ from botocore.utils import JSONFileCache
 
 from watcher.errors import CredentialsError
 from watcher.service.connection import Connection
-from watcher.service.credentials import Keys, OwnCredentials
+from watcher.service.credentials import HandedCredentials, Keys, OwnCredentials
+from watcher.service.names import region_in
 
 logger = logging.getLogger("watcher")
 
 # STS and SSO answer in a second; one that does not must not keep a call waiting for minutes.
 _CALLS = Config(connect_timeout=5, read_timeout=10)
 _known: dict[Any, OwnCredentials] = {}
+_handed: dict[Connection, HandedCredentials] = {}
 _lock = threading.Lock()
 
 
@@ -56,6 +58,22 @@ def own_credentials(connection: Connection, region: str | None) -> OwnCredential
             load = functools.partial(_load, connection.profile, region)
             _known[place] = OwnCredentials(load)
         return _known[place]
+
+
+def to_hand_on(connection: Connection, arn: str) -> Keys | None:
+    """The program's keys, for its helpers on other machines; None where it has none itself."""
+    try:
+        return own_credentials(connection, region_in(arn)).keys()
+    except (boto.BotoCoreError, boto.ClientError, CredentialsError) as error:
+        logger.debug(f"No AWS credentials to hand on: {error}")
+        return None
+
+
+def handed_credentials(connection: Connection, arn: str) -> HandedCredentials:
+    """What all clients of a helper for the same connection sign with."""
+    own = own_credentials(connection, region_in(arn))
+    with _lock:
+        return _handed.setdefault(connection, HandedCredentials(own))
 
 
 def _load(profile: str | None, region: str | None, refused: str | None, may_ask: bool) -> Keys:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import msgspec
 
+from watcher.errors import WatcherError
 from watcher.service.tally import Tally
 
 _OPENED = re.compile(r"shardId-(\d{20})-")
@@ -55,6 +57,27 @@ class Shard(msgspec.Struct, frozen=True):
     parent: str | None = None
     start: str | None = None
     end: str | None = None
+
+
+def without_circles(shards: Iterable[Shard]) -> list[Shard]:
+    """The shards as they are listed, but none below itself: the first by its id has no parent."""
+    listed = {shard.id: shard for shard in shards}
+    cut: set[str] = set()
+    looked_at: set[str] = set()
+    for shard_id in listed:
+        line: dict[str, None] = {}
+        at: str | None = shard_id
+        while at in listed and at not in looked_at and at not in line:
+            line[at] = None
+            at = listed[at].parent
+        if at in line:
+            names = list(line)
+            cut.add(min(names[names.index(at) :]))
+        looked_at.update(line)
+    return [
+        msgspec.structs.replace(shard, parent=None) if shard.id in cut else shard
+        for shard in listed.values()
+    ]
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -111,6 +134,9 @@ class Service(Protocol):
 
     def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         """An iterator at a position of a shard, and the service's own time."""
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
 
     def records(self, iterator: str) -> bytes:
         """The body of one GetRecords answer."""

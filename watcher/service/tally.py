@@ -16,7 +16,7 @@ OPERATIONS = (
 )
 
 _CELLS = {operation: cell for cell, operation in enumerate(OPERATIONS)}
-_THROTTLES, _READ, _TIP_TIME, _TIP_READ = range(len(OPERATIONS), len(OPERATIONS) + 4)
+_ANSWERS, _THROTTLES, _READ, _TIP_TIME, _TIP_READ = range(len(OPERATIONS), len(OPERATIONS) + 5)
 _SIZE = _TIP_READ + 1
 # More shards than this are read as well; what their workers count is then not seen here. (2 MB)
 _PLACES = 32 * 1024
@@ -43,6 +43,10 @@ class Tally:
         """Count a call of this API operation."""
         self._cells[_CELLS[operation]] += times
 
+    def answer(self) -> None:
+        """Count a read that was answered as it should be."""
+        self._cells[_ANSWERS] += 1
+
     def throttle(self) -> None:
         """Count a call that the service has throttled."""
         self._cells[_THROTTLES] += 1
@@ -63,7 +67,7 @@ class Tally:
         self._cells[_READ] = delivered
 
     def add(self, tallies: Iterable[Tally]) -> None:
-        """Count the calls and throttles of others as well."""
+        """Count the calls, answers and throttles of others as well."""
         rows = [tally._cells[: _THROTTLES + 1] for tally in (self, *tallies)]
         for cell, column in enumerate(zip(*rows, strict=True)):
             self._cells[cell] = sum(column)
@@ -72,6 +76,11 @@ class Tally:
     def calls(self) -> dict[str, int]:
         """API calls by operation."""
         return {operation: int(self._cells[cell]) for operation, cell in _CELLS.items()}
+
+    @property
+    def answers(self) -> int:
+        """How many reads were answered as they should be."""
+        return int(self._cells[_ANSWERS])
 
     @property
     def throttles(self) -> int:

@@ -234,7 +234,12 @@ class Planner:
     def _hear(self, roster: Roster) -> None:
         """What the readers have said. Raises what has ended them, and DataLossError."""
         for shard in self._ahead.shards.values():
-            shard.closed = shard.closed or roster.is_closed(shard.id)
+            if not shard.closed and roster.is_closed(shard.id):
+                shard.closed = True
+                if shard.tracked.status is Status.CAUGHT_UP:  # it was left as an open one
+                    shard.tracked.status = Status.RUNNING
+                    self._ahead.begin(shard)
+                    self._driver.wake()
         if self._ahead.failure is not None:
             raise self._ahead.failure
         while self._ahead.news:

@@ -19,6 +19,7 @@ from watcher.reading.roster import AGAIN_SECONDS
 from watcher.reading.shard_reader import ShardReader
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
+from watcher.service.login import handed_credentials
 from watcher.service.model import AfterSequence, Service
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY, SourceOptions
@@ -148,4 +149,4 @@ class RangeReader:
 @lru_cache(maxsize=8)
 def _service(connection: Connection, arn: str) -> Service:
     """One client for a worker's life: making one takes longer than reading a page."""
-    return for_worker(connection, arn)
+    return for_worker(connection, arn, handed_credentials(connection, arn))

@@ -34,6 +34,8 @@ from watcher.reading.messages import Page
 from watcher.reading.roster import Roster
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
+from watcher.service.credentials import Keys
+from watcher.service.login import handed_credentials, to_hand_on
 from watcher.service.model import Latest, Service
 from watcher.spark import offsets, versions
 from watcher.spark.held_page import HeldPage
@@ -51,6 +53,13 @@ _UNKNOWN_BYTES = SHARD_BYTES
 # While a listing lags, the roster is asked so often whether it is due again.
 _LISTING_PAUSE = 0.25
 
+KeysOf = Callable[[Connection, str], Keys | None]
+"""The driver's keys for a connection and a stream, where executors are to read with those."""
+
+
+def _none(connection: Connection, arn: str) -> None:
+    """Executors have their own."""
+
 
 class HeldRange(msgspec.Struct, frozen=True):
     """A range, and its pages where the driver has read them already."""
@@ -65,11 +74,16 @@ class HeldRange(msgspec.Struct, frozen=True):
 
 
 class TaskPartition(InputPartition):
-    """What one task reads: some ranges, each in its order."""
+    """What one task reads: some ranges, each in its order; and the keys to read them with.
 
-    def __init__(self, arn: str, ranges: list[HeldRange]) -> None:
+    Keys have their place here since Spark writes a partition nowhere: it is no part of an offset,
+    a plan or an event, and goes to its executor only. (A reader is part of the task's binary.)
+    """
+
+    def __init__(self, arn: str, ranges: list[HeldRange], keys: Keys | None) -> None:
         self.arn = arn
         self.ranges = ranges
+        self.keys = keys if any(each.pages is None for each in ranges) else None
 
 
 class _Rows:
@@ -96,6 +110,8 @@ class _Rows:
         """The rows of one task, shard by shard."""
         if not isinstance(partition, TaskPartition):
             return  # Spark's own, for a stream without shards
+        if partition.keys is not None:
+            handed_credentials(self._options.connection, partition.arn).take(partition.keys)
         for each in partition.ranges:
             for page in self._pages(partition.arn, each):
                 yield self._columns.batch(page, each.between.shard_id)
@@ -117,8 +133,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         *,
         planner: Callable[[SourceOptions], Planner] = Planner.connected,
         reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
+        keys: KeysOf = _none,
     ) -> None:
         self._options = options
+        self._keys = keys
         self._rows = _Rows(options, schema, reader)
         self._parallelism = parallelism
         # Made at the first use: this object travels to the executors, sockets do not.
@@ -171,7 +189,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if each.pages is None:
                 self._planner.say_if_too_late(each.between, begin, finish)
         tasks = _tasks([each for each in held if each.pages != []], self._parallelism)
-        return [TaskPartition(finish.stream, ranges) for ranges in tasks]
+        keys = self._keys(self._options.connection, finish.stream) if tasks else None
+        return [TaskPartition(finish.stream, ranges, keys) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, shard by shard."""
@@ -193,9 +212,11 @@ class BatchReader(DataSourceReader):
         *,
         connect: Callable[[str, Connection], tuple[Service, str]] = connect,
         reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
+        keys: KeysOf = _none,
         clock: Clock = CLOCK,
     ) -> None:
         self._options = options
+        self._keys = keys
         self._rows = _Rows(options, schema, reader)
         self._connect = connect
         self._clock = clock
@@ -223,7 +244,8 @@ class BatchReader(DataSourceReader):
             for shard in roster.lineage.unfinished
             if not isinstance(shard.position, Latest)
         ]
-        return [TaskPartition(arn, [HeldRange(each)]) for each in ranges]
+        keys = self._keys(options.connection, arn) if ranges else None
+        return [TaskPartition(arn, [HeldRange(each)], keys) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one shard."""
@@ -251,11 +273,12 @@ class DynamoDBStreams(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """For `spark.readStream`."""
-        return StreamReader(parse(dict(self.options), streaming=True), schema, self.parallelism)
+        options = parse(dict(self.options), streaming=True)
+        return StreamReader(options, schema, self.parallelism, keys=to_hand_on)
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
-        return BatchReader(parse(dict(self.options), streaming=False), schema)
+        return BatchReader(parse(dict(self.options), streaming=False), schema, keys=to_hand_on)
 
 
 def register(spark: SparkSession) -> None:

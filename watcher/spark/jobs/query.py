@@ -12,15 +12,12 @@ from pyspark.sql.functions import struct, to_json
 from pyspark.sql.types import StructType, VariantType
 
 from watcher.errors import UsageError
-from watcher.printing.csv_rows import CsvRows, RawCells
-from watcher.printing.escaping import printable
+from watcher.printing.rows import CsvRaw, write_csv, write_table
 from watcher.service.connection import Connection
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import all_changes, in_one_line
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.jvm import said
-
-_SAMPLE = 1000
 
 
 def query(
@@ -35,7 +32,7 @@ def query(
             help="table (default), json (a line per row) or csv",
         ),
     ] = "table",
-    csv_raw: RawCells = False,
+    csv_raw: CsvRaw = False,
     start: Annotated[
         str,
         Parameter(
@@ -64,8 +61,6 @@ def query(
     """
     if output not in ("table", "json", "csv"):
         raise UsageError("give table, json or csv", "output", output)
-    if csv_raw and output != "csv":
-        raise UsageError("for --output csv only", "csv_raw")
     if image_schema is not None:
         _refuse_bad_schema(image_schema)
     frame = all_changes(
@@ -81,9 +76,7 @@ def query(
     frame.createOrReplaceTempView("changes")
     with in_one_line():
         result = spark.sql(sql)
-        if output == "csv":
-            return _print_csv(result, CsvRows(sys.stdout, raw=csv_raw))
-        return _print(result, output, sys.stdout)
+        return _print(result, output, sys.stdout, csv_raw=csv_raw)
 
 
 def _refuse_bad_schema(text: str) -> None:
@@ -98,7 +91,7 @@ def _refuse_bad_schema(text: str) -> None:
         raise UsageError(reason, "image_schema", repr(text))
 
 
-def _print(result: DataFrame, output: str, file: IO[str]) -> int:
+def _print(result: DataFrame, output: str, file: IO[str], *, csv_raw: bool) -> int:
     names = result.columns
     if output == "json":
         count = 0
@@ -107,8 +100,10 @@ def _print(result: DataFrame, output: str, file: IO[str]) -> int:
             file.write(f"{line}\n")
             count += 1
         return count
-    rows = _exact(result).toLocalIterator()
-    return _print_table(names, [[_shown(value) for value in row] for row in rows], file)
+    rows = ([_text(value) for value in row] for row in _exact(result).toLocalIterator())
+    if output == "csv":
+        return write_csv(file, names, rows, raw=csv_raw)
+    return write_table(file, names, list(rows))
 
 
 def _exact(result: DataFrame) -> DataFrame:
@@ -121,27 +116,6 @@ def _exact(result: DataFrame) -> DataFrame:
     return numbered.select(
         *[to_json(each) if is_one else each for each, is_one in zip(columns, variants, strict=True)]
     )
-
-
-def _print_csv(result: DataFrame, rows: CsvRows) -> int:
-    rows.write(result.columns)
-    count = 0
-    for row in _exact(result).toLocalIterator():
-        rows.write(map(_text, row))
-        count += 1
-    return count
-
-
-def _print_table(names: list[str], rows: list[list[str]], file: IO[str]) -> int:
-    """Columns as wide as what is in them."""
-    widths = [
-        max([len(name), *(len(row[index]) for row in rows[:_SAMPLE])])
-        for index, name in enumerate(names)
-    ]
-    for row in [names, ["-" * width for width in widths], *rows]:
-        line = "  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True))
-        file.write(line.rstrip() + "\n")
-    return len(rows)
 
 
 def _text(value: Any) -> str:
@@ -157,7 +131,3 @@ def _text(value: Any) -> str:
         case list() | dict():
             return json.dumps(value, default=_text, ensure_ascii=False)
     return str(value)
-
-
-def _shown(value: Any) -> str:
-    return printable(_text(value))

@@ -1,0 +1,100 @@
+"""What `watch()` and its like are given, checked, and as the engine takes it."""
+
+import math
+import multiprocessing
+import sys
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from watcher.delivery import handlers
+from watcher.delivery.callables import unfit
+from watcher.errors import UsageError, blame
+
+# As in `watching`: an import of this one is to be cheap.
+if TYPE_CHECKING:
+    from watcher.delivery.observer import Observer
+    from watcher.service.model import Position
+
+
+def refuse_in_child() -> None:
+    """A child that is being spawned imports the main program anew. Raises UsageError there."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError("watch() has to be called under `if __name__ == '__main__':`")
+
+
+def poll_seconds(given: float | None) -> float:
+    """Who looks on wants to see a change soon; elsewhere each call is money."""
+    return given if given is not None else 1.0 if sys.stderr.isatty() else 5.0
+
+
+def refuse_bad_counts(**counts: object) -> None:
+    """None is no limit. Raises UsageError, which names the parameter."""
+    for option, value in counts.items():
+        if value is not None and not (isinstance(value, int) and value >= 1):
+            raise UsageError("give 1 or more", option, repr(value))
+
+
+def refuse_bad_seconds(**seconds: object) -> None:
+    """Raises UsageError, which names the parameter."""
+    for option, value in seconds.items():
+        if not (isinstance(value, int | float) and 0 < value < math.inf):
+            text = f"{value:g}" if isinstance(value, int | float) else repr(value)
+            raise UsageError("give more than 0 seconds", option, text)
+
+
+def position(start: str | datetime) -> "Position":
+    """A start as the library and the command line take it. Raises UsageError."""
+    from watcher.reading.position import at_time, parse_start
+
+    now = datetime.now(UTC)
+    if not isinstance(start, str | datetime):
+        raise UsageError("give a text such as 2h, or a datetime", "start", repr(start))
+    with blame("start"):
+        return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
+
+
+def end(until: str | datetime | None, start: str | datetime) -> datetime | None:
+    """The last moment that counts, as the library and the command line take it. Raises UsageError.
+
+    What comes now and later is no range, so it has to be after a `start` in the past.
+    """
+    from watcher.reading.position import at_time, parse_start
+    from watcher.service.model import AtTime, Latest
+
+    if until is None:
+        return None
+    if not isinstance(until, str | datetime):
+        raise UsageError("give a text such as 2h, or a datetime", "until", repr(until))
+    now = datetime.now(UTC)
+    with blame("until"):
+        found = at_time(until, now) if isinstance(until, datetime) else parse_start(until, now)
+    if not isinstance(found, AtTime):
+        raise UsageError("give an age like 2h, or a time", "until", str(until))
+    begins = position(start)
+    if isinstance(begins, Latest):
+        raise UsageError("it has passed: give --from, too, an earlier one", "until", str(until))
+    if isinstance(begins, AtTime) and begins.time > found.time:
+        raise UsageError("it is before --from", "until", str(until))
+    return found.time
+
+
+def observer(each: object) -> "Observer":
+    """An observer from what callers may give; said now if it can never work."""
+    from watcher.delivery.observer import Observer
+
+    if isinstance(each, Observer):
+        return each
+    if isinstance(each, str):
+        found = handlers.find()
+        if each not in found:
+            raise UsageError(f"no handler {each!r}; there are {', '.join(found)}")
+        return handlers.load(found[each])
+    if isinstance(each, ModuleType):
+        return handlers.observer(each, each.__name__, each.__name__)
+    if not callable(each):
+        raise UsageError(f"observer {each!r} can't be called: give a function of a record")
+    name = getattr(each, "__name__", repr(each))
+    if reason := unfit(each, "record"):
+        raise UsageError(f"observer {name} {reason}")
+    return Observer(name, each)

@@ -1,0 +1,97 @@
+"""`count`: how much changed, when and where."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from watcher.arguments import end
+from watcher.cli import completers, options
+from watcher.cli.history import SOURCES
+from watcher.errors import UsageError
+from watcher.past import counts
+from watcher.past.counts import Counts, Row
+from watcher.past.sources import Sources
+from watcher.past.times import begin, made_by
+from watcher.printing import style
+from watcher.printing.plural import counted
+from watcher.printing.rows import CsvRaw, write_csv, write_table
+from watcher.record.selection import wanted
+from watcher.watching import watch
+
+logger = logging.getLogger("watcher")
+
+_By = Annotated[
+    list[str],
+    Parameter(
+        metavar="NAMES",
+        completer=completers.words(*counts.NAMES),
+        help=f"count by these: {', '.join(counts.NAMES)} (as in kind,minute); default kind",
+    ),
+]
+_Top = Annotated[
+    int,
+    Parameter(
+        metavar="N",
+        help="only the N largest (by a time: of each minute, hour or day); 0: all; default 20",
+    ),
+]
+_Output = Annotated[
+    str,
+    Parameter(
+        alias="-o",
+        choices=("table", "csv", "json"),
+        metavar="FORMAT",
+        help="table (default), csv, json (an array of rows)",
+    ),
+]
+
+
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """What to count, and by what."""
+    names = "start", "until", "only", "key", "filters", *options.AWS
+    return options.spelled(
+        _count, options.of(watch, *names, start="trim-horizon"), options.of(style.set_up)
+    )
+
+
+def _count(
+    *sources: SOURCES,
+    by: _By | None = None,
+    top: _Top = 20,
+    output: _Output = "table",
+    csv_raw: CsvRaw = False,
+    **values: Any,
+) -> int:
+    style.set_up(**options.values(style.set_up, values))
+    if top < 0:
+        raise UsageError("give 0 (all) or more", "top", str(top))
+    made = Counts(counts.dimensions(by or "kind"))
+    is_wanted = wanted(values["filters"], values["key"], values["only"])
+    start, until = begin(values["start"]), end(values["until"], values["start"])
+    found = Sources.named(sources, options.connection(values))
+    found.begin(start)
+    made.add(filter(is_wanted, made_by(found.records(), until)))
+    rows = made.rows(top)
+    _print(made.by, rows, output, csv_raw=csv_raw)
+    left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))
+    logger.info(f"Counted {counted(made.changes, 'change')}{left}")
+    return 0
+
+
+def _print(by: Sequence[str], rows: Sequence[Row], output: str, *, csv_raw: bool) -> None:
+    names = *by, "changes"
+    if output == "json":
+        found = [dict(zip(names, (*row.values, row.changes), strict=True)) for row in rows]
+        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        return
+    cells = [(*row.values, str(row.changes)) for row in rows]
+    if output == "csv":
+        write_csv(sys.stdout, names, cells, raw=csv_raw)
+    else:
+        write_table(sys.stdout, names, cells)

@@ -1,0 +1,131 @@
+"""How much changed, when and where: changes counted by what they have in common."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any, Final
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.printing.escaping import printable, printable_key
+from watcher.printing.style import time_text
+from watcher.record.compare import changed_attributes
+from watcher.record.record import Record
+
+Value = tuple[str, ...]
+"""What counted changes have in common: one text for each of `by`."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """So many changes have these in common."""
+
+    values: Value
+    changes: int
+
+
+class Counts:
+    """Changes by what they have in common, in the order of `by`.
+
+    A change of several attributes counts for each of them, so rows by attribute may add up to more
+    than `changes`.
+    """
+
+    def __init__(self, by: Sequence[str]) -> None:
+        self.by = tuple(by)
+        self.changes = 0
+        self._counter: Counter[Value] = Counter()
+        self._parts = [_part(name) for name in by]
+
+    def add(self, records: Iterable[Record]) -> Counts:
+        """Count these, too."""
+        for record in records:
+            self.changes += 1
+            for value in product(*(part(record) for part in self._parts)):
+                self._counter[value] += 1
+        return self
+
+    def rows(self, top: int) -> list[Row]:
+        """The `top` largest (0: all), the largest first.
+
+        With a time among `by`: so many of each minute, hour or day, one after the other.
+        """
+        times = [place for place, name in enumerate(self.by) if name in _UNITS]
+        grouped: dict[Value, list[Row]] = {}
+        for value, count in self._counter.items():
+            moment = tuple(value[place] for place in times)
+            grouped.setdefault(moment, []).append(Row(value, count))
+        return [row for moment in sorted(grouped) for row in _largest(grouped[moment], top)]
+
+    def __len__(self) -> int:
+        """How many rows there are in all."""
+        return len(self._counter)
+
+
+def _largest(rows: list[Row], top: int) -> list[Row]:
+    def order(row: Row) -> tuple[int, Value]:
+        return -row.changes, row.values
+
+    return heapq.nsmallest(top, rows, order) if top else sorted(rows, key=order)
+
+
+def dimensions(by: str | Iterable[str]) -> list[str]:
+    """The names in `kind,minute`. Raises UsageError for one that there is not."""
+    texts = [by] if isinstance(by, str) else by
+    names = [name.strip() for text in texts for name in text.split(",")]
+    for name in names:
+        if name not in NAMES:
+            raise UsageError(f"there are {', '.join(NAMES)}", "by", name)
+    if len(set(names)) < len(names):
+        raise UsageError("each of them once", "by", ",".join(names))
+    return names
+
+
+def _part(name: str) -> Callable[[Record], Iterable[str]]:
+    if name in _UNITS:
+        zeros = _UNITS[name]
+        return lambda record: (_moment(record.created_at, zeros),)
+    return _PARTS[name]
+
+
+def _moment(created: datetime | None, zeros: Mapping[str, Any]) -> str:
+    if created is None:
+        return ""
+    # Cut in UTC: an hour that a clock change repeats is two.
+    return time_text(created.astimezone(UTC).replace(**zeros).astimezone(created.tzinfo))
+
+
+def _kind(record: Record) -> Iterator[str]:
+    yield "TTL" if record.expired_by_ttl else record.event_name
+
+
+def _key(record: Record) -> Iterator[str]:
+    yield printable_key(record["dynamodb"]["Keys"])
+
+
+def _attributes(record: Record) -> Iterable[str]:
+    """All of them of an item that comes or goes; not its key, which never changes."""
+    changed = changed_attributes(record.wire)
+    if changed is None:
+        return ("(not known)",)
+    keys = record["dynamodb"]["Keys"]
+    return [printable(name) for name in changed if name not in keys]
+
+
+_PARTS: Final[Mapping[str, Callable[[Record], Iterable[str]]]] = {
+    "kind": _kind,
+    "key": _key,
+    "attribute": _attributes,
+    "table": lambda record: (record.table,),
+}
+_UNITS: Final[Mapping[str, dict[str, Any]]] = {
+    "minute": {"second": 0, "microsecond": 0},
+    "hour": {"minute": 0, "second": 0, "microsecond": 0},
+    "day": {"hour": 0, "minute": 0, "second": 0, "microsecond": 0},
+}
+NAMES: Final = (*_PARTS, *_UNITS)
+"""What changes can be counted by."""

@@ -1,0 +1,62 @@
+"""Rows of texts: as CSV, or as a table with columns as wide as what is in them."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from typing import IO, Annotated
+
+from cyclopts import Parameter
+
+from watcher.printing.escaping import printable
+
+CsvRaw = Annotated[
+    bool,
+    Parameter(
+        negative=(),
+        help="CSV for programs: cells that a spreadsheet would run (=…) are left as they are",
+    ),
+]
+"""The option of every command that writes CSV."""
+
+# What Excel, LibreOffice and Google Sheets take for a formula, full-width signs included:
+# https://owasp.org/www-community/attacks/CSV_Injection
+_RUNS = re.compile(r"[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001 (the full-width ones)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# The widths of a table are those of its first rows.
+_SAMPLE = 1000
+
+
+def write_csv(
+    file: IO[str], names: Sequence[str], rows: Iterable[Sequence[str]], *, raw: bool = False
+) -> int:
+    """Write them with a line of names; how many rows there were.
+
+    Item data is anybody's: unless `raw`, a cell that a spreadsheet would run gets an apostrophe.
+    """
+    plain = csv.writer(file, lineterminator="\n")
+    # A lone carriage return would end a line for who reads it, and Python leaves it unquoted.
+    quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    count = -1
+    for row in itertools.chain([names], rows):
+        writer = quoted if any("\r" in cell for cell in row) else plain
+        writer.writerow(row if raw else map(_inert, row))
+        count += 1
+    return count
+
+
+def _inert(cell: str) -> str:
+    return f"'{cell}" if _RUNS.match(cell) and not _NUMBER.fullmatch(cell) else cell
+
+
+def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Write them below their names, control characters escaped; how many there were."""
+    shown = [[printable(cell) for cell in row] for row in (names, *rows)]
+    widths = [max(map(len, column)) for column in zip(*shown[:_SAMPLE], strict=True)]
+    shown.insert(1, ["-" * width for width in widths])
+    for row in shown:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        file.write(line.rstrip() + "\n")
+    return len(rows)
