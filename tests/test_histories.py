@@ -5,6 +5,8 @@ Each history is written down once. A shard's records are numbers; 0 to 9 are the
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -180,9 +182,42 @@ def a_shard_that_is_refused_for_a_while(stream: PlayedStream, clock: Timeline) -
     clock.at(7, lambda: stream.write("a", range(10, 20)))
 
 
+def an_iterator_that_goes_back(stream: PlayedStream, clock: Timeline) -> None:
+    """Every other read repeats what came just before."""
+    a_split(stream, clock)
+    records, calls = stream.records, itertools.count()
+
+    def back(iterator: str) -> bytes:
+        shard_id, first = iterator.split()
+        if next(calls) % 2:
+            first = str(max(0, int(first) - 4))
+        return records(f"{shard_id} {first}")
+
+    stream.page_size = 3
+    stream.records = back  # type: ignore[method-assign]
+
+
+def a_closed_shard_of_empty_pages(stream: PlayedStream, clock: Timeline) -> None:
+    """It ends where its iterator does, not where it seems to be empty."""
+    a_split(stream, clock)
+    records, left = stream.records, {"a": 400}
+    stream.closed.add("a")
+
+    def empty(iterator: str) -> bytes:
+        shard_id = iterator.split()[0]
+        left[shard_id] = left.get(shard_id, 0) - 1
+        if left[shard_id] >= 0:
+            return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
+        return records(iterator)
+
+    stream.records = empty  # type: ignore[method-assign]
+
+
 HISTORIES = [
     History("nothing happens", lambda stream, clock: None, 10),
     History("a split", a_split, 30),
+    History("an iterator that goes back", an_iterator_that_goes_back, 30),
+    History("a closed shard of empty pages", a_closed_shard_of_empty_pages, 30),
     History("three rotations", three_rotations, 40),
     History("a listing that lags", a_listing_that_lags, 30),
     History("an expired token", an_expired_token, 20),

@@ -171,6 +171,19 @@ MUTANTS = [
         "        elif wire.NextShardIterator is None or not wire.Records:\n",
     ),
     Mutant(
+        "what the service repeats is delivered again",
+        "reading/sieve.py",
+        "            elif number < self.newest or not events or event in events:\n",
+        "            elif False:\n",
+    ),
+    Mutant(
+        "a shard that looks open is left, though it was closed",
+        "reading/roster.py",
+        "            if self.is_closed(shard.id) or not self._knows_what_is_open():\n",
+        "            if False:\n",
+        given={"follow": False, "start": "trim_horizon", "older": 4},
+    ),
+    Mutant(
         "an end up to now comes with the first empty page",
         "reading/open_end.py",
         "return empty_pages >= EMPTY_PAGES and self.is_due",

@@ -34,6 +34,8 @@ _LISTING_SECONDS = 0.5
 # Bloop counts 5 to get through a shard that is 4 hours old.
 EMPTY_PAGES = 10
 _ASK_SECONDS = 1.0
+# An iterator may go back, also one at LATEST: not all of so many.
+_TIMES_ASKED = 3
 
 
 class OpenEnd:
@@ -51,6 +53,7 @@ class OpenEnd:
         self._clock = clock
         self._due = clock.monotonic() + SETTLED_SECONDS + _LISTING_SECONDS
         self._latest: str | None = None
+        self._found: list[int] = []
         self._after = -1
         self._ask_at = -math.inf
 
@@ -72,6 +75,14 @@ class OpenEnd:
         if self.number is not None or not self.is_due or self._clock.monotonic() < self._ask_at:
             return
         self._ask_at = self._clock.monotonic() + _ASK_SECONDS
+        while (first := self._first_from_latest(service, newest)) is not None:
+            self._found.append(first)
+            if len(self._found) >= _TIMES_ASKED:
+                self.number = max(self._found)
+                return
+
+    def _first_from_latest(self, service: Service, newest: int) -> int | None:
+        """The first number that LATEST gives by now; the next time, a new iterator is asked."""
         try:
             if self._latest is None:
                 self._latest, _ = service.iterator(self._arn, self._shard_id, Latest())
@@ -80,11 +91,10 @@ class OpenEnd:
             numbers = numbers_of(wire.Records)
         except (ServiceError, StreamError):
             self._latest = None  # a later one will do
-            return
-        self._latest = wire.NextShardIterator
+            return None
+        self._latest = None if numbers else wire.NextShardIterator
         # A service that answers LATEST with what had come before knows no LATEST.
-        if numbers and numbers[0] > self._after:
-            self.number = numbers[0]
+        return numbers[0] if numbers and numbers[0] > self._after else None
 
     def is_left(self, empty_pages: int) -> bool:
         """Whether so many empty pages in a row are believed."""
