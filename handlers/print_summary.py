@@ -11,6 +11,6 @@ def handle(record: Record) -> None:
     change, kind = record["dynamodb"], record["eventName"]
     created = time_text(change.get("ApproximateCreationDateTime"))
     name = paint(f"{kind:^6}", kind)
-    sys.stdout.write(
-        f"{table_prefix(record)}[{created}] - {name} - {printable_key(change['Keys'])}\n"
-    )
+    key = printable_key(change["Keys"])
+    by_ttl = " (expired by TTL)" if kind == "REMOVE" and record.expired_by_ttl else ""
+    sys.stdout.write(f"{table_prefix(record)}[{created}] - {name} - {key}{by_ttl}\n")

@@ -106,6 +106,10 @@ class ObserverError(WatcherError):
         """Which one."""
 
 
+class StillAskingError(WatcherError):
+    """The service was asked aside, and has not answered yet: ask again soon."""
+
+
 class ServiceError(WatcherError):
     """An answer of the service that the reader knows how to live with."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from multiprocessing.context import BaseContext
 
 _methods: set[weakref.WeakMethod[Callable[[], object]]] = set()
+_before: set[weakref.WeakMethod[Callable[[], object]]] = set()
 
 
 def in_child(method: Callable[[], object]) -> None:
@@ -18,21 +20,30 @@ def in_child(method: Callable[[], object]) -> None:
     _methods.add(weakref.WeakMethod(method, _methods.discard))
 
 
-def _call_all() -> None:
-    for reference in list(_methods):
+def before(method: Callable[[], object]) -> None:
+    """Call a bound method before each fork from now on, as long as its object lives."""
+    _before.add(weakref.WeakMethod(method, _before.discard))
+
+
+def _call_all(methods: set[weakref.WeakMethod[Callable[[], object]]]) -> None:
+    for reference in list(methods):
         method = reference()
         if method is not None:
             method()
 
 
-os.register_at_fork(after_in_child=_call_all)
+os.register_at_fork(
+    before=functools.partial(_call_all, _before),
+    after_in_child=functools.partial(_call_all, _methods),
+)
 
 
 def processes() -> BaseContext:
-    """fork on Linux: 4 MB and 5 ms a shard; a process that starts anew takes 30 MB and 300 ms.
+    """fork on Linux: 4 MB and 5 ms a process; one that starts anew takes 30 MB and 300 ms.
 
     Not where other threads run, whose locks a fork copies as they stand; nor elsewhere, as macOS's
-    libraries do not survive a fork.
+    libraries do not survive a fork. Both are why Python 3.14 has made the fork server its default:
+    here it is looked into, so the default, of Python or of the program, does not count.
     """
     if sys.platform == "linux" and threading.active_count() == 1:
         return multiprocessing.get_context("fork")

@@ -66,8 +66,8 @@ def watch(
         Parameter(
             metavar="KINDS",
             group="filters",
-            help="only these kinds of change: insert, modify, remove (as in insert,remove); "
-            "repeatable",
+            help="only these kinds of change: insert, modify, remove, ttl (removed by "
+            "time-to-live; as in insert,ttl); repeatable",
         ),
     ] = None,
     key: Annotated[
@@ -242,14 +242,18 @@ def watch(
         store = None
         if checkpoint is not None:
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
+        queue = Queue()
         manager = Manager(
-            find(asked, settings, strict=strict, yes=yes),
+            find(asked, settings, strict=strict, yes=yes, tell=queue.wake),
             chosen,
             settings,
-            workers=Workers(Queue(), Forked(), processes=processes),
+            workers=Workers(queue, Forked(), processes=processes),
             store=store,
             displays=displays,
         )
-        at_once = [each.close for each in displays]
-        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, at_once):
+        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
+
+
+def _closing(displays: "Iterable[Display]") -> list[Callable[[], object]]:
+    return [each.close for each in displays]

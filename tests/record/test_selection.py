@@ -75,10 +75,18 @@ def test_kinds_in_any_case() -> None:
         assert not test(record(WIRE | {"eventName": "REMOVE"}))
     with pytest.raises(UsageError, match=r'only: unknown kind "insrt"; did you mean "insert"\?'):
         wanted(only="insrt")
-    with pytest.raises(UsageError, match="use insert, modify, remove"):
-        wanted(only="ttl")
     with pytest.raises(UsageError, match=r'only: unknown kind ""; use insert, modify, remove'):
         wanted(only="")
+
+
+def test_removals_by_time_to_live_alone_or_with_others() -> None:
+    service = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+    removed = record(WIRE | {"eventName": "REMOVE", "userIdentity": None})
+    expired = record(WIRE | {"eventName": "REMOVE", "userIdentity": service})
+    for only, of_others in (("ttl", False), ("remove", True), ("insert,ttl", False)):
+        test = wanted(only=only)
+        assert test is not None
+        assert [test(removed), test(expired)] == [of_others, True]
 
 
 def test_key_kind_and_filter_narrow_down() -> None:

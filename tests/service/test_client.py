@@ -249,9 +249,10 @@ def test_every_call_is_counted_those_that_botocore_repeats_and_those_throttled_t
 ) -> None:
     streams = client(simulator)
     shard = simulator.shards[0].id
-    simulator.fail_next("DescribeStream", "ThrottlingException", times=2)
-    streams.listing(simulator.stream_arn)
+    simulator.fail_next("ListStreams", "ThrottlingException", times=2)
+    list(streams.list_streams())
     assert streams.tally.throttles == 0, "botocore has seen to it"
+    streams.listing(simulator.stream_arn)
     simulator.fail_next("GetShardIterator", "ThrottlingException", times=3)
     with pytest.raises(TransientError):
         streams.iterator(simulator.stream_arn, shard, Latest())

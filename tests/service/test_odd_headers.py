@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from watcher.errors import WatcherError
 from watcher.record import page
-from watcher.service.client import _service_time
 from watcher.service.connect import for_loop, for_worker
 from watcher.service.connection import Connection
+from watcher.service.listings import service_time
 from watcher.service.model import TrimHorizon
 from watcher.service.tally import Tally
 
@@ -23,7 +23,7 @@ ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
 
 
 def time_of(date: str) -> datetime:
-    return _service_time({"ResponseMetadata": {"HTTPHeaders": {"date": date}}})
+    return service_time({"ResponseMetadata": {"HTTPHeaders": {"date": date}}})
 
 
 @pytest.mark.parametrize("zone", [" GMT", "", " -0000", " +0000", " UTC"])
@@ -44,7 +44,7 @@ def test_any_date_is_a_time_that_can_be_counted_with(date: str) -> None:
 
 
 def test_without_a_date_ours_has_to_do() -> None:
-    time = _service_time({"ResponseMetadata": {"HTTPHeaders": {}}})
+    time = service_time({"ResponseMetadata": {"HTTPHeaders": {}}})
     assert abs(time - datetime.now(UTC)) < timedelta(seconds=5)
 
 

@@ -5,7 +5,8 @@ import ipaddress
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from watcher.service.plain_http import Answer, PlainHTTP
+from watcher.service.plain_http import Answer, OverdueAnswerError, PlainHTTP
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 HEADERS = {"x-amz-target": "Streams.GetRecords"}
@@ -78,7 +79,7 @@ def serving(*answers: bytes, context: ssl.SSLContext | None = None) -> Iterator[
 @contextmanager
 def to(server: Server, ca_file: str = "") -> Iterator[PlainHTTP]:
     scheme = "https" if server.context else "http"
-    http = PlainHTTP(f"{scheme}://127.0.0.1:{server.port}/", ca_file, 5, 5)
+    http = PlainHTTP(f"{scheme}://127.0.0.1:{server.port}/", ca_file, 5, 5, 5)
     try:
         yield http
     finally:
@@ -172,7 +173,7 @@ def test_an_answer_that_is_not_whole_is_an_error_and_spoils_nothing(answer: byte
 def test_silence_is_a_timeout() -> None:
     with serving(OK) as server:
         server.converse = lambda connected: threading.Event().wait(2)  # type: ignore[method-assign, assignment]
-        http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 0.1)
+        http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 0.1, 5)
         with pytest.raises(TimeoutError):
             http.post(HEADERS, b"{}")
         assert http.usable
@@ -226,3 +227,34 @@ def test_tls_trusts_the_given_certificates_and_no_others(tmp_path: Path) -> None
             pytest.raises(OSError, match="No such file"),
         ):
             http.post(HEADERS, b"{}")
+
+
+def dripping(seconds: float, answer: bytes) -> Callable[[socket.socket], None]:
+    """Sends a byte now and then."""
+
+    def converse(connected: socket.socket) -> None:
+        connected.recv(65536)
+        for byte in answer:
+            connected.sendall(bytes([byte]))
+            time.sleep(seconds)
+
+    return converse
+
+
+@pytest.mark.parametrize("answer", [OK, OK.partition(b"\r\n")[0] + b"\r\nX: " + b"x" * 1000])
+def test_an_answer_that_drips_is_given_up_at_its_deadline(answer: bytes) -> None:
+    with serving(OK) as server:
+        server.converse = dripping(0.05, answer)  # type: ignore[method-assign, assignment]
+        http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 5, 0.3)
+        began = time.monotonic()
+        with pytest.raises(OverdueAnswerError, match=r"no whole answer within 0\.3 s"):
+            http.post(HEADERS, b"{}")
+        assert time.monotonic() - began < 1
+        assert http.usable
+
+
+def test_an_answer_that_drips_and_ends_in_time_is_one() -> None:
+    with serving(OK) as server:
+        server.converse = dripping(0.001, OK)  # type: ignore[method-assign, assignment]
+        http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 0.5, 5)
+        assert http.post(HEADERS, b"{}") == Answer(200, {"content-length": "2"}, b"ok")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Any
 
 import msgspec
@@ -13,15 +14,16 @@ from botocore.parsers import ResponseParserError
 from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
 from watcher.errors import (
-    ShardNotFoundError,
     StreamError,
-    StreamGoneError,
     TimestampRefusedError,
     TransientError,
     WatcherError,
 )
 from watcher.service.current_stream import current_stream
+from watcher.service.deadline import READS
 from watcher.service.errors_of import code_of, translated
+from watcher.service.limiter import Limiter
+from watcher.service.listings import listed, shard_of
 from watcher.service.model import (
     AfterSequence,
     AtSequence,
@@ -37,7 +39,6 @@ from watcher.service.tally import Tally
 
 _STREAMS = "DynamoDBStreams_20120810."
 _TABLES = "DynamoDB_20120810."
-_PAUSES_IN_LISTING = (0.05, 0.1, 0.2)
 _URL = "https://streams.dynamodb.us-east-1.amazonaws.com"
 
 
@@ -57,6 +58,7 @@ class SimulatedClient:
         credentials: Credentials,
         wait: Callable[[float], None],
         read_seconds: float,
+        limiter: Limiter,
         granted: Callable[[str, Position], None],
         listed: Callable[[], None],
     ) -> None:
@@ -67,6 +69,7 @@ class SimulatedClient:
         self._key = credentials.key
         self._wait = wait
         self._read_seconds = read_seconds
+        self._limiter = limiter
         self._granted = granted
         self._listed = listed
 
@@ -97,51 +100,30 @@ class SimulatedClient:
         return answer["Table"]
 
     def status(self, arn: str) -> str:
-        query = {"StreamArn": arn, "Limit": 1}
-        answer = self._call(_STREAMS, "DescribeStream", query)
+        answer = self._describe({"StreamArn": arn, "Limit": 1})
         return str(answer["StreamDescription"]["StreamStatus"])
 
     def listing(self, arn: str) -> Listing:
-        shards: list[Shard] = []
-        query = {"StreamArn": arn}
-        pages = 0
-        while True:
-            try:
-                stream = self._describe(query)
-            except ShardNotFoundError:
-                raise StreamGoneError(f"no stream {arn}") from None
-            pages += 1
-            shards += map(_shard, stream["Shards"])
-            if not (last := stream.get("LastEvaluatedShardId")):
-                self._listed()
-                return Listing(
-                    arn=stream["StreamArn"],
-                    table=stream["TableName"],
-                    status=stream["StreamStatus"],
-                    view_type=stream["StreamViewType"],
-                    shards=shards,
-                    pages=pages,
-                    time=self._time(),
-                )
-            query["ExclusiveStartShardId"] = last
+        listing = listed(arn, self._describe, self._wait)
+        self._listed()
+        return listing
 
     def _describe(self, query: dict[str, Any]) -> Any:
-        for pause in _PAUSES_IN_LISTING:
-            try:
-                return self._call(_STREAMS, "DescribeStream", query)["StreamDescription"]
-            except TransientError as error:
-                if error.unreachable:
-                    raise
-                self._wait(pause)
-        return self._call(_STREAMS, "DescribeStream", query)["StreamDescription"]
+        self._wait(self._limiter.turn())
+        answer = self._call(_STREAMS, "DescribeStream", query)
+        stream = answer["StreamDescription"]
+        created = stream["CreationRequestDateTime"]
+        stream["CreationRequestDateTime"] = datetime.fromtimestamp(created, UTC)
+        date = format_datetime(self._time(), usegmt=True)
+        return {**answer, "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
 
     def children(self, arn: str, shard_id: str) -> list[Shard]:
         query = {
             "StreamArn": arn,
             "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id},
         }
-        rows = self._call(_STREAMS, "DescribeStream", query)["StreamDescription"]["Shards"]
-        return [_shard(row) for row in rows if row.get("ParentShardId") == shard_id]
+        rows = self._describe(query)["StreamDescription"]["Shards"]
+        return [shard_of(row) for row in rows if row.get("ParentShardId") == shard_id]
 
     def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         query: dict[str, Any] = {"StreamArn": arn, "ShardId": shard_id}
@@ -181,8 +163,8 @@ class SimulatedClient:
         self.tally.call(operation)
         self._wait(0.0)  # as long as a program lives
         reply = self._service.ask(target + operation, query, self._key)
-        hangs = reply.trouble == "hang"
-        self._wait(self._read_seconds if hangs else reply.delay)
+        silent = {"hang": self._read_seconds, "drip": READS * self._read_seconds}
+        self._wait(silent.get(reply.trouble, reply.delay))
         if reply.trouble == "invalid-json" and operation == "GetRecords":
             return reply.body[: reply.cut]
         is_read = operation == "GetRecords" or reply.body.startswith(b"{")
@@ -198,7 +180,7 @@ class SimulatedClient:
 def _as_botocore(reply: Reply, operation: str) -> Exception:
     """What botocore makes of such an answer."""
     match reply.trouble:
-        case "hang":
+        case "hang" | "drip":
             return boto.ReadTimeoutError(endpoint_url=_URL)
         case "reset" | "reset-midway":
             return boto.ConnectionClosedError(endpoint_url=_URL)
@@ -215,13 +197,3 @@ def _as_botocore(reply: Reply, operation: str) -> Exception:
         error = {"Code": wire["__type"].rpartition("#")[2], "Message": wire["message"]}
     response: Any = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": reply.status}}
     return boto.ClientError(response, operation)
-
-
-def _shard(row: Mapping[str, Any]) -> Shard:
-    numbers = row["SequenceNumberRange"]
-    return Shard(
-        id=row["ShardId"],
-        parent=row.get("ParentShardId"),
-        start=numbers.get("StartingSequenceNumber"),
-        end=numbers.get("EndingSequenceNumber"),
-    )

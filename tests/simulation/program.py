@@ -156,10 +156,15 @@ class Program(ABC):
                 self._judge.complain("ended", "it has ended, though the stream goes on")
         elif how.startswith("StreamGoneError") and not self._is_there():
             self._over = True
-        elif how.startswith(_REFUSALS) and self._judge.runs[-1].seen:
+        elif how.startswith(_REFUSALS) and self._has_worked():
             self._judge.complain("ended", f"what passes has ended it: {how}")
         elif was_calm and how not in ("done", "stopped") and number > LIMITED_RUNS:
             self._judge.complain("ended", f"it has ended in calm weather: {how}")
+
+    def _has_worked(self) -> bool:
+        """Whether the last run was past its beginning; Spark may deliver what it planned before."""
+        run = self._judge.runs[-1]
+        return bool(run.seen and run.saved)
 
     def _is_there(self) -> bool:
         """Whether the stream that it reads can still be read."""

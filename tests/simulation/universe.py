@@ -9,10 +9,11 @@ from dataclasses import replace
 from tests.simulation.client import Credentials, SimulatedClient
 from tests.simulation.judge import Judge
 from tests.simulation.scenario import Scenario
-from tests.simulation.scheduler import EPOCH, Scheduler, Trace
+from tests.simulation.scheduler import EPOCH, Scheduler, Trace, VirtualClock
 from tests.simulator.faults import Faults
 from tests.simulator.model import Shard, World
 from tests.simulator.service import Service
+from watcher.service.limiter import Limiter
 from watcher.service.model import Latest, Position
 
 TABLE = "orders"
@@ -36,6 +37,7 @@ class Universe:
         self.table = self.world.add_table(TABLE)
         self.service = Service(self.world, Faults(**scenario.habits))
         self.credentials = Credentials()
+        self.limiter = Limiter(VirtualClock(self.scheduler))
         self.injected: Counter[str] = Counter()
         self.troubled_until = scenario.trouble
         """From then on nothing goes wrong any more."""
@@ -70,6 +72,7 @@ class Universe:
             self.credentials,
             wait,
             read_seconds,
+            self.limiter,
             granted=self._granted,
             listed=self.judge.listed,
         )

@@ -139,8 +139,8 @@ class Control(ABC):
     def fail_next(
         self, operation: str, error: str, times: int = 1, shard_id: str | None = None
     ) -> None:
-        """Let the next calls fail: an error code, or empty, hang, reset, reset-midway, truncate,
-        invalid-json, unavailable (503 without JSON), or one of errors.ODD."""
+        """Let the next calls fail: an error code, or empty, hang, drip, reset, reset-midway,
+        truncate, invalid-json, unavailable (503 without JSON), or one of errors.ODD."""
         self._do("fail_next", operation=operation, error=error, times=times, shard_id=shard_id)
 
     def forget_failures(self) -> None:

@@ -20,6 +20,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
 _TARGET = re.compile(rb"\r\nx-amz-target:[ \t]*([^\r]*)", re.IGNORECASE)
 _ACCESS_KEY = re.compile(rb"\r\nauthorization:[^\r]*Credential=([^/\r]*)", re.IGNORECASE)
 _CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
+_DRIP_SECONDS = 0.3
 Command = Callable[[str, dict[str, Any]], Any]
 
 
@@ -155,6 +156,8 @@ class _Connection(asyncio.Protocol):
             )
         if reply.trouble == "hang":
             return None
+        if reply.trouble == "drip":
+            return self._drip(self._server.head(200, reply.body) + reply.body)
         if reply.delay:
             asyncio.get_running_loop().call_later(reply.delay, self._reply, reply)
             return None
@@ -187,6 +190,13 @@ class _Connection(asyncio.Protocol):
             self._send(reply.status, reply.body)
         self._server.end()
         self._next()
+
+    def _drip(self, answer: bytes) -> None:
+        """A byte now and then: whoever waits for one at a time waits for minutes."""
+        if self._busy and answer:
+            self._transport.write(answer[:1])
+            loop = asyncio.get_running_loop()
+            loop.call_later(_DRIP_SECONDS, self._drip, answer[1:])
 
     def _send(self, status: int, body: bytes) -> None:
         self._transport.write(self._server.head(status, body) + body)

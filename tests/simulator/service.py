@@ -34,7 +34,7 @@ class Reply(NamedTuple):
 
     status: int
     body: bytes
-    trouble: str = ""  # hang, reset, reset-midway, truncate, invalid-json
+    trouble: str = ""  # hang, drip, reset, reset-midway, truncate, invalid-json
     delay: float = 0.0
     cut: int = 0  # how much of the body a troubled answer has
 
@@ -193,7 +193,7 @@ class Service:
         if faults.operations and operation not in faults.operations:
             return ""
         if faults.hang_rate and rng.random() < faults.hang_rate:
-            return "hang"
+            return rng.choice(("hang", "drip"))
         if faults.reset_rate and rng.random() < faults.reset_rate:
             return rng.choice(("reset", "reset-midway"))
         if faults.error_rate and rng.random() < faults.error_rate:

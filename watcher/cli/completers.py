@@ -57,7 +57,7 @@ def _start(begun: str) -> Iterable[str]:
 
 def _kinds(begun: str) -> Iterable[str]:
     before, comma, _ = begun.rpartition(",")
-    return [before + comma + kind for kind in ("insert", "modify", "remove")]
+    return [before + comma + kind for kind in ("insert", "modify", "remove", "ttl")]
 
 
 def _policies(begun: str) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from watcher.engine.followed import Followed
 from watcher.engine.newcomers import Newcomers
@@ -10,6 +11,8 @@ from watcher.engine.settings import Settings
 from watcher.engine.streams import Streams
 from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
 from watcher.printing import style
+from watcher.service.aside import Aside
+from watcher.service.client import StreamsClient
 from watcher.service.clients import Clients
 from watcher.service.model import Position, TrimHorizon
 from watcher.service.names import is_stream, parsed
@@ -24,13 +27,18 @@ MOST_STREAMS = 200
 class _Finder:
     """Makes what follows the streams that are found."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tell: Callable[[], object]) -> None:
         self.clients = Clients(settings.connection)
         self._settings = settings
+        self._tell = tell
+        self._asides: dict[StreamsClient, Aside] = {}
 
     def follow(self, arn: str, of_table: bool = True, start: Position | None = None) -> Followed:
         """What follows a stream."""
-        first, service = self.clients.of(arn), self.clients.for_loop(arn)
+        first, client = self.clients.of(arn), self.clients.for_loop(arn)
+        if client not in self._asides:
+            self._asides[client] = Aside(client, self._tell)
+        service = self._asides[client]
         return Followed(
             arn, self._settings, first=first, service=service, of_table=of_table, start=start
         )
@@ -40,14 +48,21 @@ class _Finder:
         return self.follow(arn, start=TrimHorizon())
 
 
-def find(wanted: WantedStreams, settings: Settings, *, strict: bool, yes: bool) -> Streams:
-    """The streams of a watch.
+def find(
+    wanted: WantedStreams,
+    settings: Settings,
+    *,
+    strict: bool,
+    yes: bool,
+    tell: Callable[[], object] = lambda: None,
+) -> Streams:
+    """The streams of a watch; `tell` is called when the service has answered what was asked aside.
 
     A name without a stream, or a glob without a match, is an error if it is the only one or
     `strict`; else it is said. Raises StreamError, UsageError (more than 200 streams without `yes`).
     """
     style.show_tables(wanted.are_several)
-    finder = _Finder(settings)
+    finder = _Finder(settings, tell)
     found: dict[str, Followed] = {}
     missing: dict[str, StreamError] = {}
     for name in wanted.names:

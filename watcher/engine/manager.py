@@ -127,8 +127,13 @@ class Manager:
     def _begin(self) -> None:
         if self._store is not None:
             self._streams.resume(self._store.load(), self._store.name)
-        for stream in self._streams:
-            self._begin_stream(stream)
+        try:
+            with self.ending.working():
+                for stream in self._streams:
+                    self._begin_stream(stream)
+        except Overdue:
+            logger.warning("The service had not answered by then")
+            return
         if self._streams.all_fail():
             self._streams.raise_error()
         self._keeper.begin()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from watcher.clock import CLOCK, Clock
-from watcher.errors import ServiceError, StreamError
+from watcher.errors import ServiceError, StillAskingError, StreamError
 from watcher.service.model import Service
 from watcher.service.names import table_of
 
@@ -57,8 +57,11 @@ class NextStream:
                 logger.info(text, extra=about)
         elif now < self._due:
             return None
+        try:
+            new = self.newest(service, arn, table)
+        except StillAskingError:
+            return None
         self._due = now + _LOOK_SECONDS
-        new = self.newest(service, arn, table)
         if new and self.of_table:
             self._since = None
             return new

@@ -10,6 +10,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -20,6 +21,7 @@ from watcher.errors import (
     DeniedError,
     OddAnswerError,
     ServiceError,
+    StillAskingError,
     StreamError,
     StreamGoneError,
     TransientError,
@@ -115,13 +117,11 @@ class Roster:
         self._ask_for_late_children()
 
     def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
-        """Ask what is due, until nothing is; `before` is called before each call.
-
-        Raises DeniedError where the service refuses it for too long.
-        """
-        while (ask := self.due()) is not None:
-            before()
-            self.put(ask, service)
+        """Ask what is due (answers of `Aside` come the next time). Raises DeniedError."""
+        with suppress(StillAskingError):
+            while (ask := self.due()) is not None:
+                before()
+                self.put(ask, service)
 
     def due(self) -> Ask | None:
         """The next question that is due."""
@@ -206,7 +206,7 @@ class Roster:
 
     def _take_children(self, service: Service) -> None:
         """A finished shard's children need no waiting for the next listing."""
-        shard_id = self._finished.popleft()
+        shard_id = self._finished[0]
         children = self.lineage.children(shard_id)
         if not children:
             try:
@@ -214,6 +214,7 @@ class Roster:
             except (ServiceError, StreamError) as error:
                 logger.debug(f"No children of {shard_id} listed: {error}")
             children = self.lineage.children(shard_id)
+        self._finished.popleft()
         self._news = True
         more = self._may_have_more_children(shard_id)
         self._late.finished(shard_id, is_alone=not children, may_have_more=more)

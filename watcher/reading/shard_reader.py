@@ -21,6 +21,7 @@ from watcher.errors import (
 )
 from watcher.reading.messages import Finished, Kind, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
+from watcher.reading.read_rate import ReadRate
 from watcher.reading.refusals import kind_of
 from watcher.reading.sieve import Sieve, numbers_of
 from watcher.record import page
@@ -95,14 +96,14 @@ class ShardReader:
         self._started = False
         self._sieve = Sieve(position, end)
         self._open_end = None if until is None else OpenEnd(arn, shard_id, until, clock)
-        self._refused_timestamp = False
-        self._coarseness = 0
+        self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
         self._empty_pages = 0
         self._was_at_tip = False
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
+        self._rate = ReadRate(clock)
 
     @property
     def at_tip(self) -> bool:
@@ -141,11 +142,14 @@ class ShardReader:
         try:
             if self._iterator is None:
                 self._iterator = self._new_iterator(messages)
-            body = self.streams.records(self._iterator)
+            body = self._records(self._iterator)
             self._take(page.decode(body), body, messages)
             self._failures = self._trimmed_in_a_row = 0
+            self.pause = max(self.pause, self._rate.pause())
         except TransientError as error:
             messages.append(self._in_trouble(error))
+            if error.throttled and self._iterator is not None:
+                self.pause = self._rate.pause()
             self._doubt_timestamp(error)
         except ExpiredIteratorError as error:
             self._iterator = None
@@ -168,6 +172,17 @@ class ShardReader:
             self._started = self._started and not messages
             messages = [self._in_trouble(error)]
         return messages
+
+    def _records(self, iterator: str) -> bytes:
+        self._rate.begin()
+        try:
+            body = self.streams.records(iterator)
+        except TransientError as error:
+            if error.throttled:
+                self._rate.throttled()
+            raise
+        self._rate.came_through()
+        return body
 
     def _in_trouble(self, error: WatcherError) -> Trouble:
         self._failures += 1
@@ -209,13 +224,12 @@ class ShardReader:
 
     def _iterator_at_position(self) -> tuple[str, datetime]:
         position = self.position
-        if not (isinstance(position, AtTime) and self._refused_timestamp):
+        if not (isinstance(position, AtTime) and self._coarseness is not None):
             try:
                 return self.streams.iterator(self._arn, self.shard_id, position)
             except TimestampRefusedError:
-                self._refused_timestamp = True
                 self._coarseness = _COARSEST_TIME
-        assert isinstance(position, AtTime)
+        assert isinstance(position, AtTime) and self._coarseness is not None
         self._sieve.skip_before = position.time.timestamp() - self._coarseness
         return self.streams.iterator(self._arn, self.shard_id, TrimHorizon())
 
@@ -224,9 +238,9 @@ class ShardReader:
 
         From the trim horizon on the same records come, only later.
         """
-        at_time = isinstance(self.position, AtTime) and not self._refused_timestamp
+        at_time = isinstance(self.position, AtTime) and self._coarseness is None
         if at_time and self._failures >= _FAILURES_TO_DOUBT and not error.throttled:
-            self._refused_timestamp = True
+            self._coarseness = 0
             self._iterator = None
 
     def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> None:

@@ -17,6 +17,10 @@ from watcher.record.filter_patterns import Pattern, matcher, refuse
 from watcher.record.record import Record
 from watcher.record.wire import KINDS
 
+# Removals by time-to-live, which are among REMOVE, too.
+_TTL = "TTL"
+_ONLY = (*KINDS, _TTL)
+
 
 def wanted(
     filters: Iterable[str | Pattern] | None = None,
@@ -45,9 +49,11 @@ def wanted(
 def _only(only: str | Iterable[str]) -> Callable[[Record], bool]:
     texts = [only] if isinstance(only, str) else only
     kinds = {word.strip().upper() for text in texts for word in text.split(",")}
-    for kind in sorted(kinds - set(KINDS)):
-        refuse("", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, KINDS))
-    return lambda record: record.event_name in kinds
+    for kind in sorted(kinds - set(_ONLY)):
+        refuse("", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, _ONLY))
+    if _TTL not in kinds:
+        return lambda record: record.event_name in kinds
+    return lambda record: record.event_name in kinds or record.expired_by_ttl
 
 
 def _key(key: Iterable[str] | Mapping[str, Any]) -> Callable[[Record], bool]:

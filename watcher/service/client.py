@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,7 @@ from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
 from watcher.errors import (
-    ShardNotFoundError,
     StreamError,
-    StreamGoneError,
     TimestampRefusedError,
     TransientError,
     WatcherError,
@@ -28,7 +26,10 @@ from watcher.service import advice, login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Credentials, Signing
 from watcher.service.current_stream import current_stream
+from watcher.service.deadline import READS, Timely
 from watcher.service.errors_of import as_user_error, code_of, translated
+from watcher.service.limiter import limiter
+from watcher.service.listings import as_the_services, listed, service_time, shard_of
 from watcher.service.model import (
     AfterSequence,
     AtSequence,
@@ -39,7 +40,6 @@ from watcher.service.model import (
     Shard,
     StreamName,
     TrimHorizon,
-    without_circles,
 )
 from watcher.service.shortcut import RawPages, Shortcut
 from watcher.service.side_by_side import side_by_side
@@ -49,9 +49,8 @@ from watcher.version import __version__
 # Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 10
-# A clock may be off; a header that is further off is none.
-_YEARS_OFF = 20
-_PAUSES_IN_LISTING = (0.05, 0.1, 0.2)
+# How long botocore waits at most before the second attempt, and the third.
+_REPEAT_SECONDS = 2
 
 
 class StreamsClient:
@@ -69,6 +68,7 @@ class StreamsClient:
         read_seconds: float | None = None,
         credentials: Credentials | None = None,
     ) -> None:
+        self._attempts = attempts
         self.tally = Tally()
         """Where the calls are counted; the caller may set another."""
         self._tables: Any = None
@@ -91,12 +91,23 @@ class StreamsClient:
                 ),
             }
             self._client: Any = session.create_client("dynamodbstreams", **self._settings)
-            self._reads: Any = self._client
+            self._timely = self._in_time(self._client)
+            self._reads: Any = self._timely
+            self._listings = Shortcut(session, self._client, self._timely)
+            # A listing may be asked for in a thread of its own.
+            self._listing_lock = threading.Lock()
+            self._limiter = limiter(self._client.meta.endpoint_url)
             self.region: str = self._client.meta.region_name
         except (boto.BotoCoreError, ValueError) as error:
             told = as_user_error(error)
             told.option = connection.to_blame(error)
             raise told from error
+
+    def _in_time(self, client: Any) -> Any:
+        """The client, with an end for each call: each of its attempts may meet with silence."""
+        repeats = self._attempts - 1
+        seconds = (READS + repeats) * client.meta.config.read_timeout + repeats * _REPEAT_SECONDS
+        return Timely(client, seconds, self._credentials.keys)
 
     def counting(self, tally: Tally) -> StreamsClient:
         """This client for one more use, also in another thread: its calls are counted there."""
@@ -120,8 +131,8 @@ class StreamsClient:
         """The same page by page, of 100 each."""
         query: dict[str, Any] = {"TableName": table} if table else {}
         while True:
-            answer = self._call(self._client.list_streams, "Streams", **query)
-            with _as_the_services():
+            answer = self._call(self._timely.list_streams, "Streams", **query)
+            with as_the_services():
                 names = [
                     StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
                     for row in answer["Streams"]
@@ -152,13 +163,14 @@ class StreamsClient:
 
     def describe_table(self, table: str) -> dict[str, Any]:
         """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
-        client = self._tables = self._session.create_client("dynamodb", **self._settings)
+        made = self._tables = self._session.create_client("dynamodb", **self._settings)
+        client = self._in_time(made)
         found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
         return found
 
     def tags(self, table_arn: str) -> dict[str, str]:
         """A table's tags."""
-        client: Any = self._session.create_client("dynamodb", **self._settings)
+        client = self._in_time(self._session.create_client("dynamodb", **self._settings))
         tags: dict[str, str] = {}
         query = {"ResourceArn": table_arn}
         while True:
@@ -170,65 +182,36 @@ class StreamsClient:
 
     def status(self, arn: str) -> str:
         """A stream's StreamStatus."""
-        answer = self._call(
-            self._client.describe_stream, "StreamDescription", StreamArn=arn, Limit=1
-        )
+        answer = self._describe({"StreamArn": arn, "Limit": 1})
         return str(answer["StreamDescription"].get("StreamStatus", ""))
 
     def listing(self, arn: str) -> Listing:
         """The stream and all its shards, page by page (100 shards each)."""
-        shards: dict[str, Shard] = {}
-        query = {"StreamArn": arn}
-        pages = 0
-        while True:
-            try:
-                answer = self._describe(query)
-            except ShardNotFoundError:
-                raise StreamGoneError(
-                    f"no stream {arn}: it was deleted, or is of another region or account; "
-                    "see: python -m watcher streams"
-                ) from None
-            stream = answer["StreamDescription"]
-            pages += 1
-            for row in stream.get("Shards", ()):
-                shard = _shard(row)
-                shards[shard.id] = shard
-            if not (last := stream.get("LastEvaluatedShardId")):
-                return Listing(
-                    arn=stream.get("StreamArn", arn),
-                    table=stream.get("TableName", ""),
-                    status=stream.get("StreamStatus", ""),
-                    view_type=stream.get("StreamViewType", ""),
-                    shards=without_circles(shards.values()),
-                    pages=pages,
-                    time=_service_time(answer),
-                    created=stream.get("CreationRequestDateTime"),
-                )
-            query["ExclusiveStartShardId"] = last
+        return listed(arn, self._describe)
 
     def _describe(self, query: dict[str, Any]) -> Any:
-        """One page of a listing, asked for again by itself: a large stream has dozens of them."""
-        for pause in _PAUSES_IN_LISTING:
-            try:
-                return self._call(self._client.describe_stream, "StreamDescription", **query)
-            except TransientError as error:
-                if error.unreachable:
-                    raise
-                time.sleep(pause)
-        return self._call(self._client.describe_stream, "StreamDescription", **query)
+        """A call of DescribeStream, when its turn has come; again where nobody answers."""
+        with self._listing_lock:
+            for attempt in range(1, self._attempts + 1):
+                time.sleep(self._limiter.turn())
+                try:
+                    return self._call(self._listings.describe_stream, "StreamDescription", **query)
+                except TransientError as error:
+                    if not error.unreachable or attempt == self._attempts:
+                        raise
+            raise AssertionError
 
     def children(self, arn: str, shard_id: str) -> list[Shard]:
         """The children of a finished shard, by one call where the service knows the filter.
 
         DynamoDB Local ignores the filter and lists all: hence the check of the parent.
         """
-        shards = self._call(
-            self._client.describe_stream,
-            "StreamDescription",
-            StreamArn=arn,
-            ShardFilter={"Type": "CHILD_SHARDS", "ShardId": shard_id},
-        )["StreamDescription"].get("Shards", ())
-        return [_shard(row) for row in shards if row.get("ParentShardId") == shard_id]
+        query = {
+            "StreamArn": arn,
+            "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id},
+        }
+        shards = self._describe(query)["StreamDescription"].get("Shards", ())
+        return [shard_of(row) for row in shards if row.get("ParentShardId") == shard_id]
 
     def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         """An iterator at a position of a shard, and the service's own time of that moment.
@@ -247,16 +230,16 @@ class StreamsClient:
             case AfterSequence(sequence_number):
                 query["ShardIteratorType"] = "AFTER_SEQUENCE_NUMBER"
                 query["SequenceNumber"] = sequence_number
-            case AtTime(time):
+            case AtTime(moment):
                 query["ShardIteratorType"] = "AT_TIMESTAMP"
-                query["Timestamp"] = time
+                query["Timestamp"] = moment
         try:
             answer = self._call(self._reads.get_shard_iterator, "ShardIterator", **query)
         except StreamError as error:
             if isinstance(position, AtTime) and code_of(error.__cause__) == "ValidationException":
                 raise TimestampRefusedError(str(error)) from error
             raise
-        return answer["ShardIterator"], _service_time(answer)
+        return answer["ShardIterator"], service_time(answer)
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
@@ -279,7 +262,9 @@ class StreamsClient:
         To be called before a fork: what it learns and loads is shared by all children.
         """
         with contextlib.suppress(boto.BotoCoreError):  # the first call will say what is wrong
-            self._reads = Shortcut(self._session, self._client, arn)
+            reads = Shortcut(self._session, self._client, self._timely)
+            reads.prepare(arn)
+            self._reads = reads
 
     def _call(self, operation: Callable[..., Any], member: str, **query: Any) -> Any:
         """Call an operation whose answer has this member.
@@ -304,41 +289,6 @@ class StreamsClient:
             raise meaning from error
 
 
-def _shard(row: dict[str, Any]) -> Shard:
-    with _as_the_services():
-        numbers = row.get("SequenceNumberRange", {})
-        return Shard(
-            id=row["ShardId"],
-            parent=row.get("ParentShardId") or None,
-            start=numbers.get("StartingSequenceNumber"),
-            end=numbers.get("EndingSequenceNumber"),
-        )
-
-
-@contextlib.contextmanager
-def _as_the_services() -> Iterator[None]:
-    """Without one of its members, an answer is none of the service's, or not all of it."""
-    try:
-        yield
-    except KeyError as error:
-        raise TransientError(f"an answer without {error}") from error
-
-
 def _retries(answer: Mapping[str, Any]) -> int:
     """How often botocore has repeated the call by itself."""
     return int(answer["ResponseMetadata"].get("RetryAttempts", 0))
-
-
-def _service_time(answer: dict[str, Any]) -> datetime:
-    """The service's clock, not ours: ours may be wrong by minutes.
-
-    Where it tells none, or one that is no time of DynamoDB's, ours has to do.
-    """
-    ours = datetime.now(UTC).replace(microsecond=0)
-    try:
-        time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    except (KeyError, ValueError, OverflowError, IndexError, TypeError):
-        return ours
-    if time.tzinfo is None:  # it says no zone: in HTTP there is one only
-        time = time.replace(tzinfo=UTC)
-    return time if abs(time.year - ours.year) <= _YEARS_OFF else ours

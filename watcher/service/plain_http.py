@@ -12,6 +12,7 @@ import re
 import select
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -33,6 +34,10 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class OverdueAnswerError(TimeoutError):
+    """Something comes now and then, but not the end of it."""
+
+
 class PlainHTTP:
     """Posts to one URL, and knows the plain case only; for several threads, side by side.
 
@@ -41,7 +46,14 @@ class PlainHTTP:
     would need one every time.
     """
 
-    def __init__(self, url: str, ca_file: str, connect_seconds: float, read_seconds: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        ca_file: str,
+        connect_seconds: float,
+        read_seconds: float,
+        whole_seconds: float,
+    ) -> None:
         self._free: list[socket.socket] = []  # the one used last is the first to be used again
         parts = urlsplit(url)
         self.host = parts.netloc
@@ -54,12 +66,15 @@ class PlainHTTP:
         self._ca_file = ca_file if parts.scheme == "https" else None
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
+        self._whole_seconds = whole_seconds
 
     def post(self, headers: Mapping[str, str], body: bytes) -> Answer | None:
         """The answer; None where it is of another make.
 
-        Raises OSError where the connection fails, or ends before the answer does.
+        Raises OSError where the connection fails, or ends before the answer does; TimeoutError
+        where nothing comes for too long, OverdueAnswerError where the whole of it takes too long.
         """
+        deadline = time.monotonic() + self._whole_seconds
         lines = [f"POST {self._path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"Content-Length: {len(body)}\r\n\r\n")
@@ -67,8 +82,13 @@ class PlainHTTP:
         connected = self._connected()
         try:
             connected.sendall("\r\n".join(lines).encode("latin-1") + body)
-            answer = self._answer(connected)
+            answer = self._answer(connected, deadline)
             return answer
+        except TimeoutError:
+            if time.monotonic() < deadline:
+                raise
+            text = f"no whole answer within {self._whole_seconds:g} s"
+            raise OverdueAnswerError(text) from None
         finally:
             # What is left of a half-read answer must not be taken for the next one.
             if answer is None or answer.headers.get("connection", "").lower() == "close":
@@ -94,6 +114,7 @@ class PlainHTTP:
         """An open connection; one that the peer has closed meanwhile is readable."""
         while (connected := self._take()) is not None:
             if not _has_something(connected):
+                connected.settimeout(self._read_seconds)
                 return connected
             connected.close()
         connected = socket.create_connection(self._address, self._connect_seconds)
@@ -109,11 +130,20 @@ class PlainHTTP:
             raise
         return connected
 
-    def _answer(self, connected: socket.socket) -> Answer | None:
+    def _be_patient(self, connected: socket.socket, deadline: float) -> None:
+        """Wait for the next bytes, but no longer than is left for the whole."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if left < self._read_seconds:
+            connected.settimeout(left)
+
+    def _answer(self, connected: socket.socket, deadline: float) -> Answer | None:
         received = b""
         while (end := received.find(b"\r\n\r\n")) < 0:
             if len(received) > _LARGEST_HEAD:
                 return None
+            self._be_patient(connected, deadline)
             received += _some(connected.recv(_RECEIVE_BYTES))
         first, *lines = received[:end].decode("latin-1").split("\r\n")
         headers = {}
@@ -126,24 +156,23 @@ class PlainHTTP:
         if not status or encoded or not length.isdecimal() or int(length) > _LARGEST_BODY:
             self.usable = status is not None and int(status[1]) != 200
             return None
-        body = _whole(connected, received[end + 4 :], int(length))
-        return Answer(int(status[1]), headers, body)
+        body = received[end + 4 :]
+        missing = int(length) - len(body)
+        if missing < 0:
+            raise ConnectionError("more came than was announced")
+        whole = b"".join((body, self._rest(connected, missing, deadline)))
+        return Answer(int(status[1]), headers, whole)
 
-
-def _whole(connected: socket.socket, begun: bytes, length: int) -> bytes:
-    """The whole body, of which the beginning came with the head."""
-    if len(begun) > length:
-        raise ConnectionError("more came than was announced")
-    if len(begun) == length:
-        return begun
-    body = bytearray(length)
-    body[: len(begun)] = begun
-    room = memoryview(body)[len(begun) :]
-    while room:
-        count = connected.recv_into(room)
-        _some(count)
-        room = room[count:]
-    return bytes(body)
+    def _rest(self, connected: socket.socket, missing: int, deadline: float) -> bytearray:
+        """What did not come with the head."""
+        rest = bytearray(missing)
+        room = memoryview(rest)
+        while room:
+            self._be_patient(connected, deadline)
+            count = connected.recv_into(room)
+            _some(count)
+            room = room[count:]
+        return rest
 
 
 _T = TypeVar("_T")

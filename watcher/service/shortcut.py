@@ -10,20 +10,23 @@ import json
 import logging
 import os
 import re
+import socket
 import ssl
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
+from botocore import xform_name
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.httpsession import get_cert_path
 from botocore.parsers import ResponseParser, ResponseParserError, ResponseParserFactory
 from botocore.utils import get_environ_proxies
 
-from watcher.service.plain_http import PlainHTTP
+from watcher.errors import TransientError
+from watcher.service.deadline import READS
+from watcher.service.plain_http import OverdueAnswerError, PlainHTTP
 
 logger = logging.getLogger("watcher")
 
@@ -33,6 +36,7 @@ _SCOPE = re.compile(
     r"AWS4-HMAC-SHA256 Credential=[^/]+/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request"
 )
 
+_ANY_SHARD = {"ShardId": "shardId-" + "0" * 20, "ShardIteratorType": "LATEST"}
 _PAGES = ("GetRecordsOutput", "ScanOutput")
 _FIRST_ERROR = 300  # as botocore has it
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
@@ -74,45 +78,52 @@ class RawPages(ResponseParserFactory):
 
 
 class Shortcut:
-    """A client's `get_shard_iterator` and `get_records` without what botocore does around a call.
+    """Some of a client's operations without what botocore does around a call.
 
     botocore chooses the URL and the headers, as seen in a call that it never sends; it gives the
     credentials, signs, and reads the answers and errors. That leaves a sixth of the CPU time, and
-    of 7 MB that each child's botocore takes by its first call, 4.
+    of 7 MB that each child's botocore takes by its first call, 4; and an end for each call as a
+    whole. What is not plain, `otherwise` does (`deadline.Timely`). Not for several threads at once.
     """
 
-    def __init__(self, session: Any, client: Any, arn: str) -> None:
+    def __init__(self, session: Any, client: Any, otherwise: Any) -> None:
         self._session = session
         self._client = client
+        self._otherwise = otherwise
         self._parser = RawPages().create_parser("json")
         # As botocore.endpoint.EndpointCreator has it.
         chosen = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
         self._ca_file: str = chosen or str(get_cert_path(True))
         self._connections: dict[str, PlainHTTP] = {}
-        any_shard = {"StreamArn": arn, "ShardId": "shardId-" + "0" * 20}
-        self._calls = {
-            "GetShardIterator": self._seen(
-                "GetShardIterator",
-                client.get_shard_iterator,
-                **any_shard,
-                ShardIteratorType="LATEST",
-            ),
-            "GetRecords": self._seen(
-                "GetRecords", client.get_records, ShardIterator=f"{arn}|1|any"
-            ),
-        }
+        self._calls: dict[str, _SentCall | None] = {}
+
+    def prepare(self, arn: str) -> None:
+        """See how the shards of a stream are read, before the first one is."""
+        self._call("GetShardIterator", {**_ANY_SHARD, "StreamArn": arn})
+        self._call("GetRecords", {"ShardIterator": f"{arn}|1|any"})
+
+    def describe_stream(self, **query: Any) -> Any:
+        """As the client's."""
+        answer = self._answer("DescribeStream", query)
+        return self._otherwise.describe_stream(**query) if answer is None else answer
 
     def get_shard_iterator(self, **query: Any) -> Any:
         """As the client's."""
         answer = self._answer("GetShardIterator", query)
-        return self._client.get_shard_iterator(**query) if answer is None else answer
+        return self._otherwise.get_shard_iterator(**query) if answer is None else answer
 
     def get_records(self, **query: Any) -> Any:
         """As the client's."""
         answer = self._answer("GetRecords", query)
-        return self._client.get_records(**query) if answer is None else answer
+        return self._otherwise.get_records(**query) if answer is None else answer
 
-    def _seen(self, operation: str, call: Callable[..., Any], **query: str) -> _SentCall | None:
+    def _call(self, operation: str, query: dict[str, Any]) -> _SentCall | None:
+        """How an operation is called; None where botocore has to do it."""
+        if operation not in self._calls:
+            self._calls[operation] = self._seen(operation, query)
+        return self._calls[operation]
+
+    def _seen(self, operation: str, query: dict[str, Any]) -> _SentCall | None:
         """A call as botocore would send it; None where it is not as we know it."""
         seen: list[Any] = []
 
@@ -123,7 +134,7 @@ class Shortcut:
         event = f"before-send.dynamodb-streams.{operation}"
         self._client.meta.events.register(event, stop)
         try:
-            call(**query)
+            getattr(self._client, xform_name(operation))(**query)
         except _NotSentError:
             pass
         finally:
@@ -136,7 +147,7 @@ class Shortcut:
             return None
         if url not in self._connections:
             config = self._client.meta.config
-            timeouts = config.connect_timeout, config.read_timeout
+            timeouts = config.connect_timeout, config.read_timeout, READS * config.read_timeout
             self._connections[url] = PlainHTTP(url, self._ca_file, *timeouts)
         http = self._connections[url]
         kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
@@ -153,7 +164,7 @@ class Shortcut:
 
     def _answer(self, operation: str, query: dict[str, Any]) -> Any:
         """An operation's answer; None where only the client can get it."""
-        call = self._calls[operation]
+        call = self._call(operation, query)
         if call is None or not call.http.usable:
             return None
         body = json.dumps(query, default=_epoch_seconds).encode()
@@ -163,12 +174,14 @@ class Shortcut:
         SigV4Auth(frozen, call.service, call.region).add_auth(request)
         try:
             answer = call.http.post(dict(request.headers.items()), body)
+        except OverdueAnswerError as error:
+            raise TransientError(f"{operation}: {error}", unreachable=True) from error
         except OSError as error:
             if _is_about_trust(error):
                 logger.debug(f"Reading through botocore from now on: {call.url}: {error}")
                 call.http.usable = False
                 return None
-            raise boto.HTTPClientError(error=error) from error
+            raise _as_botocore(error, call.url) from error
         if answer is None:
             return None
         response = {"status_code": answer.status, "headers": answer.headers, "body": answer.body}
@@ -192,6 +205,16 @@ class _SentCall(NamedTuple):
 
 class _NotSentError(Exception):
     """Ends a call of botocore that was made only to see what it would send."""
+
+
+def _as_botocore(error: OSError, url: str) -> boto.BotoCoreError:
+    """The error that botocore would have raised."""
+    match error:
+        case TimeoutError():
+            return boto.ReadTimeoutError(endpoint_url=url, error=error)
+        case ConnectionRefusedError() | socket.gaierror():
+            return boto.EndpointConnectionError(endpoint_url=url, error=error)
+    return boto.HTTPClientError(error=error)
 
 
 def _is_about_trust(error: OSError) -> bool:

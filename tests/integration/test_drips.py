@@ -1,0 +1,63 @@
+"""An endpoint that answers a byte now and then: delivery, and its end, do not wait for it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.program import Program
+from tests.simulator import RemoteSimulator, Simulator
+
+NEVER_ENDING = 1000
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2, seed=11) as simulator:
+        yield simulator
+
+
+def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(sim: RemoteSimulator) -> None:
+    with Program("orders", "--print-json", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        sim.fail_next("DescribeStream", "drip", times=NEVER_ENDING)
+        described = sim.calls["DescribeStream"]
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > described, 15)
+        for count in range(1, 11):
+            began = time.monotonic()
+            sim.write("a")
+            program.wait_for_lines(count, 5)
+            assert time.monotonic() - began < 4  # the loop's own time-out for a call is 9 s
+        began = time.monotonic()
+        assert program.end() == 0
+        assert time.monotonic() - began < 4
+
+
+def test_a_first_listing_that_drips_ends_with_sigterm(sim: RemoteSimulator) -> None:
+    sim.fail_next("DescribeStream", "drip", times=NEVER_ENDING)
+    with Program("orders", "--stop-timeout", "1", env=sim.environment) as program:
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > 0, 20)
+        began = time.monotonic()
+        assert program.end(signal.SIGTERM) == 0
+        assert time.monotonic() - began < 5
+
+
+def test_a_read_that_drips_is_given_up_said_and_made_again(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    # What the reader waits for is botocore's to set: a read times out after 10 s without a byte.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import watcher.service.client as client\nclient._READ_SECONDS = 1\n"
+    )
+    env = {**sim.environment, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    with Program("orders", "--print-json", "-v", env=env) as program:
+        program.wait_for_status("Watching")
+        sim.fail_next("GetRecords", "drip", times=8)
+        sim.bulk(10)
+        program.wait_for_status("failures in a row: GetRecords: no whole answer within 3 s", 40)
+        program.wait_for_lines(10, 40)
+        program.end()

@@ -1,0 +1,125 @@
+"""A service that is asked while its caller goes on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.hand_clock import HandClock
+from tests.play import ARN, PlayedService
+from watcher.errors import StillAskingError, TransientError
+from watcher.service.aside import Aside
+
+
+class Slow(PlayedService):
+    """Answers listings when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(HandClock())
+        self.add("a")
+        self.go = threading.Event()
+
+    def listing(self, arn: str) -> Any:
+        self.go.wait(10)
+        return super().listing(arn)
+
+
+def answer(call: Callable[[], Any], told: threading.Event) -> Any:
+    told.clear()
+    with pytest.raises(StillAskingError):
+        call()
+    assert told.wait(10)
+    return call()
+
+
+@pytest.fixture
+def told() -> threading.Event:
+    return threading.Event()
+
+
+def test_an_answer_comes_the_next_time_and_is_told(told: threading.Event) -> None:
+    service = Slow()
+    service.go.set()
+    aside = Aside(service, told.set)
+    assert [shard.id for shard in answer(lambda: aside.listing(ARN), told).shards] == ["a"]
+    assert answer(lambda: aside.children(ARN, "a"), told) == []
+    assert answer(lambda: aside.latest_stream("orders"), told) == ARN
+    assert service.listings == 1
+
+
+def test_an_error_is_raised_the_next_time(told: threading.Event) -> None:
+    service = Slow()
+    service.go.set()
+    service.errors = [TransientError("500")]
+    aside = Aside(service, told.set)
+    with pytest.raises(TransientError, match="500"):
+        answer(lambda: aside.listing(ARN), told)
+    assert answer(lambda: aside.listing(ARN), told)
+
+
+def test_an_answer_that_nobody_asks_for_gets_old(
+    told: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.service.aside._FRESH_SECONDS", 0.0)
+    service = Slow()
+    service.go.set()
+    aside = Aside(service, told.set)
+    for _ in range(3):
+        with pytest.raises(StillAskingError):
+            aside.listing(ARN)
+        aside.settle()
+    assert service.listings == 3
+
+
+def test_nothing_waits_for_an_answer(told: threading.Event) -> None:
+    service = Slow()
+    aside = Aside(service, told.set)
+    for _ in range(100):
+        with pytest.raises(StillAskingError):
+            aside.listing(ARN)
+    service.go.set()
+    assert told.wait(10)
+    aside.settle()
+    assert aside.listing(ARN)
+    assert service.listings == 1, "asked once"
+
+
+def test_several_questions_are_asked_one_after_the_other(told: threading.Event) -> None:
+    service = Slow()
+    aside = Aside(service, told.set)
+    for _ in range(3):
+        for each in ("a", "b"):
+            with pytest.raises(StillAskingError):
+                aside.children(ARN, each)
+            with pytest.raises(StillAskingError):
+                aside.listing(ARN + each)
+    service.go.set()
+    aside.settle()
+    assert [aside.children(ARN, each) for each in ("a", "b")] == [[], []]
+    assert [aside.listing(ARN + each).arn for each in ("a", "b")] == [ARN + "a", ARN + "b"]
+    assert service.listings == 2
+
+
+def test_a_fork_waits_for_a_thread_that_is_at_work(told: threading.Event) -> None:
+    service = Slow()
+    aside = Aside(service, told.set)
+    with pytest.raises(StillAskingError):
+        aside.listing(ARN)
+    threading.Timer(0.1, service.go.set).start()
+    if (child := os.fork()) == 0:
+        os._exit(threading.active_count() > 2)  # the timer's may still end
+    assert os.waitpid(child, 0)[1] == 0
+    assert told.is_set()
+
+
+def test_all_else_is_asked_as_ever() -> None:
+    service = Slow()
+    aside = Aside(service)
+    assert aside.iterator(ARN, "a", None)[0] == "iterator"
+    aside.renew()
+    assert service.renewed == 1
+    assert aside.tally is service.tally

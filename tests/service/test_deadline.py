@@ -1,0 +1,38 @@
+"""A call that can't be ended is left to itself."""
+
+import threading
+import time
+
+import pytest
+
+from watcher.errors import TransientError
+from watcher.service.deadline import Timely, within
+
+
+def test_an_answer_and_an_error_come_through() -> None:
+    assert within(5, lambda: "answer") == "answer"
+    assert within(5, lambda: None) is None
+    with pytest.raises(ZeroDivisionError):
+        within(5, lambda: 1 / 0)
+
+
+def test_what_takes_longer_is_trouble_of_an_endpoint() -> None:
+    end = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(TransientError, match=r"no whole answer within 0\.05 s") as caught:
+        within(0.05, end.wait)
+    end.set()
+    assert time.monotonic() - began < 1
+    assert caught.value.unreachable
+
+
+def test_a_client_is_asked_as_ever() -> None:
+    class Client:
+        def get_records(self, **query: str) -> dict[str, str]:
+            return query
+
+    before: list[int] = []
+    timely = Timely(Client(), 5, lambda: before.append(1))
+    assert timely.get_records(ShardIterator="x") == {"ShardIterator": "x"}
+    assert timely.get_records.__name__ == "get_records"
+    assert before == [1]

@@ -1,0 +1,101 @@
+"""Pages of DescribeStream, put together whatever they are."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
+from watcher.service import listings
+from watcher.service.listings import listed
+
+ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
+
+
+def page(*names: str, last: str | None = None) -> dict[str, Any]:
+    shards = [{"ShardId": name, "SequenceNumberRange": {}} for name in names]
+    stream = {"StreamArn": ARN, "Shards": shards, "LastEvaluatedShardId": last}
+    return {"StreamDescription": stream, "ResponseMetadata": {"HTTPHeaders": {}}}
+
+
+class Pages:
+    """Answers each call with the page behind the key that it names."""
+
+    def __init__(self, **pages: dict[str, Any]) -> None:
+        self.pages = pages
+        self.calls = 0
+
+    def __call__(self, query: dict[str, Any]) -> Any:
+        self.calls += 1
+        return self.pages[query.get("ExclusiveStartShardId", "first")]
+
+
+def names(describe: Any) -> list[str]:
+    return [shard.id for shard in listed(ARN, describe, lambda seconds: None).shards]
+
+
+def test_pages_are_put_together() -> None:
+    assert names(Pages(first=page("a", "b", last="b"), b=page("c"))) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        {"first": page("a", "b", last="b"), "b": page("c", last="b")},
+        {"first": page("a", last="a"), "a": page("b", last="b"), "b": page("c", last="a")},
+    ],
+)
+def test_pages_in_a_circle_end_and_are_said_once(
+    pages: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    listings._say_circle.cache_clear()
+    describe = Pages(**pages)
+    with caplog.at_level(logging.WARNING):
+        assert names(describe) == ["a", "b", "c"]
+        assert describe.calls <= 3
+        assert names(describe) == ["a", "b", "c"]
+    (record,) = caplog.records
+    assert "comes back to a page" in record.message
+
+
+def test_pages_without_an_end_are_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listings, "_MOST_PAGES", 20)
+    calls = iter(range(1000))
+
+    def describe(query: dict[str, Any]) -> Any:
+        name = str(next(calls))
+        return page(name, last=name)
+
+    with pytest.raises(TransientError, match="does not end, after 20 pages"):
+        names(describe)
+    assert next(calls) == 20
+
+
+def test_a_page_is_asked_for_again_by_itself() -> None:
+    answers: list[Any] = [TransientError("500"), page("a", last="a"), TransientError("500")]
+    answers.append(page("b"))
+
+    def describe(query: dict[str, Any]) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert names(describe) == ["a", "b"]
+
+
+def test_a_stream_that_is_not_there_is_gone() -> None:
+    def describe(query: dict[str, Any]) -> Any:
+        raise ShardNotFoundError("no such stream")
+
+    with pytest.raises(StreamGoneError, match="it was deleted"):
+        names(describe)
+
+
+def test_a_row_without_its_id_is_trouble() -> None:
+    broken = page("a")
+    del broken["StreamDescription"]["Shards"][0]["ShardId"]
+    with pytest.raises(TransientError, match="an answer without 'ShardId'"):
+        names(lambda query: broken)

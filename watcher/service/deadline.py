@@ -1,0 +1,62 @@
+"""An end for calls of botocore, whose time-outs begin anew with each byte that comes."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from watcher.errors import TransientError
+
+_Answer = TypeVar("_Answer")
+
+READS = 3
+"""A call as a whole may take so many times as long as one that says nothing."""
+
+
+def within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
+    """The call's answer. Raises what it does, and TransientError after so many seconds.
+
+    A thread waits for what comes later still: until its connection says nothing for as long as
+    botocore waits.
+    """
+    answers: list[_Answer] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="call", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise TransientError(f"no whole answer within {seconds:g} s", unreachable=True)
+    return answers[0]
+
+
+class Timely:
+    """A client of botocore whose calls end after so many seconds, each as a whole.
+
+    `before` is called first, outside of that time: people may be asked for an MFA code there.
+    """
+
+    def __init__(self, client: Any, seconds: float, before: Callable[[], object]) -> None:
+        self._client = client
+        self._seconds = seconds
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._client, name)
+
+        @functools.wraps(operation)
+        def call(**query: Any) -> Any:
+            self._before()
+            return within(self._seconds, functools.partial(operation, **query))
+
+        return call

@@ -1,0 +1,120 @@
+"""A stream's listing, put together from DescribeStream's pages."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
+from watcher.service.model import Listing, Shard, without_circles
+
+logger = logging.getLogger("watcher")
+
+# A clock may be off; a header that is further off is none.
+_YEARS_OFF = 20
+_PAUSES = (0.05, 0.1, 0.2)
+# Ten thousand shards take 25 seconds; what takes longer than this does not end.
+_MOST_PAGES = 1000
+
+Describe = Callable[[dict[str, Any]], Any]
+"""A call of DescribeStream with these parameters. Raises what `StreamsClient` does."""
+
+
+def listed(arn: str, describe: Describe, sleep: Callable[[float], None] = time.sleep) -> Listing:
+    """The stream and all its shards, page by page (100 shards each).
+
+    Raises StreamGoneError, TransientError, StreamError.
+    """
+    shards: dict[str, Shard] = {}
+    query = {"StreamArn": arn}
+    keys: set[str] = set()
+    for pages in range(1, _MOST_PAGES + 1):
+        try:
+            answer = _page(describe, query, sleep)
+        except ShardNotFoundError:
+            raise StreamGoneError(
+                f"no stream {arn}: it was deleted, or is of another region or account; "
+                "see: python -m watcher streams"
+            ) from None
+        stream = answer["StreamDescription"]
+        for row in stream.get("Shards", ()):
+            shard = shard_of(row)
+            shards[shard.id] = shard
+        last = stream.get("LastEvaluatedShardId")
+        if last in keys:
+            _say_circle(arn)
+        if not last or last in keys:
+            return Listing(
+                arn=stream.get("StreamArn", arn),
+                table=stream.get("TableName", ""),
+                status=stream.get("StreamStatus", ""),
+                view_type=stream.get("StreamViewType", ""),
+                shards=without_circles(shards.values()),
+                pages=pages,
+                time=service_time(answer),
+                created=stream.get("CreationRequestDateTime"),
+            )
+        keys.add(last)
+        query["ExclusiveStartShardId"] = last
+    raise TransientError(f"a listing of shards that does not end, after {_MOST_PAGES} pages")
+
+
+@functools.cache
+def _say_circle(arn: str) -> None:
+    """Once is enough: there is a listing every few seconds."""
+    text = "The listing of shards comes back to a page that it has shown: taken for its end"
+    logger.warning(text, extra={"stream": arn})
+
+
+def _page(describe: Describe, query: dict[str, Any], sleep: Callable[[float], None]) -> Any:
+    """One page, asked for again by itself: a large stream has dozens of them."""
+    for pause in _PAUSES:
+        try:
+            return describe(query)
+        except TransientError as error:
+            if error.unreachable:
+                raise
+            sleep(pause)
+    return describe(query)
+
+
+def shard_of(row: dict[str, Any]) -> Shard:
+    """A shard as DescribeStream has it."""
+    with as_the_services():
+        numbers = row.get("SequenceNumberRange", {})
+        return Shard(
+            id=row["ShardId"],
+            parent=row.get("ParentShardId") or None,
+            start=numbers.get("StartingSequenceNumber"),
+            end=numbers.get("EndingSequenceNumber"),
+        )
+
+
+@contextlib.contextmanager
+def as_the_services() -> Iterator[None]:
+    """Without one of its members, an answer is none of the service's, or not all of it."""
+    try:
+        yield
+    except KeyError as error:
+        raise TransientError(f"an answer without {error}") from error
+
+
+def service_time(answer: dict[str, Any]) -> datetime:
+    """The service's clock, not ours: ours may be wrong by minutes.
+
+    Where it tells none, or one that is no time of DynamoDB's, ours has to do.
+    """
+    ours = datetime.now(UTC).replace(microsecond=0)
+    try:
+        time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    except (KeyError, ValueError, OverflowError, IndexError, TypeError):
+        return ours
+    if time.tzinfo is None:  # it says no zone: in HTTP there is one only
+        time = time.replace(tzinfo=UTC)
+    return time if abs(time.year - ours.year) <= _YEARS_OFF else ours
