@@ -17,6 +17,7 @@ from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.service.clients import Clients
+from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position, Service
 from watcher.service.wanted_streams import WantedStreams
@@ -55,8 +56,10 @@ class Stream:
     ) -> None:
         test = wanted(filters, key, only)
         asked = WantedStreams.of(stream)
-        clients = Clients(Connection(region, profile, endpoint_url))
-        services: dict[str, Service] = {arn: clients.of(arn) for arn in clients.all_of(asked)}
+        connection = Connection(region, profile, endpoint_url)
+        arns = Clients(connection).all_of(asked)
+        # Its readers try again by themselves: what botocore repeats, they could not pace.
+        services: dict[str, Service] = {arn: for_worker(connection, arn) for arn in arns}
         self._set_up(services, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
