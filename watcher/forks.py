@@ -39,10 +39,11 @@ os.register_at_fork(
 
 
 def processes() -> BaseContext:
-    """fork on Linux: 4 MB and 5 ms a shard; a process that starts anew takes 30 MB and 300 ms.
+    """fork on Linux: 4 MB and 5 ms a process; one that starts anew takes 30 MB and 300 ms.
 
     Not where other threads run, whose locks a fork copies as they stand; nor elsewhere, as macOS's
-    libraries do not survive a fork.
+    libraries do not survive a fork. Both are why Python 3.14 has made the fork server its default:
+    here it is looked into, so the default, of Python or of the program, does not count.
     """
     if sys.platform == "linux" and threading.active_count() == 1:
         return multiprocessing.get_context("fork")

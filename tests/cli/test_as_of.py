@@ -53,6 +53,22 @@ def test_formats(at: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(typed) == {"pk": {"S": "a"}, "v": {"N": "1.50"}, "w": {"SS": ["x", "y"]}}
 
 
+def test_a_spreadsheet_runs_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.time() - 7200
+    with Simulator(table="orders", clock=lambda: began) as simulator:
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        simulator.put({"pk": {"S": "=1+1"}, "v": {"N": "-5"}})
+        simulator.advance(600)
+        simulator.remove("=1+1")
+        simulator.advance(60)
+        at = datetime.fromtimestamp(began + 300, UTC).isoformat()
+        for words, row in ((["-o", "csv"], "'=1+1,-5"), (["-o", "csv", "--csv-raw"], "=1+1,-5")):
+            assert out(capsys, "orders", at, *words).splitlines() == ["pk,v", row]
+
+
 def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
     at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,46 @@
+"""How processes are started is chosen here, not left to Python's version."""
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from watcher import forks
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_fork_on_linux_as_long_as_no_other_thread_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    assert forks.processes().get_start_method() == "fork"
+    monkeypatch.setattr(threading, "active_count", lambda: 2)
+    assert forks.processes().get_start_method() == "forkserver"
+
+
+def test_never_a_fork_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    assert forks.processes().get_start_method() == "forkserver"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+@pytest.mark.parametrize("default", multiprocessing.get_all_start_methods())
+def test_whatever_is_the_default_of_the_program_or_of_python(default: str) -> None:
+    """3.14 has made the fork server its default; a program may have set one."""
+    program = (
+        "import multiprocessing; from watcher import forks\n"
+        f"multiprocessing.set_start_method({default!r})\n"
+        "print(forks.processes().get_start_method(), multiprocessing.get_start_method())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["fork", default]
