@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from tests.hand_clock import HandClock
-from tests.probe import probed
+from tests.simulation.probe import probed
 from tests.wire import FIRST, body
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError

@@ -241,7 +241,7 @@ def watch(
         stop_timeout=stop_timeout,
     )
     arguments.refuse_bad_counts(max_records=max_records, processes=processes)
-    arguments.refuse_bad_seconds(poll_max=settings.poll_max, stop_timeout=stop_timeout)
+    arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
         displays = [] if display is None else [display]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hand_clock import HandClock
 from tests.simulator import Simulator
 from watcher.cli import main
 
@@ -17,6 +18,7 @@ from watcher.cli import main
 def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A moment half an hour ago; what was there then was changed since."""
     began = time.time() - 7200
+    monkeypatch.setattr("watcher.past.sources.CLOCK", HandClock())
     with Simulator(table="orders", clock=lambda: began) as simulator:
         for name, value in simulator.environment.items():
             monkeypatch.setenv(name, value)
@@ -48,9 +50,26 @@ def test_formats(at: str, capsys: pytest.CaptureFixture[str]) -> None:
         "b\x1b,AAE=,2,",
     ]
     table = out(capsys, "orders", at, "-o", "table").splitlines()
+    assert set(table.pop(1)) == {"-", " "}
     assert [line.split()[:2] for line in table] == [["pk", "b"], ["a", "1.50"], ["b\\x1b", "AAE="]]
     typed = out(capsys, "orders", at, "--dynamodb-json", "--key", "pk=a")
     assert json.loads(typed) == {"pk": {"S": "a"}, "v": {"N": "1.50"}, "w": {"SS": ["x", "y"]}}
+
+
+def test_a_spreadsheet_runs_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.time() - 7200
+    with Simulator(table="orders", clock=lambda: began) as simulator:
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        simulator.put({"pk": {"S": "=1+1"}, "v": {"N": "-5"}})
+        simulator.advance(600)
+        simulator.remove("=1+1")
+        simulator.advance(60)
+        at = datetime.fromtimestamp(began + 300, UTC).isoformat()
+        for words, row in ((["-o", "csv"], "'=1+1,-5"), (["-o", "csv", "--csv-raw"], "=1+1,-5")):
+            assert out(capsys, "orders", at, *words).splitlines() == ["pk,v", row]
 
 
 def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(

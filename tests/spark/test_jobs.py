@@ -39,6 +39,11 @@ def test_query_prints_a_table_json_and_csv(
     assert 'INSERT,b,"[""pk"", ""v""]",2' in text.splitlines()
     assert text.count("1" * 38) == 3, "a variant has all digits"
 
+    for raw, row in ((False, "'=1+1,-5"), (True, "=1+1,-5")):
+        sql = "SELECT '=1+1' a, -5 b FROM changes LIMIT 1"
+        query(sim.stream_arn, sql, output="csv", csv_raw=raw, connection=here(sim), spark=spark)
+        assert capsys.readouterr().out.splitlines() == ["a,b", row]
+
 
 @pytest.mark.parametrize(
     ("schema", "text"),
