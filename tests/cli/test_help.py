@@ -19,7 +19,7 @@ def printed(*arguments: str, cwd: Path | None = None) -> list[str]:
     return program.out
 
 
-def fits(lines: list[str], height: int = 40) -> bool:
+def fits(lines: list[str], height: int = 44) -> bool:
     return len(lines) <= height and all(len(line) <= 80 for line in lines)
 
 

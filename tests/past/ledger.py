@@ -60,12 +60,10 @@ class Ledger:
             if chosen:
                 before, left = states[chosen[0]], states[chosen[-1] + 1]
                 later = states[chosen[-1] + 2 :]
-                if any(same(before, each) for each in later) or same(before, final):
-                    pass
-                elif same(left, final):
+                if same(left, final):
                     final = before
-                else:
-                    conflicts.add(key)
+                elif not any(same(before, each) for each in (left, *later)):
+                    conflicts.add(key)  # else it has come back by itself
             if final is not None:
                 found[key] = native(final)
         return found, conflicts

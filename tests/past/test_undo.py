@@ -171,6 +171,21 @@ def test_changes_in_between_that_are_not_chosen_are_conflicts(log: Path) -> None
         assert step.conflict == "another change lies between those that are to be undone"
 
 
+def test_what_was_undone_and_taken_back_can_be_undone_again(log: Path) -> None:
+    with Ledger(20) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
+        ledger.clock.sleep(10)
+        bad = ledger.second
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+        ledger.settle()
+        outcomes(plan(ledger, bad, bad, log))
+        assert plan(ledger, bad, bad, log).steps == []
+        outcomes(taken_back(log, ledger.connection))
+        ledger.settle()
+        assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
+        assert ledger.items()["a"]["v"] == 1
+
+
 def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(log: Path) -> None:
     with Ledger(13) as ledger:
         ledger.change("a", {"pk": {"S": "a"}})

@@ -35,6 +35,8 @@ class Step(msgspec.Struct):
     now: Image
     """How it was when the changes were read."""
     changes: int = 1
+    came_back: bool = False
+    """Whether it was as before for a while since: by itself, or by an undo."""
     conflict: str = ""
     """Why it is to be left alone, if it is."""
 
@@ -67,29 +69,36 @@ class Steps:
         old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
         chosen = chosen and not self._own(item, old, new)
         if step is not None:
-            self._go_on(item, step, chosen, old, new)
+            self._go_on(step, chosen, old, new)
         elif chosen:
             broken = BROKEN if _has_half_pairs(record) else ""
             self._steps[item] = Step(bytes(change.Keys), old, new, new, conflict=broken)
 
-    def _go_on(self, item: Identity, step: Step, chosen: bool, old: Image, new: Image) -> None:
-        if is_same(new, step.before):
-            # It has come back by itself, or by an undo: nothing of those changes is left in it.
-            del self._steps[item]
-            return
+    def _go_on(self, step: Step, chosen: bool, old: Image, new: Image) -> None:
         step.now = new
+        came_back = is_same(new, step.before)
         if chosen:
-            if not is_same(step.left, old):
+            if not (is_same(step.left, old) or (step.came_back and is_same(step.before, old))):
                 step.conflict = step.conflict or BETWEEN
-            step.left = new
+            step.left, step.came_back = new, came_back
             step.changes += 1
+        else:
+            step.came_back = step.came_back or came_back
 
     def all(self) -> list[Step]:
         """The items, those that were touched first at the beginning."""
-        for step in self._steps.values():
-            if not step.conflict and not is_same(step.now, step.left):
-                step.conflict = CHANGED
-        return list(self._steps.values())
+        return [step for step in self._steps.values() if _is_to_do(step)]
+
+
+def _is_to_do(step: Step) -> bool:
+    """Whether anything of the changes is left in the item; says so where it was changed since."""
+    if is_same(step.now, step.before):
+        return False
+    if not is_same(step.now, step.left):
+        if step.came_back:
+            return False
+        step.conflict = step.conflict or CHANGED
+    return True
 
 
 def is_same(one: Image, other: Image) -> bool:

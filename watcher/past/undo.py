@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Undo:
         log: str | os.PathLike[str] | None = None,
         rate: float = RATE,
         force: bool = False,
-    ) -> Iterator[Done]:
+    ) -> Generator[Done, None, None]:
         """Put the items back, one after the other, as the iteration goes on.
 
         Each is written only if it still is what the changes have left, compared whole; the others
