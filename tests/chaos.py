@@ -257,6 +257,7 @@ class Chaos:
         self._written = 0
         self._start = self._rng.choice(("latest", "trim-horizon", "1h"))
         self._ends_by_itself = self._rng.random() < 0.5
+        self._processes = 2 if seed % 2 else 64  # so that shards share them, or do not
 
     def run(self) -> Verdict:
         """The whole run, and its verdict."""
@@ -272,7 +273,11 @@ class Chaos:
             + (", ended by --no-follow" if self._ends_by_itself else "")
         )
         with Simulator.spawn(seed=self.seed, shards=shards, faults=faults) as self._sim:
-            self._program = Program(self._sim, ["--from", self._start], self._folder)
+            self._program = Program(
+                self._sim,
+                ["--from", self._start, "--processes", str(self._processes)],
+                self._folder,
+            )
             try:
                 complaints = self._disturb()
             except AssertionError as error:

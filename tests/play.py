@@ -7,12 +7,12 @@ script the watch is stopped; it ends by itself where it should.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from tests.hand_clock import HandClock
-from tests.probe import probed
+from tests.simulation.probe import probed
 from tests.wire import FIRST, body
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
@@ -30,6 +30,7 @@ from watcher.reading.token import Token
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import Listing, Position, Shard, TrimHorizon
+from watcher.service.names import table_name
 from watcher.service.tally import Board, Tally
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -67,7 +68,7 @@ class PlayedService:
         if self.errors:
             raise self.errors.pop(0)
         shown = [shard for name, shard in self.shards.items() if name not in self.hidden]
-        return Listing(arn, "orders", self.status, "NEW_IMAGE", shown, 1, self.now)
+        return Listing(arn, table_name(arn), self.status, "NEW_IMAGE", shown, 1, self.now)
 
     def children(self, arn: str, shard_id: str) -> list[Shard]:
         shown = [shard for name, shard in self.shards.items() if name not in self.hidden]
@@ -190,12 +191,16 @@ class Play:
         service: PlayedService | None = None,
         store: Any = None,
         clock: HandClock | None = None,
+        others: Mapping[str, PlayedService] | None = None,
+        newcomers: Any = None,
         **settings: Any,
     ) -> None:
+        """`others` are streams beside the first, by their ARNs."""
         self.clock = clock or HandClock()
         self.service = service or PlayedService(self.clock)
         self.store = Memory() if store is None else store
         self.begun: list[tuple[str, Position]] = []
+        self.begun_by_origin: list[tuple[Origin, Position]] = []
         self.refused: list[OSError] = []
         """Why the next processes can't be started."""
         self.exitcode = -9
@@ -204,16 +209,12 @@ class Play:
         on_error = OnError.parse(settings.pop("on_error", "log"))
         of_table = settings.pop("of_table", False)
         made = Settings(on_error=on_error, **settings)
-        followed = Followed(
-            ARN,
-            made,
-            first=self.service,
-            service=self.service,
-            of_table=of_table,
-            clock=self.clock,
-        )
+        followed = [
+            Followed(arn, made, first=service, service=service, of_table=of_table, clock=self.clock)
+            for arn, service in {ARN: self.service, **(others or {})}.items()
+        ]
         self.manager = Manager(
-            Streams([followed], clock=self.clock),
+            Streams(followed, newcomers, clock=self.clock),
             [Observer("seen", observe)],
             made,
             workers=Workers(self.queue, self._start, self.clock),
@@ -230,6 +231,7 @@ class Play:
             self.queue.origins[work.shard_id] = work.origin
             self.queue.workers[work.origin] = name
             self.begun.append((work.shard_id, work.position))
+            self.begun_by_origin.append((work.origin, work.position))
 
         return PlayedProcess(self.exitcode, begun)
 

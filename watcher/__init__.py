@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from watcher.past.as_of import ItemsAsOf, as_of
     from watcher.past.timeline import History, history
+    from watcher.past.undo import Undo, undo
     from watcher.record.compare import ABSENT
     from watcher.record.record import Record
     from watcher.stream import Stream
@@ -36,11 +37,13 @@ __all__ = [
     "Stream",
     "StreamError",
     "Totals",
+    "Undo",
     "UsageError",
     "WatcherError",
     "as_of",
     "history",
     "lambda_function",
+    "undo",
     "watch",
 ]
 
@@ -55,11 +58,13 @@ _PLACES = {
     "Stream": "stream",
     "StreamError": "errors",
     "Totals": "engine.figures",
+    "Undo": "past.undo",
     "UsageError": "errors",
     "WatcherError": "errors",
     "as_of": "past.as_of",
     "history": "past.timeline",
     "lambda_function": "delivery.lambdas",
+    "undo": "past.undo",
     "watch": "watching",
 }
 

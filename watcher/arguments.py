@@ -24,8 +24,14 @@ def refuse_in_child() -> None:
 
 
 def poll_seconds(given: float | None) -> float:
-    """Who looks on wants to see a change soon; elsewhere each call is money."""
-    return given if given is not None else 1.0 if sys.stderr.isatty() else 5.0
+    """The longest pause of an idle shard. Raises UsageError.
+
+    Who looks on wants to see a change soon; elsewhere each call is money.
+    """
+    if given is None:
+        return 1.0 if sys.stderr.isatty() else 5.0
+    refuse_bad_seconds(poll_max=given)
+    return given
 
 
 def refuse_bad_counts(**counts: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from watcher.arguments import position
+from watcher.arguments import poll_seconds, position
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.reading import token as tokens
@@ -20,6 +20,7 @@ from watcher.service.clients import Clients
 from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position, Service
 from watcher.service.wanted_streams import WantedStreams
+from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
 
@@ -34,10 +35,10 @@ class Stream:
 
     `stream` is what `watch()` takes; what globs match is settled as it is made. `start` is
     `"latest"`, `"trim_horizon"`, a datetime (aware, or in local time), or a token, as a dict or its
-    JSON. `filters`, `key` and `only` are those of `watch()`; what they leave out moves the token,
-    and is counted in `filtered`. Of several streams one that can't be read is left out as long as
-    that lasts (`errors`). Raises StreamError where the stream (or all of them) can't be used,
-    UsageError for a bad start or filter. Not for use by several threads at once.
+    JSON. `filters`, `key`, `only` and `poll_max` are those of `watch()`; what is left out moves the
+    token, and is counted in `filtered`. Of several streams one that can't be read is left out as
+    long as that lasts (`errors`). Raises StreamError where the stream (or all of them) can't be
+    used, UsageError for a bad start or filter. Not for use by several threads at once.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Stream:
         key: Iterable[str] | Mapping[str, Any] | None = None,
         only: str | Iterable[str] | None = None,
         fail_on_data_loss: bool = False,
+        poll_max: float | None = None,
         region: str | None = None,
         profile: str | None = None,
         endpoint_url: str | None = None,
@@ -56,7 +58,11 @@ class Stream:
         test = wanted(filters, key, only)
         asked = WantedStreams.of(stream)
         clients = Clients(Connection(region, profile, endpoint_url))
-        services: dict[str, Service] = {arn: clients.of(arn) for arn in clients.all_of(asked)}
+        found = {arn: clients.of(arn) for arn in clients.all_of(asked)}
+        for client, arn in {client: arn for arn, client in found.items()}.items():
+            client.take_shortcut(arn)
+        services: dict[str, Service] = {**found}
+        self._calls, self._poll_max = SideBySide(), poll_seconds(poll_max)
         self._set_up(services, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
@@ -72,6 +78,7 @@ class Stream:
     ) -> Stream:
         """A stream over a service, or one for each ARN, and a clock that are handed in."""
         made = cls.__new__(cls)
+        made._calls, made._poll_max = SideBySide(threads=False), 1.0
         services = service if isinstance(service, Mapping) else {arn: service}
         made._set_up(services, start, wanted, fail_on_data_loss, clock)
         return made
@@ -172,7 +179,9 @@ class Stream:
 
     def _new_puller(self, arn: str) -> Puller:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
-        return Puller(self._services[arn], arn, self._starts[arn], losses, self._clock)
+        service, start = self._services[arn], self._starts[arn]
+        calls, poll_max = self._calls, self._poll_max
+        return Puller(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
 
     def _raise_if_all_fail(self) -> None:
         if len(self.errors) == len(self._services):
@@ -197,4 +206,4 @@ class Stream:
         loses nothing here: a new one goes on from the last position.)
         """
         for arn in self._services:
-            self._let(arn, lambda puller: puller.read_due(now=float("inf")))
+            self._let(arn, Puller.read_all)

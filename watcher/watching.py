@@ -13,12 +13,15 @@ from cyclopts import Parameter
 from watcher import arguments
 from watcher.delivery import stdout
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
+from watcher.service.price import PRICE
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
+    from watcher.engine.settings import Settings
+    from watcher.engine.streams import Streams
     from watcher.record.record import Record
 
 
@@ -129,6 +132,14 @@ def watch(
             help="a process for each shard up to N of them, then shards share them; default 64",
         ),
     ] = 64,
+    price: Annotated[
+        float,
+        Parameter(
+            metavar="DOLLARS",
+            group="output",
+            help="what 100,000 GetRecords calls cost in your region; default 0.02",
+        ),
+    ] = PRICE,
     region: Annotated[
         str | None, Parameter(metavar="REGION", group="aws", help="AWS region; default the ARN's")
     ] = None,
@@ -206,7 +217,6 @@ def watch(
     arguments.refuse_in_child()
     from watcher.delivery.on_error import OnError
     from watcher.engine import open_files
-    from watcher.engine.finding import find
     from watcher.engine.forked import Forked
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
@@ -216,9 +226,7 @@ def watch(
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
-    from watcher.service.wanted_streams import WantedStreams
 
-    asked = WantedStreams.of(stream, everything, tags, exclude)
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
         start=arguments.position(start),
@@ -227,12 +235,13 @@ def watch(
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         poll_max=arguments.poll_seconds(poll_max),
+        price=price,
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
         stop_timeout=stop_timeout,
     )
     arguments.refuse_bad_counts(max_records=max_records, processes=processes)
-    arguments.refuse_bad_seconds(poll_max=settings.poll_max, stop_timeout=stop_timeout)
+    arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
         displays = [] if display is None else [display]
@@ -244,7 +253,7 @@ def watch(
             store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
         queue = Queue()
         manager = Manager(
-            find(asked, settings, strict=strict, yes=yes, tell=queue.wake),
+            _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
             chosen,
             settings,
             workers=Workers(queue, Forked(), processes=processes),
@@ -253,6 +262,15 @@ def watch(
         )
         with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
+
+
+def _found(
+    settings: "Settings", strict: bool, yes: bool, tell: Callable[[], object], *asked: Any
+) -> "Streams":
+    from watcher.engine.finding import find
+    from watcher.service.wanted_streams import WantedStreams
+
+    return find(WantedStreams.of(*asked), settings, strict=strict, yes=yes, tell=tell)
 
 
 def _closing(displays: "Iterable[Display]") -> list[Callable[[], object]]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from scripts.benchmarks import idle, latency, results, start, throughput
+from scripts.benchmarks import idle, latency, results, scale, start, throughput
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
 from tests.dynamodb_local import MissingPart
@@ -34,6 +34,8 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "latency": latency.latency,
     "idle": idle.idle,
     "history": idle.history,
+    "scale": scale.scale,
+    "retained": scale.retained,
     "start": start.start,
     "memory": idle.memory,
     "spark": _spark,

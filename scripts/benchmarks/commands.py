@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -43,11 +44,20 @@ def program(name: str, *arguments: str) -> list[str]:
 
 
 def start(
-    command: list[str], endpoint: str, output: IO[bytes] | int = subprocess.DEVNULL
+    command: list[str],
+    endpoint: str,
+    output: IO[bytes] | int = subprocess.DEVNULL,
+    limit: Callable[[], None] | None = None,
+    complaints: IO[bytes] | int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    """Start a program; what it complains of is shown if it fails."""
+    """Start a program, within a `limit`; what it complains of is shown if it fails."""
     return subprocess.Popen(
-        command, cwd=ROOT, env=environment(endpoint), stdout=output, stderr=subprocess.PIPE
+        command,
+        cwd=ROOT,
+        env=environment(endpoint),
+        stdout=output,
+        stderr=complaints,
+        preexec_fn=limit,
     )
 
 
@@ -97,6 +107,11 @@ def cpu_seconds(pids: list[int]) -> float:
 def unique_memory(pid: int) -> float:
     """What ends with this process (USS), in MB."""
     return _megabytes(f"/proc/{pid}/smaps_rollup", "Private_Clean:", "Private_Dirty:")
+
+
+def proportional_memory(pid: int) -> float:
+    """Its part of what it shares, and what is its own (PSS), in MB: of many, they add up."""
+    return _megabytes(f"/proc/{pid}/smaps_rollup", "Pss:")
 
 
 def resident_memory(pid: int) -> float:

@@ -18,6 +18,8 @@ _WINDOW_SECONDS = 10.0
 _SETTLING_SECONDS = 8.0
 _STARTING_SECONDS = 60.0
 _PAIRS = 3
+# Of the watch's own accord.
+_PROCESSES = 64
 
 
 def idle(replay: Replay) -> Iterator[Row]:
@@ -59,16 +61,17 @@ def _idle(
     replay.begin(Scenario(shards, history=history))
     with tempfile.TemporaryDirectory() as folder:
         options = ["--checkpoint", f"{folder}/checkpoint"] if checkpoint else []
-        command = commands.watcher(ARN, "--read-keys", *options)
+        command = commands.watcher(ARN, "--read-keys", "--poll-max", "1", *options)
         process = commands.start(command, replay.endpoint)
         try:
             limit = time.monotonic() + _STARTING_SECONDS
-            while len(commands.children(process.pid)) < shards and time.monotonic() < limit:
+            processes = min(shards, _PROCESSES)
+            while len(commands.children(process.pid)) < processes and time.monotonic() < limit:
                 time.sleep(0.2)
             time.sleep(_SETTLING_SECONDS)
             workers = commands.children(process.pid)
-            if len(workers) < shards:
-                raise RuntimeError(f"{len(workers)} of {shards} workers after a minute")
+            if len(workers) < processes:
+                raise RuntimeError(f"{len(workers)} of {processes} workers after a minute")
             pids = [process.pid, *workers]
             began, used = time.monotonic(), commands.cpu_seconds(pids)
             replay.begin(Scenario(shards, history=history))

@@ -133,6 +133,8 @@ class Service:
         self.figures.first_read = self.figures.first_read or time.monotonic()
         shard, _, page = iterator.partition(" ")
         number = int(page)
+        if int(shard.rpartition("-")[2]) < self.scenario.shards * self.scenario.history:
+            return b'{"Records":[]}'  # closed, and all of it has left retention
         if number >= self.scenario.pages:
             return f'{{"Records":[],"NextShardIterator":"{iterator}"}}'.encode()
         return self._pages.page(number, f"{shard} {number + 1}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hand_clock import HandClock
 from tests.simulator import Simulator
 from watcher.cli import main
 
@@ -17,6 +18,7 @@ from watcher.cli import main
 def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A moment half an hour ago; what was there then was changed since."""
     began = time.time() - 7200
+    monkeypatch.setattr("watcher.past.sources.CLOCK", HandClock())
     with Simulator(table="orders", clock=lambda: began) as simulator:
         for name, value in simulator.environment.items():
             monkeypatch.setenv(name, value)
@@ -48,6 +50,7 @@ def test_formats(at: str, capsys: pytest.CaptureFixture[str]) -> None:
         "b\x1b,AAE=,2,",
     ]
     table = out(capsys, "orders", at, "-o", "table").splitlines()
+    assert set(table.pop(1)) == {"-", " "}
     assert [line.split()[:2] for line in table] == [["pk", "b"], ["a", "1.50"], ["b\\x1b", "AAE="]]
     typed = out(capsys, "orders", at, "--dynamodb-json", "--key", "pk=a")
     assert json.loads(typed) == {"pk": {"S": "a"}, "v": {"N": "1.50"}, "w": {"SS": ["x", "y"]}}

@@ -109,8 +109,8 @@ def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path
 
 
 def test_advice_names_only_what_the_command_has(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["shards", "orders", "--since", "1h"]) == 2
-    assert capsys.readouterr().err == "error: unknown --since; --help lists what there is\n"
+    assert main(["shards", "orders", "--last", "1h"]) == 2
+    assert capsys.readouterr().err == "error: unknown --last; --help lists what there is\n"
 
 
 def test_a_text_with_a_space_is_one_word_too_many() -> None:

@@ -1,4 +1,4 @@
-"""An endpoint that answers a byte now and then: delivery, and its end, do not wait for it."""
+"""Listings that are slow, large, or never end: delivery, and its end, do not wait for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import Program
+from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator
 
 NEVER_ENDING = 1000
@@ -35,6 +35,20 @@ def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(sim: RemoteS
         began = time.monotonic()
         assert program.end() == 0
         assert time.monotonic() - began < 4
+
+
+def test_many_shards_of_many_generations_cost_few_listings() -> None:
+    with Simulator.spawn(table="orders", shards=40, seed=3) as many:
+        for _ in range(5):
+            many.bulk(80, keys=80)
+            many.rotate("all")
+        many.bulk(80, keys=80)
+        many.set_faults(describes_per_second=5.0)
+        options = ("--from", "trim-horizon", "--no-follow", "--print-json")
+        program = run("orders", *options, env=many.environment)
+        assert len(program.out) == 480
+        assert many.calls["DescribeStream"] <= 15  # three pages each time
+        assert "rate-limit" not in many.injected
 
 
 def test_a_first_listing_that_drips_ends_with_sigterm(sim: RemoteSimulator) -> None:

@@ -86,7 +86,7 @@ def test_streams_takes_a_tables_arn(
         monkeypatch.setenv(name, value)
     assert cli.main(["streams", "--table", simulator.table_arn]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.endswith(simulator.stream_arn)
+    assert line.split("\t")[2] == simulator.stream_arn
     other = simulator.table_arn.replace("123456789012", ELSEWHERE)
     assert cli.main(["streams", "--table", other]) == 0
     assert capsys.readouterr().out == ""

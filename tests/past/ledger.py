@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,10 +13,11 @@ import msgspec
 from tests.hand_clock import HandClock
 from tests.simulator import Simulator
 from watcher.past.sources import Sources, TableStream
+from watcher.past.steps import is_same
 from watcher.record.boto3_shape import native_item
 from watcher.service.client import StreamsClient
 from watcher.service.connection import Connection
-from watcher.service.tables import TablesClient
+from watcher.service.tables import Condition, TablesClient, Written
 
 Item = dict[str, Any]
 
@@ -37,6 +39,34 @@ class Ledger:
 
     def __exit__(self, *exception: object) -> None:
         self.simulator.stop()
+
+    @property
+    def connection(self) -> Connection:
+        return Connection(region="us-east-1", endpoint_url=self.simulator.endpoint)
+
+    def items(self) -> dict[str, Item]:
+        """The table itself, as it is now."""
+        client = TablesClient(self.connection)
+        return by_key(native_item(raw) for page in client.scan("orders", 0, 1) for raw in page)
+
+    def without(self, first: int, last: int) -> tuple[dict[str, Item], set[str]]:
+        """The table as it would be without the changes from `first` to `last`; who conflicts."""
+        found: dict[str, Item] = {}
+        conflicts = set()
+        for key, past in self._past.items():
+            states = [None, *(item for _, item in past)]
+            chosen = [at for at, (second, _) in enumerate(past) if first <= second <= last]
+            final = states[-1]
+            if chosen:
+                before, left = states[chosen[0]], states[chosen[-1] + 1]
+                later = states[chosen[-1] + 2 :]
+                if same(left, final):
+                    final = before
+                elif not any(same(before, each) for each in (left, *later)):
+                    conflicts.add(key)  # else it has come back by itself
+            if final is not None:
+                found[key] = native(final)
+        return found, conflicts
 
     @property
     def second(self) -> int:
@@ -91,22 +121,30 @@ class Ledger:
 
     def sources(self, tables: TablesClient | None = None, *, strict: bool = True) -> Sources:
         """The table as the time machine reads it, on this clock."""
-        connection = Connection(region="us-east-1", endpoint_url=self.simulator.endpoint)
         stream = TableStream(
             self.simulator.stream_arn,
-            StreamsClient(connection),
-            tables or TablesClient(connection),
+            StreamsClient(self.connection),
+            tables or TablesClient(self.connection),
             clock=self.clock,
         )
         return Sources([], stream, strict=strict)
 
 
 class DisturbedTables(TablesClient):
-    """A client that lets something happen after each page of a scan, and around each write."""
+    """A client that lets something happen after each page of a scan, and before each write."""
 
-    def __init__(self, ledger: Ledger, happens: Callable[[], object]) -> None:
-        super().__init__(Connection(region="us-east-1", endpoint_url=ledger.simulator.endpoint))
+    def __init__(
+        self,
+        ledger: Ledger,
+        happens: Callable[[], object] = lambda: None,
+        before_write: Callable[[str], object] = lambda key: None,
+        after_write: Callable[[str], object] = lambda key: None,
+    ) -> None:
+        super().__init__(ledger.connection)
         self._happens = happens
+        self._before_write = before_write
+        self._after_write = after_write
+        self._lock = threading.Lock()
 
     def scan(
         self, table: str, segment: int, segments: int, limit: int | None = None
@@ -115,6 +153,28 @@ class DisturbedTables(TablesClient):
         for page in super().scan(table, segment, segments, limit or 10):
             yield page
             self._happens()
+
+    def put(self, table: str, item: Item, condition: Condition) -> Written | None:
+        with self._lock:
+            self._before_write(item["pk"]["S"])
+            done = super().put(table, item, condition)
+            self._after_write(item["pk"]["S"])
+            return done
+
+    def delete(self, table: str, key: Item, condition: Condition) -> Written | None:
+        with self._lock:
+            self._before_write(key["pk"]["S"])
+            done = super().delete(table, key, condition)
+            self._after_write(key["pk"]["S"])
+            return done
+
+
+def same(one: Item | None, other: Item | None) -> bool:
+    return is_same(_json(one), _json(other))
+
+
+def _json(item: Item | None) -> bytes | None:
+    return None if item is None else msgspec.json.encode(item)
 
 
 def native(item: Item) -> Item:

@@ -11,7 +11,7 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
-from tests.probe import probed
+from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
 from watcher.errors import (
     StreamError,

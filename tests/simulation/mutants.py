@@ -72,7 +72,7 @@ MUTANTS = [
     Mutant(
         "a finished shard's children are asked for once, and no listing follows",
         "reading/roster.py",
-        "now + _LISTING_SECONDS + listing.pages / _LISTING_PAGES_A_SECOND",
+        "now + _LISTING_SECONDS + listing.pages * self.sharers / _PAGES_A_SECOND",
         "math.inf",
     ),
     Mutant(
@@ -276,14 +276,35 @@ MUTANTS = [
     Mutant(
         "a process that died is forgotten",
         "engine/workers.py",
-        "if run.life is Life.DEAD and run.due <= now",
+        "if self._runs[origin].due <= now",
         "if False",
+        "processes",
+    ),
+    Mutant(
+        "of the shards of a process that died the first is started again",
+        "engine/workers.py",
+        "        self._over.extend(worker.shards)\n",
+        "        self._over.extend([*worker.shards][:1])\n",
+        "processes",
+    ),
+    Mutant(
+        "the first shard's end ends a shared process",
+        "engine/workers.py",
+        "            if not worker.shards:\n                worker.process.dismiss()",
+        "            if True:\n                worker.process.dismiss()",
+        "processes",
+    ),
+    Mutant(
+        "a shared process forgets a shard that had a full page",
+        "engine/readers.py",
+        "        if not reading.is_over:\n            self._turns",
+        "        if not reading.is_over and reading.reader.pause:\n            self._turns",
         "processes",
     ),
     Mutant(
         "a process that can't be started is given up",
         "engine/workers.py",
-        "            self._start_later(run)\n            return\n",
+        "            self._start_later(work.origin, run)\n            return\n",
         "            run.life = Life.READING\n            return\n",
         "processes",
     ),
@@ -415,7 +436,7 @@ MUTANTS = [
     # Stream
     Mutant(
         "a pulled record moves the position with the one behind it",
-        "stream.py",
+        "reading/puller.py",
         "        shard.tracked.position = AfterSequence(record.sequence_number)\n"
         "        self._buffer(shard)\n",
         "        self._buffer(shard)\n        shard.tracked.position = shard.reader.position\n",
@@ -423,16 +444,17 @@ MUTANTS = [
     ),
     Mutant(
         "a pulled shard ends with its last page, not with its last record",
-        "stream.py",
-        "        elif shard.ended:\n",
-        "        if shard.ended:\n",
+        "reading/puller.py",
+        "            shard.buffered = True\n            return\n",
+        "            shard.buffered = True\n"
+        "            if not shard.ended:\n                return\n",
         "stream",
     ),
     Mutant(
         "a token goes on at the shards' newest records",
-        "stream.py",
-        "self._new_roster(Latest(), tokens.resume(token))",
-        "self._new_roster(Latest())",
+        "reading/puller.py",
+        "            tokens.resume(token) if token else None,\n",
+        "            None,\n",
         "stream",
     ),
     # Spark

@@ -16,7 +16,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 from tests.simulation.scheduler import Life, Scheduler, VirtualClock
-from watcher.engine.orders import Order, Orders, Read, heard
+from watcher.engine.orders import Ear, Order, Orders, Read
 from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import frame
 from watcher.reading.messages import Failed, Message, Page
@@ -53,7 +53,7 @@ class SimulatedWorker:
         os.set_blocking(self._pipe, False)
         fcntl.fcntl(self._pipe, _SET_PIPE_SIZE, pipe_bytes)
         self._told, telling = Pipe(duplex=False)
-        os.set_blocking(self._told.fileno(), False)
+        self._ear = Ear(self._told)
         self._orders = Orders(telling)
         self._to_send: deque[tuple[Reading, Message | None]] = deque()
         self._is_sending = False
@@ -81,7 +81,7 @@ class SimulatedWorker:
         self._scheduler.after(seconds, act)
 
     def _listen(self) -> None:
-        for order in heard(self._told.fileno()):
+        for order in self._ear.listen(0):
             if isinstance(order, Read):
                 self._readers.begin(self._reading(self, order))
             else:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from tests.simulation.client import SimulatedClient
 from tests.simulation.scheduler import Killed, Life, Stalled
 from tests.simulation.universe import Universe
-from watcher.errors import WatcherError
+from watcher.errors import StreamError, WatcherError
 from watcher.record.record import Record
 from watcher.service.model import AtTime, Latest, Position, TrimHorizon
 
@@ -46,7 +46,8 @@ class Ear(logging.Handler):
         text = record.getMessage()
         if self._universe.scheduler.trace is not None:
             self._universe.scheduler.tell("the program", f"says: {text}")
-        self._universe.judge.says(text, warning=record.levelno >= logging.WARNING)
+        warning, stream = record.levelno >= logging.WARNING, getattr(record, "stream", None)
+        self._universe.hears(text, warning=warning, stream=stream)
 
 
 class Program(ABC):
@@ -57,6 +58,7 @@ class Program(ABC):
         self._scheduler = universe.scheduler
         self._scenario = universe.scenario
         self.judge = self._judge = universe.judge
+        self._judges = [each.judge for each in universe.all]
         self._rng = universe.rng
         self._life: Life | None = None
         self._stopping = False
@@ -67,21 +69,27 @@ class Program(ABC):
 
     def play(self) -> None:
         """All runs, to the last record; what is wrong is for the judge to know."""
-        self._judge.complained = self._give_up
+        for judge in self._judges:
+            judge.complained = self._give_up
         random.seed(self._scenario.seed)  # the reader's jitter
         with self._heard():
             self._universe.begin(self._happen)
             self._scheduler.after(_LOOK_SECONDS, self._look)
             for _ in range(_MOST_RUNS):
                 self._play_run()
-                if self._over or self._judge.complaints:
+                if self._over or self._complaints:
                     break
                 self._pass_gap()
             else:
                 self._judge.complain("late", f"{_MOST_RUNS} runs, and not done")
-            if not self._judge.complaints:
-                self._judge.check_all_delivered()
-                self._judge.check_losses()
+            for judge in self._judges:
+                if not self._complaints:
+                    judge.check_all_delivered()
+                    judge.check_losses()
+
+    @property
+    def _complaints(self) -> bool:
+        return any(judge.complaints for judge in self._judges)
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[None]:
@@ -111,7 +119,7 @@ class Program(ABC):
 
     def _play_run(self) -> None:
         life = self._life = self._ear.life = Life(self._scheduler)
-        run = self._judge.run_begins()
+        run, *_ = [judge.run_begins() for judge in self._judges]
         was_calm = self._universe.is_calm
         self._stopping = False
         self._scheduler.tell("the program", f"begins run {run.number}")
@@ -126,7 +134,9 @@ class Program(ABC):
         except WatcherError as error:
             if not life.killed:
                 how = f"{type(error).__name__}: {error}"
-                self._judge.says(str(error), warning=True)
+                self._universe.hears(str(error), warning=True)
+                if self._stopping and self._universe.others and isinstance(error, StreamError):
+                    how = "stopped"  # the status says which stream was refused then
         except BaseException:
             if not life.killed:
                 how = "crash"
@@ -134,7 +144,8 @@ class Program(ABC):
         life.killed = True
         self._life = None
         self._clean_up()
-        self._judge.run_ends(how)
+        for judge in self._judges:
+            judge.run_ends(how)
         self._scheduler.tell("the program", f"has ended: {how}")
         self._failed_runs = self._failed_runs + 1 if ": " in how else 0
         if how != "killed" and not self._over:
@@ -146,18 +157,20 @@ class Program(ABC):
         faults = self._scenario.faults.get("empty_page_rate", 0.0)
         up_to_now = not self._scenario.follow and not self._scenario.max_records
         if how == "done" and up_to_now and faults <= _EMPTY_RATE_MAX:
-            self._judge.check_up_to_now()
+            for judge in self._judges:
+                judge.check_up_to_now()
         if how == "done" and was_calm and number >= LIMITED_RUNS:
             self._over = True  # up to the moment when it began, nothing may be missing
         elif how == "done" and self._scenario.follow and not self._scenario.max_records:
-            if self._universe.table.stream.disabled is not None:
+            if all(each.table.stream.disabled is not None for each in self._universe.all):
                 self._over = True
             else:
                 self._judge.complain("ended", "it has ended, though the stream goes on")
         elif how.startswith("StreamGoneError") and not self._is_there():
             self._over = True
         elif how.startswith(_REFUSALS) and self._has_worked():
-            self._judge.complain("ended", f"what passes has ended it: {how}")
+            if not self._universe.others:  # else one was refused as it began; the others are read
+                self._judge.complain("ended", f"what passes has ended it: {how}")
         elif was_calm and how not in ("done", "stopped") and number > LIMITED_RUNS:
             self._judge.complain("ended", f"it has ended in calm weather: {how}")
 
@@ -178,14 +191,18 @@ class Program(ABC):
     # What it is given
 
     def _client(self, life: Life) -> SimulatedClient:
-        run = self._judge.runs[-1]
+        return self._client_of(self._universe, life)
+
+    def _client_of(self, universe: Universe, life: Life) -> SimulatedClient:
+        runs = [judge.runs[-1] for judge in self._judges]
 
         def wait(seconds: float) -> None:
             began = self._scheduler.now
             life.sleep(seconds)
-            run.blocked += self._scheduler.now - began
+            for run in runs:
+                run.blocked += self._scheduler.now - began
 
-        return self._universe.client(wait)
+        return universe.client(wait)
 
     def _start(self) -> Position:
         match self._scenario.start:
@@ -209,24 +226,29 @@ class Program(ABC):
         """Every second: is it done? Has it been too long?"""
         universe, judge, now = self._universe, self._judge, self._scheduler.now
         self._scheduler.after(_LOOK_SECONDS, self._look)
-        if self._life is None or judge.complaints:
+        if self._life is None or self._complaints:
             return
         if self._stopping and self._scheduler.awake > self._stopped_at + _END_SECONDS:
             judge.complain("late", "it was told to end, and does not")
             self._life.killed = True
-        judge.check_silence()
+        for each in self._judges:
+            each.check_silence()
         if self._over or not universe.is_calm:
             return
         if now > universe.calm_since + _WITHIN_SECONDS:
-            judge.check_all_delivered("late")
-            if not judge.complaints:
+            for each in self._judges:
+                each.check_all_delivered("late")
+            if not self._complaints:
                 judge.complain("late", "all is delivered, but it does not end")
             self._over = True
             self._life.killed = True
         elif (
             self._ends_when_told
-            and not judge.missing()
-            and (now > universe.calm_since + _SAID_WITHIN_SECONDS or not judge.unsaid())
+            and not any(each.missing() for each in self._judges)
+            and (
+                now > universe.calm_since + _SAID_WITHIN_SECONDS
+                or not any(each.unsaid() for each in self._judges)
+            )
         ):
             self._over = True
             self._stop()

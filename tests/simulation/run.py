@@ -54,11 +54,13 @@ def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:
     universe = Universe(scenario, trace)
     _program(scenario.engine)(universe).play()
     judge, service = universe.judge, universe.service
+    complaints = [each for one in universe.all for each in one.judge.complaints]
     checked = judge.checked + Counter(
         {
             "runs": len(judge.runs),
             "records written": sum(len(shard.numbers) for shard in judge.shards()),
             "calls": service.calls.total(),
+            "other streams": len(universe.others),
         }
     )
     injected = universe.injected + Counter(
@@ -67,7 +69,7 @@ def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:
     return Outcome(
         scenario.seed,
         scenario.engine,
-        judge.complaints,
+        complaints,
         injected,
         checked,
         universe.scheduler.now,

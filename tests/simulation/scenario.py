@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 ENGINES = ("processes", "stream", "spark")
@@ -53,6 +53,8 @@ class Scenario:
     burst: int = 12
     faults: dict[str, Any] = field(default_factory=dict)
     """Settings of the service for the time of trouble."""
+    others: int = 0
+    """How many streams the same watch follows beside this one, each with a service of its own."""
     habits: dict[str, Any] = field(default_factory=dict)
     """Settings of the service that stay."""
     events: list[tuple[float, str]] = field(default_factory=list)
@@ -95,6 +97,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     _draw_service(scenario, rng)
     _draw_odd_clocks(scenario, random.Random(f"odd clocks {seed}"))
     _draw_events(scenario, rng)
+    _draw_others(scenario)
     for name, value in (given or {}).items():
         if name == "events":
             moments = random.Random(f"given {seed}")
@@ -103,6 +106,32 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
         else:
             setattr(scenario, name, value)
     return scenario
+
+
+# What other streams see of the world's events: time is the same for all of them.
+_OF_OTHERS = ("split", "rotate", "rotate all", "a shard fails", "listings fail", "no permission")
+_TIME_PASSES = ("suspend", "stay away", "stand still", "clock jumps", "expire iterators")
+
+
+def _draw_others(scenario: Scenario) -> None:
+    """Last, and by chances of their own: what a seed stood for before stays the same."""
+    rng = random.Random(f"others {scenario.seed}")
+    ends_early = scenario.max_records is not None or scenario.fail_on_data_loss
+    names = {name for _, name in scenario.events}
+    if scenario.engine != "processes" or ends_early or names.intersection(_TIME_PASSES):
+        return
+    if rng.random() < 0.4:
+        scenario.others = rng.choice((1, 1, 2))
+
+
+def other(scenario: Scenario, number: int) -> Scenario:
+    """What another stream of the same watch goes through."""
+    rng = random.Random(f"other {scenario.seed} {number}")
+    events = [
+        (rng.uniform(0.2, scenario.trouble), rng.choice(_OF_OTHERS))
+        for _ in range(rng.randrange(8))
+    ]
+    return replace(scenario, others=0, of_table=False, events=sorted(events))
 
 
 def _draw_watch(scenario: Scenario, rng: random.Random) -> None:

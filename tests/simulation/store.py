@@ -26,12 +26,17 @@ class MemoryStore:
     name = "checkpoint.json"
 
     def __init__(
-        self, disk: Disk, life: Life, scheduler: Scheduler, judge: Judge, kill: Callable[[], None]
+        self,
+        disk: Disk,
+        life: Life,
+        scheduler: Scheduler,
+        judge_of: Callable[[str], Judge],
+        kill: Callable[[], None],
     ) -> None:
         self._disk = disk
         self._life = life
         self._scheduler = scheduler
-        self._judge = judge
+        self._judge_of = judge_of
         self._kill = kill
 
     def load(self) -> list[Token]:
@@ -48,8 +53,8 @@ class MemoryStore:
         if at == "before":
             self._kill()
             raise Killed
-        (token,) = tokens
-        self._judge.saved(token, went_well=not disk.is_full)
+        for token in tokens:
+            self._judge_of(token.stream_arn).saved(token, went_well=not disk.is_full)
         self._scheduler.tell("the program", "saves" + ", but the disk is full" * disk.is_full)
         if disk.is_full:
             raise UsageError("can't use checkpoint: No space left on device")

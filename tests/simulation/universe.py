@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.simulation.client import Credentials, SimulatedClient
 from tests.simulation.judge import Judge
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import Scenario, other
 from tests.simulation.scheduler import EPOCH, Scheduler, Trace, VirtualClock
 from tests.simulator.faults import Faults
 from tests.simulator.model import Shard, World
@@ -29,12 +29,18 @@ _AGO_SECONDS = 100.0
 class Universe:
     """What there is outside of the program."""
 
-    def __init__(self, scenario: Scenario, trace: Trace | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        trace: Trace | None,
+        scheduler: Scheduler | None = None,
+        table: str = TABLE,
+    ) -> None:
         self.scenario = scenario
-        self.scheduler = Scheduler(scenario.seed, trace)
+        self.scheduler = scheduler or Scheduler(scenario.seed, trace)
         self.rng = self.scheduler.rng
         self.world = World(lambda: EPOCH + self.scheduler.now, scenario.seed)
-        self.table = self.world.add_table(TABLE)
+        self.table = self.world.add_table(table)
         self.service = Service(self.world, Faults(**scenario.habits))
         self.credentials = Credentials()
         self.limiter = Limiter(VirtualClock(self.scheduler))
@@ -54,6 +60,25 @@ class Universe:
             self._write(scenario.before // 4)
             self._split() if self.rng.random() < 0.4 else self._rotate()
         self._write(scenario.before // 2)
+        self.others = [
+            Universe(other(scenario, number), trace, self.scheduler, f"other{number}")
+            for number in range(scenario.others)
+        ]
+
+    @property
+    def all(self) -> list[Universe]:
+        """This one, and those of the other streams that the same program follows."""
+        return [self, *self.others]
+
+    def of(self, arn: str) -> Universe:
+        """The one of a stream."""
+        (found,) = (each for each in self.all if any(s.arn == arn for s in each.table.streams))
+        return found
+
+    def hears(self, text: str, *, warning: bool, stream: str | None = None) -> None:
+        """What the program says of a stream, or of itself."""
+        for each in self.all if stream is None or not self.others else [self.of(stream)]:
+            each.judge.says(text, warning=warning)
 
     @property
     def is_calm(self) -> bool:
@@ -63,7 +88,8 @@ class Universe:
     @property
     def calm_since(self) -> float:
         """When all trouble is over, and nothing is written any more."""
-        return max(self.troubled_until, self.scenario.writes)
+        own = max(self.troubled_until, self.scenario.writes)
+        return max(own, *(each.calm_since for each in self.others), 0.0)
 
     def client(self, wait: Callable[[float], None], read_seconds: float = 3.0) -> SimulatedClient:
         """A client of a process whose time passes by `wait`."""
@@ -92,6 +118,8 @@ class Universe:
         for moment, name in scenario.events:
             scheduler.after(moment, lambda name=name: self._event(name, happen))  # type: ignore[misc]
         scheduler.after(scheduler.rng.random(), self._write_on)
+        for each in self.others:
+            each.begin(lambda name: False)
 
     def _event(self, name: str, happen: Callable[[str], bool]) -> None:
         action = getattr(self, "_" + name.replace(" ", "_"), None)

@@ -21,6 +21,7 @@ from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.patience import patiently
 from watcher.service.tally import Board
@@ -42,7 +43,7 @@ class Watch(Program):
         self._manager: Manager | None = None
         self._processes: list[SimulatedWorker] = []
         self._refuses_processes = False
-        self._failures_to_come: dict[str, int] = {}
+        self._failures_to_come: dict[tuple[str, str], int] = {}
 
     def _live(self, life: Life) -> None:
         self._manager = self._new_manager(life)
@@ -81,11 +82,17 @@ class Watch(Program):
             on_error=OnError.parse(scenario.on_error),
         )
         queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
-        followed = Followed(
-            arn, settings, first=client, service=client, of_table=scenario.of_table, clock=life
-        )
+        followed = [
+            Followed(
+                arn, settings, first=client, service=client, of_table=scenario.of_table, clock=life
+            )
+        ]
+        for each in self._universe.others:
+            client = self._client_of(each, life)
+            arn = each.table.streams[0].arn
+            followed.append(Followed(arn, settings, first=client, service=client, clock=life))
         return Manager(
-            Streams([followed], clock=life),
+            Streams(followed, clock=life),
             [self._observer(life)],
             settings,
             workers=Workers(
@@ -95,7 +102,13 @@ class Watch(Program):
                 processes=scenario.processes,
                 board=Board(_PLACES),
             ),
-            store=MemoryStore(self._disk, life, self._scheduler, self._judge, self._kill),
+            store=MemoryStore(
+                self._disk,
+                life,
+                self._scheduler,
+                lambda arn: self._universe.of(arn).judge,
+                self._kill,
+            ),
             clock=life,
         )
 
@@ -109,7 +122,7 @@ class Watch(Program):
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
         def reading(process: SimulatedWorker, order: Read) -> Reading:
-            client = self._universe.client(process.wait, _READ_SECONDS)
+            client = self._universe.of(order.work.arn).client(process.wait, _READ_SECONDS)
             client.tally = tally = board.at(order.place)
             return Reading(order.work, client, tally, VirtualClock(self._scheduler))
 
@@ -147,29 +160,30 @@ class Watch(Program):
             number, key = record.sequence_number, str(record.key["pk"])
             if self._scheduler.trace is not None:
                 self._scheduler.tell("the observer", f"takes {number} of {record.shard_id}")
-            self._judge.delivered(record.shard_id, number, key)
+            self._universe.of(record.stream).judge.delivered(record.shard_id, number, key)
 
     def _fail_perhaps(self, records: Sequence[Record]) -> None:
         """Now and then, several times for the same record."""
-        number = records[0].sequence_number
+        which = records[0].stream, records[0].sequence_number
         if self._universe.is_calm:
             return
-        if number not in self._failures_to_come:
+        if which not in self._failures_to_come:
             fails = self._rng.random() < self._scenario.failing
-            self._failures_to_come[number] = self._rng.randint(1, 9) if fails else 0
-        if self._failures_to_come[number] <= 0:
+            self._failures_to_come[which] = self._rng.randint(1, 9) if fails else 0
+        if self._failures_to_come[which] <= 0:
             return
-        self._failures_to_come[number] -= 1
-        self._fail(records[0].shard_id, number)
+        self._failures_to_come[which] -= 1
+        self._fail(records[0].origin, which[1])
 
-    def _fail(self, shard_id: str, number: str) -> None:
+    def _fail(self, origin: Origin, number: str) -> None:
         policy, _, retries = self._scenario.on_error.partition(":")
-        failures = self._judge.runs[-1].failures
+        judge = self._universe.of(origin.stream).judge
+        failures = judge.runs[-1].failures
         failures[int(number)] += 1
         self._scheduler.tell("the observer", f"fails on {number}")
         enough = failures[int(number)] > (int(retries) if policy == "retry" else 0)
         if enough and policy != "stop" and not self._scenario.batch:
-            self._judge.failed(shard_id, number)
+            judge.failed(origin.shard_id, number)
         raise ObserverFailed("no")
 
     # What happens to its processes, and to its disk

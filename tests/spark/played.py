@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from datetime import datetime
 
 from tests.hand_clock import HandClock
-from tests.probe import probed
+from tests.simulation.probe import probed
 from tests.wire import FIRST, wire
 from watcher.errors import ShardNotFoundError, StreamGoneError, TrimmedDataError, WatcherError
 from watcher.reading.messages import Page

@@ -25,6 +25,7 @@ COMMANDS = {
     "report": "put a stream's or an archive's changes on a page to look at, with pictures",
     "history": "show what happened to an item, and how it is now",
     "as-of": "give a table's items as they were at a moment",
+    "undo": "put items back to how they were before some changes; first as a plan",
     "count": "count changes by kind, time, key, attribute or table",
     "replay": "hand the records of a dead-letter file to handlers again",
     "new-handler": "write a handler module to begin with, and its test",

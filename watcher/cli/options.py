@@ -8,6 +8,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter, Token
@@ -52,6 +53,19 @@ Streams = Annotated[
     ),
 ]
 """Each STREAM of a command that is about several."""
+Output = Annotated[
+    str,
+    Parameter(
+        alias="-o", metavar="FORMAT", choices=("text", "json"), help="text (default) or json"
+    ),
+]
+"""How a command prints what there is."""
+
+
+def age(moment: datetime, now: datetime) -> str:
+    """How long ago something was, to the minute."""
+    minutes = max(0, int((now - moment).total_seconds() // 60))
+    return f"{minutes // 60}h {minutes % 60}m" if minutes >= 60 else f"{minutes}m"
 
 
 def option(name: str, kind: Any, default: Any, told: Parameter) -> inspect.Parameter:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 
 from watcher import files
@@ -20,12 +23,14 @@ from watcher.past.archive import Archive
 from watcher.past.sources import is_path
 from watcher.printing.plural import grouped
 from watcher.record.lines import RecordLines, opened, records_of
+from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
 from watcher.report.page import Report, page
 from watcher.report.shards import bars
 from watcher.report.summary import Summary
-from watcher.service.connect import connect
+from watcher.service.clients import Clients
+from watcher.service.model import Listing
 from watcher.service.names import table_name
 from watcher.service.patience import patiently
 from watcher.watching import watch
@@ -45,6 +50,7 @@ _Source = Annotated[
         "of --print-json or --jsonl-file (also .gz; - for stdin)",
     ),
 ]
+_Others = Annotated[str, Parameter(name="STREAM", help="more streams, or globs such as 'shop-*'")]
 _Output = Annotated[
     str,
     Parameter(
@@ -63,12 +69,20 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
 
 def _report(
-    source: _Source, /, *, given: options.Asked, output: _Output = "report.html", **values: Any
+    source: _Source,
+    /,
+    *others: _Others,
+    given: options.Asked,
+    output: _Output = "report.html",
+    **values: Any,
 ) -> int:
     given.say_used()
     target = _target(output)
-    if not is_path(source):
-        report = _of_stream(source, values)
+    paths = [each for each in (source, *others) if is_path(each)]
+    if others and paths:
+        raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
+    if not paths:
+        report = _of_streams((source, *others), values)
     elif Path(source).is_dir():
         _refuse(given, (*_STREAM_ONLY, *_CHOICE), "a folder")
         report = _of_folder(source)
@@ -90,17 +104,18 @@ def _refuse(given: options.Given, names: Iterable[str], what: str) -> None:
             raise UsageError(f"for streams only; {what} is read whole", name)
 
 
-def _of_stream(source: str, values: dict[str, Any]) -> Report:
+def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
     """Read everything up to now; Ctrl-C makes a report of what was read until then."""
     summary = Summary()
     arns: list[str] = []
-    adding = Observer("report", lambda record: summary.add(of_record(record)), begin=arns.append)
-    totals = watch(source, [adding], follow=False, **values)
-    streams, arn = connect(source, options.connection(values))
-    try:
-        listing = patiently(lambda: streams.listing(arn))
-    except ServiceError as error:
-        raise StreamError(str(error)) from error
+    tables: Counter[str] = Counter()
+
+    def add(record: Record) -> None:
+        summary.add(of_record(record))
+        tables[record.table] += 1
+
+    totals = watch(sources, [Observer("report", add, begin=arns.append)], follow=False, **values)
+    listing = _listing(arns, Clients(options.connection(values)))
     warnings = []
     if totals.stopped:
         warnings.append("The reading was ended before all was read: the latest changes are not in.")
@@ -112,12 +127,26 @@ def _of_stream(source: str, values: dict[str, Any]) -> Report:
     warnings += _unreadable(totals.failures)
     until = f" --until {values['until']}" if values["until"] else ""
     notes = [f"Read with --from {values['start']}{until}.", *_choice(values, totals.filtered)]
-    title = f"Changes of {listing.table or table_name(arn)}"
-    origin = ", ".join(arns or [arn])
+    if len(arns) > 1:
+        counts = ", ".join(f"{count:,} of {table}" for table, count in tables.most_common())
+        notes.append(f"Changes by table: {counts or 'none'}.")
+    title = f"Changes of {listing.table}"
+    origin = ", ".join(arns)
     shards = bars(summary.shards, listing)
     return Report(
         title=title, origin=origin, summary=summary, shards=shards, notes=notes, warnings=warnings
     )
+
+
+def _listing(arns: Sequence[str], clients: Clients) -> Listing:
+    """The shards of all of them."""
+    try:
+        found = [patiently(functools.partial(clients.of(arn).listing, arn)) for arn in arns]
+    except ServiceError as error:
+        raise StreamError(str(error)) from error
+    tables = dict.fromkeys(each.table or table_name(each.arn) for each in found)
+    shards = [shard for each in found for shard in each.shards]
+    return msgspec.structs.replace(found[-1], table=", ".join(tables), shards=shards)
 
 
 def _of_folder(name: str) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections import deque
@@ -11,6 +12,8 @@ from watcher.engine.figures import Display, Snapshot
 from watcher.printing import style as output
 from watcher.printing.plural import counted, grouped
 from watcher.record.boto3_shape import creation_time
+
+logger = logging.getLogger("watcher")
 
 _RATE_SECONDS = 3.0
 _BAR_CELLS = 20
@@ -70,6 +73,8 @@ def _parts(now: Snapshot, rate: float) -> list[str]:
             parts.append(f"up to {output.time_text(creation_time(now.reached))}")
     if now.filtered:
         parts.insert(2, f"{now.filtered:,} filtered out")
+    if logger.isEnabledFor(logging.DEBUG):
+        parts.append(str(now.bill))
     if now.throttles:
         parts.append(f"{now.throttles:,} throttled")
     for count, what in (

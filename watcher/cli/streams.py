@@ -1,11 +1,15 @@
-"""`streams`: which streams there are."""
+"""`streams`: which streams there are, and what becomes of them."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -13,7 +17,17 @@ from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
 from watcher.watching import watch
 
+if TYPE_CHECKING:
+    from watcher.service.client import StreamsClient
+    from watcher.service.model import StreamName
+
 logger = logging.getLogger("watcher")
+
+# DescribeStream allows 10 calls a second, shared with everybody else.
+_DESCRIBE_SECONDS = 0.25
+_READERS = 4
+# Of more than this no details: it would take minutes.
+_MOST_DETAILED = 200
 
 _Table = Annotated[
     str | None, Parameter(metavar="TABLE", help="only this table's streams: its name or ARN")
@@ -21,24 +35,103 @@ _Table = Annotated[
 
 
 def command(words: Sequence[str]) -> Callable[..., int]:
-    """A line per stream: table, when it was enabled, ARN."""
+    """A line per stream: table, label, ARN, view type, open shards, age of the newest change."""
     return options.spelled(_streams, options.of(watch, *options.AWS))
 
 
-def _streams(*, table: _Table = None, **values: Any) -> int:
+def _streams(*, table: _Table = None, output: options.Output = "text", **values: Any) -> int:
     from watcher.service.client import StreamsClient
-    from watcher.service.current_stream import streams_of
     from watcher.service.names import region_in
 
-    found = 0
+    streams = StreamsClient(options.connection(values), table and region_in(table))
+    names = _names(streams, table)
+    if not names:
+        logger.info(f"No streams {f'on table {table}' if table else 'in this region'}")
+    detailed = len(names) <= _MOST_DETAILED
+    if not detailed:
+        logger.info(f"{len(names):,} streams: view types, shards and ages for up to 200; --table")
+    rows = _details(streams, names) if detailed else map(_plain, names)
+    if output == "json":
+        sys.stdout.write(json.dumps(list(rows), indent=2, default=_iso) + "\n")
+        return 0
+    for row in rows:
+        sys.stdout.write("\t".join(_texts(row)) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _names(streams: StreamsClient, table: str | None) -> list[StreamName]:
+    """Sorted by table, a table's newest stream first."""
+    from watcher.service.current_stream import streams_of
+
     try:
-        streams = StreamsClient(options.connection(values), table and region_in(table))
-        for stream in streams_of(streams, table) if table else streams.list_streams():
-            sys.stdout.write(f"{stream.table}\t{stream.label}\t{stream.arn}\n")
-            found += 1
+        found = list(streams_of(streams, table) if table else streams.list_streams())
     except ServiceError as error:
         raise StreamError(str(error), about=("endpoint_url", "region")) from error
-    if not found:
-        where = f"on table {table}" if table else "in this region"
-        logger.info(f"No streams {where}")
-    return 0
+    found.sort(key=lambda name: name.label, reverse=True)
+    return sorted(found, key=lambda name: name.table)
+
+
+def _plain(name: StreamName) -> dict[str, Any]:
+    return {"table": name.table, "label": name.label, "arn": name.arn}
+
+
+def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, Any]]:
+    """Listed one after the other, their shards read side by side."""
+    with ThreadPoolExecutor(_READERS) as readers:
+        rows = []
+        for name in names:
+            began = time.monotonic()
+            rows.append(_begun(readers, streams, name))
+            time.sleep(max(0.0, _DESCRIBE_SECONDS - (time.monotonic() - began)))
+        for row in rows:
+            newest = [future.result() for future in row.pop("reads")]
+            row["newestChange"] = max(filter(None, newest), default=None)
+            yield row
+
+
+def _begun(readers: ThreadPoolExecutor, streams: StreamsClient, name: StreamName) -> dict[str, Any]:
+    row = {**_plain(name), "reads": []}
+    try:
+        listing = streams.listing(name.arn)
+    except (ServiceError, StreamError) as error:
+        return {**row, "error": str(error)}
+    row["viewType"], row["status"], row["now"] = listing.view_type, listing.status, listing.time
+    closed = listing.closed()
+    is_open = [shard.id for shard in listing.shards if shard.id not in closed]
+    row["openShards"] = len(is_open)
+    # Of a disabled stream all are closed: the last ones took its last changes.
+    parents = {shard.parent for shard in listing.shards}
+    last = is_open or [shard.id for shard in listing.shards if shard.id not in parents]
+    row["reads"] = [
+        readers.submit(_newest, streams, name.arn, shard, listing.time) for shard in last
+    ]
+    return row
+
+
+def _newest(streams: StreamsClient, arn: str, shard_id: str, now: datetime) -> datetime | None:
+    from watcher.reading.newest import newest_change
+
+    try:
+        return newest_change(streams, arn, shard_id, now)
+    except (ServiceError, StreamError) as error:
+        logger.debug(f"No age of {shard_id}: {error}")
+        return None
+
+
+def _texts(row: dict[str, Any]) -> list[str]:
+    texts = [row["table"], row["label"], row["arn"]]
+    if "error" in row:
+        return [*texts, row["error"]]
+    if "viewType" in row:
+        from watcher.printing.plural import counted
+
+        state = "" if row["status"] == "ENABLED" else f", {row['status'].lower()}"
+        texts += [row["viewType"], counted(row["openShards"], "open shard") + state]
+        newest = row["newestChange"]
+        texts.append("no change" if newest is None else f"{options.age(newest, row['now'])} ago")
+    return texts
+
+
+def _iso(value: datetime) -> str:
+    return value.isoformat()

@@ -99,4 +99,6 @@ def closing_line(totals: Totals) -> str:
     ):
         if count:
             parts.append(counted(count, what))
+    if totals.bill.month is not None:
+        parts.append(f"{totals.bill} at this pace")
     return "Done: " + ", ".join(parts)

@@ -15,6 +15,8 @@ from watcher.reading.lineage import Lineage, Status
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import opened_at
+from watcher.service.names import is_real, region_in
+from watcher.service.price import PRICE, Bill, bill
 from watcher.service.tally import Board, Tally
 
 # An idle shard is asked every `poll_max`; up to so many seconds later it is just a slow answer.
@@ -32,6 +34,8 @@ class Totals(msgspec.Struct):
     restarts: int = 0
     losses: int = 0
     failures: int = 0
+    bill: Bill = Bill(0, None)
+    """What the reading has come to."""
     stopped: bool = False
     """Whether it was told to end, and may have left something unread."""
 
@@ -61,6 +65,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Records that were read and are not delivered yet."""
     calls: dict[str, int] = {}
     """API calls, by operation."""
+    bill: Bill = Bill(0, None)
+    """What the reading comes to."""
     throttles: int = 0
     restarts: int = 0
     losses: int = 0
@@ -121,7 +127,12 @@ class Standing(NamedTuple):
 class Figures:
     """Keeps what a snapshot needs beside the manager's own state."""
 
-    def __init__(self, poll_max: float, board: Board, clock: Clock = CLOCK) -> None:
+    def __init__(
+        self, poll_max: float, board: Board, clock: Clock = CLOCK, price: float = PRICE
+    ) -> None:
+        self._price = price
+        self._began = clock.monotonic()
+        self._ended_reads: Counter[str] = Counter()
         self._ended = Tally()
         """What was counted for the shards that have ended for good."""
         self._board = board
@@ -164,9 +175,17 @@ class Figures:
             shard.tally.hand_on(shard.delivered)
             return
         self._ended.add([shard.tally])
+        self._ended_reads[_billed_region(origin)] += shard.tally.calls["GetRecords"]
         self._board.free(shard.tally)
         self._finished += 1
         del self._shards[origin]
+
+    def bill(self) -> Bill:
+        """What the reading comes to."""
+        reads = self._ended_reads.copy()
+        for origin, shard in self._shards.items():
+            reads[_billed_region(origin)] += shard.tally.calls["GetRecords"]
+        return bill(reads, self._clock.monotonic() - self._began, self._price)
 
     def snapshot(
         self, totals: Totals, streams: Sequence[Standing], dispatcher: Dispatcher
@@ -197,6 +216,7 @@ class Figures:
             },
             queued=sum(max(0, count) for count in queued),
             calls=tally.calls,
+            bill=self.bill(),
             throttles=tally.throttles,
             restarts=totals.restarts,
             losses=totals.losses,
@@ -228,6 +248,12 @@ class Figures:
         if total:
             self._done = max(self._done, (self._finished + sum(parts)) / total)
         return self._done
+
+
+def _billed_region(origin: Origin) -> str:
+    """An emulator's costs nothing."""
+    region = region_in(origin.stream)
+    return region if region and is_real(region) else ""
 
 
 def _ends(stream: Standing, shards: Collection[Origin]) -> dict[Origin, float]:

@@ -50,6 +50,8 @@ class Followed:
         self.losses = Losses(is_error=settings.fail_on_data_loss, clock=clock)
         self.failures = 0
         """How often in a row it could not be listed or read, while others are followed."""
+        self.left_at = math.inf
+        """When (monotonic) it has left the watch."""
         self.rests_until = -math.inf
         """When (monotonic) it is to be tried again."""
         self.reading: set[str] = set()

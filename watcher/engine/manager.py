@@ -60,7 +60,7 @@ class Manager:
         self._dispatcher = Dispatcher(
             observers, settings.on_error, self.ending, clock, self._before_retry
         )
-        self._figures = Figures(settings.poll_max, workers.board, clock)
+        self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
         limits = settings.wanted, settings.max_records
         self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
 
@@ -202,6 +202,7 @@ class Manager:
             self._dispatcher.close()
         finally:
             self.totals.failures = self._dispatcher.failures
+            self.totals.bill = self._figures.bill()
             self._display(at_once=True)
             self._keeper.end()
 

@@ -50,10 +50,11 @@ class NextStream:
         `ended` says how it ended, in a word.
         """
         now, about = self._clock.monotonic(), {"stream": arn}
+        stream = f"The stream of {table}" if table else "The stream"
         if self._since is None:
             self._since = now
             if self._wait:
-                text = f"The stream is {ended}; looking for a new one of its table"
+                text = f"{stream} is {ended}; looking for a new one of its table"
                 logger.info(text, extra=about)
         elif now < self._due:
             return None
@@ -67,7 +68,7 @@ class NextStream:
             return new
         if self._wait and now - self._since < _WAIT_SECONDS:
             return None
-        logger.info(f"The stream is {ended}: nothing more will come", extra=about)
+        logger.info(f"{stream} is {ended}: nothing more will come", extra=about)
         if new:
             logger.info(f"Its table has a new one: python -m watcher {new} --from trim-horizon")
         return ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-from collections.abc import Iterator
 from datetime import datetime
 from multiprocessing.connection import Connection as Pipe
 
@@ -82,16 +81,22 @@ class Orders:
         self._pipe.close()
 
 
-def heard(descriptor: int) -> Iterator[Order]:
-    """The orders out of a pipe, up to its end; where it does not block, up to what is there."""
-    rest = b""
-    while True:
-        try:
-            data = os.read(descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if not data:
-            return
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield _decoder.decode(line)
+class Ear:
+    """A worker's end of the pipe."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self.is_over = False
+        """Whether nothing more comes: its work is done, or the manager is gone."""
+        self._pipe = pipe
+        self._poll = select.poll()
+        self._poll.register(pipe.fileno(), select.POLLIN)
+        self._rest = b""
+
+    def listen(self, seconds: float | None) -> list[Order]:
+        """What it is told; waits for that, if not without an end, then so long."""
+        if not self._poll.poll(None if seconds is None else seconds * 1000):
+            return []
+        data = os.read(self._pipe.fileno(), _READ_BYTES)
+        self.is_over = not data
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [_decoder.decode(line) for line in lines]

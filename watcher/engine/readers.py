@@ -6,6 +6,7 @@ Nothing waits or runs by itself here: a worker's threads drive it, or a test, a 
 from __future__ import annotations
 
 import math
+import random
 import traceback
 
 from watcher.clock import CLOCK, Clock
@@ -22,6 +23,9 @@ _AT_ONCE = 4
 # One that takes so long does not count any more, or it would hold the other shards.
 _SLOW_SECONDS = 0.25
 _AT_ONCE_MAX = 32
+# Turns of idle shards come together, so often a second: a read among others costs a third of one
+# for which the process has to wake.
+_TOGETHER_SECONDS = 0.5
 
 
 class Reading:
@@ -68,6 +72,7 @@ class Readers:
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
+        self._phase = random.uniform(0, _TOGETHER_SECONDS)  # not the same in all workers
         self._turns: Turns[Reading] = Turns(clock)
         # Since when an answer is waited for; no end to it where one has come, and waits to be sent.
         self._at_work: dict[Reading, float] = {}
@@ -104,12 +109,18 @@ class Readers:
             self._to_hurry.remove(reading)
             reading.reader.hurry()
         if not reading.is_over:
-            self._turns.rest(reading, reading.reader.pause)
+            self._turns.rest(reading, self._shortened(reading.reader.pause))
 
     def hurry(self, arn: str) -> None:
         """The shards of this stream that are seldom read, as they were idle, are read now."""
         self._turns.hurry(lambda reading: reading.origin.stream == arn and reading.reader.hurry())
         self._to_hurry.update(reading for reading in self._at_work if reading.origin.stream == arn)
+
+    def _shortened(self, pause: float) -> float:
+        """A long pause ends with those of others."""
+        if pause < 2 * _TOGETHER_SECONDS:
+            return pause
+        return pause - (self._clock.monotonic() + self._phase + pause) % _TOGETHER_SECONDS
 
     def _room_in(self) -> float:
         """Seconds until one more may be read."""

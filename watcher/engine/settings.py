@@ -12,6 +12,7 @@ from watcher.delivery.on_error import OnError
 from watcher.record.record import Record
 from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position
+from watcher.service.price import PRICE
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,4 +30,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Callable[[Record], bool] | None = None
     """Whether a record goes to the observers at all; None: every one."""
     on_error: OnError = OnError()
+    price: float = PRICE
+    """Dollars for 100,000 GetRecords calls."""
     stop_timeout: float = STOP_SECONDS

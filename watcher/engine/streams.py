@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 
 from watcher.backoff import backoff
 from watcher.clock import CLOCK, Clock
@@ -22,8 +21,8 @@ logger = logging.getLogger("watcher")
 # A stream that is refused may be allowed again: somebody may have mended a policy.
 _AGAIN_SECONDS = 30.0
 _AGAIN_SECONDS_MAX = 300.0
-# A token is the service's time, which ours may be ahead of.
-_FORGOTTEN = RETENTION + timedelta(hours=1)
+# By then nothing of a stream that has left can be read again.
+_FORGOTTEN_SECONDS = RETENTION.total_seconds() + 3600
 
 
 class Streams:
@@ -87,7 +86,13 @@ class Streams:
                 raise UsageError(text, "checkpoint", name)
             elif stored:
                 logger.info(f"{name} holds nothing of {stream.arn}: it begins as --from says")
-        self._kept = left
+        # By the service's time of the last save: ours may be off.
+        newest = max((token.saved_at for token in stored if token.saved_at), default=None)
+        self._kept = [
+            token
+            for token in left
+            if not (newest and token.saved_at and newest - token.saved_at > RETENTION)
+        ]
         if left:
             names = ", ".join(token.stream_arn for token in left)
             logger.info(f"{name} holds streams that are not watched now, and keeps them: {names}")
@@ -99,13 +104,11 @@ class Streams:
 
     def tokens(self, unsettled: Callable[[Origin], str | None]) -> list[Token]:
         """Where all of them stand; also those that have left, as long as there is any use in it."""
-        oldest = datetime.fromtimestamp(self._clock.time(), UTC) - _FORGOTTEN
-        followed, left = (
-            [token for stream in group if (token := stream.token(unsettled))]
-            for group in (self, self._left)
-        )
-        others = (*left, *self._kept)
-        return followed + [each for each in others if not each.saved_at or each.saved_at > oldest]
+        oldest = self._clock.monotonic() - _FORGOTTEN_SECONDS
+        if len(self._left) > 1 or self._followed:  # else it is all that there is to store
+            self._left = [stream for stream in self._left if stream.left_at > oldest]
+        found = [stream.token(unsettled) for stream in (*self, *self._left)]
+        return [*filter(None, found), *self._kept]
 
     # Coming and going
 
@@ -118,6 +121,7 @@ class Streams:
     def leave(self, stream: Followed) -> None:
         """Nothing more is to be read of it."""
         del self._followed[stream.arn]
+        stream.left_at = self._clock.monotonic()
         self._left.append(stream)
         self._share()
 

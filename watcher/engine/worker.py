@@ -13,7 +13,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 
 from watcher.clock import CLOCK
-from watcher.engine.orders import Hurry, Read, Work, heard
+from watcher.engine.orders import Ear, Hurry, Read, Work
 from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import Writer
 from watcher.errors import StreamError
@@ -26,6 +26,8 @@ from watcher.service.tally import Board
 
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+# So long a read may keep the turns of other shards.
+_PATIENCE_SECONDS = 0.25
 # A wait without an end can't be broken off on every system.
 _LONGEST_WAIT = 3600.0
 
@@ -51,12 +53,15 @@ def run(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads = Threads(writer)
     client = functools.partial(_client, dict(clients), credentials)
-    for order in heard(orders.fileno()):
-        match order:
-            case Read(work, place):
-                _begin(work, board, place, client, threads)
-            case Hurry(arn):
-                threads.hurry(arn)
+    ear = Ear(orders)
+    while not ear.is_over:
+        for order in ear.listen(threads.patience):
+            match order:
+                case Read(work, place):
+                    _begin(work, board, place, client, threads)
+                case Hurry(arn):
+                    threads.hurry(arn)
+        threads.look_after()
 
 
 def _client(
@@ -82,7 +87,10 @@ def _begin(
 
 
 class Threads:
-    """One thread for each read that is going on, and one that waits for the next turn."""
+    """As many threads as there are reads at the same time: one, most often, while all is idle.
+
+    To hand the turns from one to the next for each read would cost twice what a read does.
+    """
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -99,8 +107,21 @@ class Threads:
         with self._lock:
             self._readers.begin(reading)
             self._turn.notify()
-            if not self._has_waiter:
-                self._call_another()
+            self._look_after()
+
+    @property
+    def patience(self) -> float | None:
+        """In how many seconds `look_after` is to be called again."""
+        return _PATIENCE_SECONDS if len(self._readers) > 1 else None
+
+    def look_after(self) -> None:
+        """Where a read takes long, somebody else has to take the turns that have come meanwhile."""
+        with self._lock:
+            self._look_after()
+
+    def _look_after(self) -> None:
+        if not self._has_waiter and self._readers.wait() <= 0:
+            self._call_another()
 
     def hurry(self, arn: str) -> None:
         """See `Readers.hurry`."""
@@ -151,8 +172,7 @@ class Threads:
         while (reading := self._readers.next()) is None:
             self._turn.wait(min(self._readers.wait(), _LONGEST_WAIT))
         self._has_waiter = False
-        if len(self._readers) > 1:
-            self._call_another()
+        self._look_after()
         return reading
 
 

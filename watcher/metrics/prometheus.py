@@ -66,6 +66,12 @@ class SnapshotCollector(Collector):
         )
         yield _gauge("queue_records", "Records read and not delivered yet.", None, now.queued)
         yield _counter("api_calls", "Calls of the AWS API.", "operation", now.calls)
+        yield _gauge(
+            "month_cost_dollars",
+            "What GetRecords calls come to a month at the pace so far, free ones deducted.",
+            None,
+            now.bill.month or 0.0,
+        )
         yield _counter("throttles", "Calls that the service throttled.", None, now.throttles)
         yield _counter(
             "worker_restarts", "Shard processes that ended and were replaced.", None, now.restarts

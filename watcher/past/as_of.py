@@ -12,7 +12,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import IO, Any, Final
 
 import msgspec
@@ -21,13 +21,15 @@ from watcher.errors import StreamError, UsageError
 from watcher.past.item_keys import Identity, OneKey, identity, identity_of
 from watcher.past.sources import Sources
 from watcher.past.times import moment
-from watcher.record.boto3_shape import native_item, wire_form, wire_item
+from watcher.record.boto3_shape import image_of, native_item, wire_item
 from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.service.connection import Connection
 
 logger = logging.getLogger("watcher")
 
+# Changes that stay so long in the stream are read after the scan alone.
+_SCAN_TIME: Final = timedelta(hours=12)
 _SEGMENT_BYTES = 100 * 1024 * 1024
 _MOST_SEGMENTS = 8
 _encode: Final = msgspec.json.Encoder().encode
@@ -132,22 +134,24 @@ def items_as_of(
     """The same of sources that are open."""
     if sources.stream is None:
         raise UsageError("an archive knows only what has changed: name the stream behind it")
-    name, table = sources.stream.table
-    types = {name: kind for name, _, kind in table.key_types}
+    tables, name, table, _ = sources.stream.table
+    types = table.types
     wire = None if key is None else key.wire(types)
+    at = at.replace(microsecond=0)
     found = ItemsAsOf(at, types, test)
     sources.begin(at)
     sources.wait_until_over(at)
-    _take(found, sources.records(), key)
-    sources.refuse_before(at)
-    tables = sources.stream.tables
+    if not sources.keeps(at, _SCAN_TIME):
+        _take(found, sources.records(), key)
+        sources.refuse_before(at)
     if wire is not None:
         item = tables.get(name, wire_item(_encode(wire)))
-        found.scanned([] if item is None else [_encode(wire_form(item))])
+        found.scanned([] if item is None else [image_of(item)])
     else:
         segments = min(_MOST_SEGMENTS, 1 + table.size // _SEGMENT_BYTES)
         _scan(found, lambda segment: tables.scan(name, segment, segments), segments)
     _take(found, sources.newer(), key)
+    sources.refuse_before(at)
     sources.refuse_ended()
     found.exact = sources.exact
     return found

@@ -17,8 +17,7 @@ def copy_to(sources: Sources, target: str, images: Iterable[bytes]) -> int:
     Raises UsageError for a table with other keys, or with items in it.
     """
     assert sources.stream is not None
-    tables = sources.stream.tables
-    _, source = sources.stream.table
+    tables, _, source, _ = sources.stream.table
     found = tables.describe(target)
     if found is None:
         tables.create(target, source)

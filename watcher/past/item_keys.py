@@ -31,6 +31,15 @@ def identity_of(key: WireKey) -> Identity:
     return tuple(sorted((name, text) for name, value in key.items() for text in value.values()))
 
 
+def refuse_other_keys(given: Iterable[str] | Mapping[str, Any], types: Mapping[str, str]) -> None:
+    """Not names and values that a table's keys, of these types, can't have. Raises UsageError."""
+    for name, value in given.items() if isinstance(given, Mapping) else map(_pair, given):
+        if name not in types:
+            text = f"no such key attribute; the table has {', '.join(sorted(types))}"
+            raise UsageError(text, "key", name)
+        _text(name, value, types[name])
+
+
 class OneKey:
     """The one item that is asked for: `PK=user-1`, `SK=order-2`, or a dict of native values.
 
@@ -52,10 +61,7 @@ class OneKey:
     def wire(self, types: Mapping[str, str]) -> WireKey:
         """The key, of a table whose keys have these types (`{"PK": "S"}`). Raises UsageError."""
         if self._wire is None:
-            for name in self._given:
-                if name not in types:
-                    text = f"no such key attribute; the table has {', '.join(sorted(types))}"
-                    raise UsageError(text, "key", name)
+            refuse_other_keys(self._given, types)
             missing = [name for name in types if name not in self._given]
             if missing:
                 names = " and ".join(types)

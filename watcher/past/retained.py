@@ -12,14 +12,13 @@ import msgspec
 from watcher.clock import CLOCK, Clock
 from watcher.reading.lineage import RETENTION, Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Loss, Page, Started, Trouble
+from watcher.reading.messages import Finished, Loss, Page, Remark, Started, Trouble
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import (
-    CLOCKS_APART,
     AfterSequence,
     AtTime,
     Latest,
@@ -67,7 +66,6 @@ class Retained:
         self.losses = self._losses.lines
         self._pending: dict[str, _Pending] = {}
         self._turn = 0
-        self._until = datetime.now(UTC)
         position = TrimHorizon() if start is None else AtTime(start.astimezone(UTC))
         self._roster = self._new_roster(position)
         self._roster.begin(service)
@@ -93,14 +91,12 @@ class Retained:
 
     def read(self) -> Iterator[Record]:
         """All records up to now (or up to the end, if the stream has ended)."""
-        self._until = self._roster.listing.time + CLOCKS_APART
         # One lane needs no thread: nothing goes on beside whoever reads.
         several = len(self._lanes) > 1
         with ThreadPoolExecutor(len(self._lanes)) if several else contextlib.nullcontext() as pool:
             run = map if pool is None else pool.map
             while True:
-                self._roster.attend(self._service)
-                self._begin_ready()
+                self._attend()
                 due = self._due()
                 for shard, messages in zip(due, run(_read, due), strict=True):
                     for message in messages:
@@ -135,7 +131,10 @@ class Retained:
             clock=self._clock,
         )
 
-    def _begin_ready(self) -> None:
+    def _attend(self) -> None:
+        self._roster.attend(self._service)
+        for shard in self._pending.values():
+            shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
         for tracked in self._roster.to_begin():
             self._turn += 1
             lane = self._turn % len(self._lanes)
@@ -143,7 +142,13 @@ class Retained:
 
     def _reader(self, tracked: Tracked, lane: int) -> ShardReader:
         return ShardReader(
-            self._lanes[lane], self._arn, tracked.id, tracked.position, until=self._until
+            self._lanes[lane],
+            self._arn,
+            tracked.id,
+            tracked.position,
+            closed=self._roster.is_closed(tracked.id),
+            until=self._roster.settled_at,
+            clock=self._clock,
         )
 
     def _due(self) -> list[_Pending]:
@@ -172,7 +177,7 @@ class Retained:
                 self._roster.started(tracked, moment)
             case Loss():
                 self._roster.losses.heard(tracked, message)
-            case Trouble():
+            case Trouble() | Remark():
                 self._roster.in_trouble(tracked, message)
             case Finished():
                 self._finished(shard, message)

@@ -16,13 +16,15 @@ from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.past import archived
 from watcher.past.archive import Archive
 from watcher.past.retained import Retained
+from watcher.past.tables import OpenTable
+from watcher.reading.lineage import RETENTION
 from watcher.record.lines import RecordLines, opened, records_of
 from watcher.record.record import Record
 from watcher.service.connect import connect, for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART, Service
 from watcher.service.names import region_in, table_of
-from watcher.service.tables import Description, TablesClient
+from watcher.service.tables import TablesClient
 
 logger = logging.getLogger("watcher")
 
@@ -49,7 +51,7 @@ class TableStream:
         self.tables = tables
         self.clock = clock
         self._lanes = lanes
-        self._table: tuple[str, Description] | None = None
+        self._table: OpenTable | None = None
 
     @classmethod
     def connected(cls, text: str, connection: Connection) -> TableStream:
@@ -60,7 +62,7 @@ class TableStream:
         def lanes(count: int) -> list[Service]:
             return [for_worker(connection, arn) for _ in range(count)]
 
-        return cls(arn, service, tables, lanes)
+        return cls(arn, service, tables, lanes, CLOCK)
 
     def retained(self, start: datetime | None, *, strict: bool) -> Retained:
         """What it holds from `start` on (None: all)."""
@@ -69,10 +71,11 @@ class TableStream:
         )
 
     @property
-    def table(self) -> tuple[str, Description]:
-        """The name by which calls reach the table, and what it is like."""
+    def table(self) -> OpenTable:
+        """The table as it is now. Raises StreamError where there is none."""
         if self._table is None:
-            self._table = self.tables.named(table_of(self.arn))
+            named = self.tables.named(table_of(self.arn))
+            self._table = OpenTable(self.tables, *named, self.clock)
         return self._table
 
 
@@ -145,6 +148,12 @@ class Sources:
         assert self._retained is not None
         return filter(self._is_wanted, self._retained.read_on())
 
+    @property
+    def time(self) -> datetime:
+        """The time by the service's clock when the reading began."""
+        assert self._retained is not None
+        return self._retained.listing.time
+
     def wait_until_over(self, second: datetime) -> None:
         """Until no further change can be stamped with this second, by the service's clock."""
         assert self._retained is not None and self.stream is not None
@@ -152,6 +161,11 @@ class Sources:
         wait = (over - self._retained.listing.time).total_seconds()
         if wait > 0:
             self.stream.clock.sleep(wait)
+
+    def keeps(self, start: datetime, duration: timedelta) -> bool:
+        """Whether the stream alone has all since `start`, and will for so long."""
+        assert self._retained is not None
+        return not self._files and start >= self.time - RETENTION + duration
 
     def refuse_before(self, start: datetime) -> None:
         """Not what is before all records: what happened between is not known. Raises UsageError.
@@ -167,6 +181,15 @@ class Sources:
             raise UsageError(
                 f"{_text(start)} is before what {of} holds, which begins {_text(since)}"
                 + ("" if self._files else "; an archive before the stream may go further back")
+            )
+
+    def refuse_without_new_images(self) -> None:
+        """Not a stream that does not tell what a change has left. Raises StreamError."""
+        assert self._retained is not None
+        view_type = self._retained.listing.view_type
+        if view_type != "NEW_AND_OLD_IMAGES":
+            raise StreamError(
+                f"the stream's view type is {view_type}: it takes NEW_AND_OLD_IMAGES to undo"
             )
 
     def refuse_ended(self) -> None:
@@ -191,7 +214,7 @@ class Sources:
         self.refuse_ended()
         if not self._files:
             self.refuse_before(start)
-        _, table = self.stream.table
+        table = self.stream.table.like
         if listing.created is not None and table.created > listing.created + _TOGETHER:
             raise StreamError(
                 f"table {listing.table} was deleted and made anew {_text(table.created)}: the "

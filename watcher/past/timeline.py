@@ -13,7 +13,7 @@ from watcher.errors import StreamError
 from watcher.past.item_keys import OneKey, WireKey
 from watcher.past.sources import Sources
 from watcher.past.times import begin, made_by, moment
-from watcher.record.boto3_shape import native_item, wire_form, wire_item
+from watcher.record.boto3_shape import image_of, native_item, wire_item
 from watcher.record.record import Record
 from watcher.service.connection import Connection
 
@@ -84,23 +84,22 @@ def _checked(sources: Sources, key: OneKey) -> WireKey | None:
     if sources.stream is None:
         return None
     try:
-        _, table = sources.stream.table
+        table = sources.stream.table.like
     except StreamError as error:
         logger.warning(f"How the item is now can't be told: {error}")
         return None
-    return key.wire({name: kind for name, _, kind in table.key_types})
+    return key.wire(table.types)
 
 
 def _look(made: History, sources: Sources, key: WireKey) -> None:
     assert sources.stream is not None
-    name, _ = sources.stream.table
     made.key = wire_item(_json(key))
     try:
-        item = sources.stream.tables.get(name, made.key)
+        item = sources.stream.tables.get(sources.stream.table.name, made.key)
     except StreamError as error:
         logger.warning(f"How the item is now can't be told: {error}")
         return
     made.asked_at = datetime.now().astimezone()
     if item is not None:
-        made.now_wire = wire_form(item)
-        made.now = native_item(_json(made.now_wire))
+        image = image_of(item)
+        made.now_wire, made.now = msgspec.json.decode(image), native_item(image)

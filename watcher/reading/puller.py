@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator
+from concurrent import futures
+from concurrent.futures import Future
 
 import msgspec
 
 from watcher.clock import CLOCK, Clock
 from watcher.reading import token as tokens
+from watcher.reading.asking import Asking
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Loss, Page, Remark, Started, Trouble
+from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.reading.token import Token
@@ -19,18 +23,30 @@ from watcher.record import page as pages
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence, Latest, Position, Service
+from watcher.side_by_side import SideBySide
 
 # So long it looks for a record where pages are empty that need not be the last ones.
 _MOST_SECONDS = 1.0
+# So long for what a read of a shard brings that is only looked after.
+_MOMENT_SECONDS = 0.05
+# Reads at the same time, and bytes of pages that wait for their turn.
+_READS_AHEAD = 100
+_BYTES = 64 * 1024 * 1024
+_PAUSE_A_SHARD = 0.001
+_HURRY_SECONDS = 30.0
 
 
-class _Pulled(msgspec.Struct):
+class _Pulled(msgspec.Struct, eq=False):
     """A shard that is being read: its reader, and what it has read and not given out yet."""
 
     tracked: Tracked
     reader: ShardReader
     due: float = 0.0
+    answer: Future[list[Message]] | None = None
+    """What a read of it brings that is going on, or has just ended."""
     records: Iterator[Record] = iter(())
+    size: int = 0
+    """How many bytes hold what it has read and not given out."""
     buffered: bool = False
     """Whether a record of it stands in the heap."""
     refused: bool = False
@@ -42,12 +58,17 @@ class _Pulled(msgspec.Struct):
         """Whether another read may find something at once."""
         return not (self.refused or self.reader.at_tip)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be read: nothing of it is waiting, or still to come."""
+        return not (self.buffered or self.ended or self.answer)
+
 
 class Puller:
     """One stream, from a position or from where a token stands.
 
-    `losses` is told what was gone. The constructor reads a first time: "latest" means now. Raises
-    StreamError, DataLossError.
+    `losses` is told what was gone; `calls` makes those that may go on side by side. The constructor
+    reads a first time: "latest" means now. Raises StreamError, DataLossError.
     """
 
     def __init__(
@@ -57,11 +78,19 @@ class Puller:
         start: Position | Token,
         losses: Losses,
         clock: Clock = CLOCK,
+        *,
+        calls: SideBySide,
+        poll_max: float = 1.0,
     ) -> None:
         self.arn = arn
         self._service = service
         self._clock = clock
+        self._calls = calls
+        self._poll_max = poll_max
         self._reading: dict[str, _Pulled] = {}
+        self._in_call: dict[str, _Pulled] = {}
+        self._size = 0
+        self._hurry_due = 0.0
         self._heap: list[tuple[float, int, str, Record]] = []
         token = start if isinstance(start, Token) else None
         self._roster = Roster(
@@ -73,16 +102,17 @@ class Puller:
             clock=clock,
         )
         self._roster.begin(service)
+        self._asking = Asking(self._roster, service, calls)
         saved_at = token.saved_at if token else None
         losses.say_if_old("checkpoint", saved_at, self._roster.listing.time)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
-        self.read_due()
+        self.read_all()
 
     def look(self) -> float | None:
         """The creation time (epoch seconds) of the next record; None when there is nothing now."""
         until = self._clock.monotonic() + _MOST_SECONDS
         while not self._heap:
-            self.read_due()
+            self._read_due()
             # An empty page alone does not say that there is nothing.
             more = any(shard.may_have_more for shard in self._reading.values())
             if not self._heap and not (more and self._clock.monotonic() < until):
@@ -104,17 +134,50 @@ class Puller:
         roster = self._roster
         return tokens.make(roster.arn, roster.lineage, roster.listing.time, roster.began_at)
 
-    def read_due(self, now: float | None = None) -> None:
-        """One read of each shard with nothing buffered that may have more, or has rested."""
+    def read_all(self) -> None:
+        """One read of each shard with nothing buffered, as long as there is room."""
         self._attend()
-        now = self._clock.monotonic() if now is None else now
-        for shard in list(self._reading.values()):
-            due = shard.due <= now or shard.may_have_more
-            if due and not shard.buffered and not shard.ended:
-                self._read(shard)
+        left = [shard for shard in self._reading.values() if shard.is_free]
+        while left and self._size < _BYTES:
+            self._read(left[:_READS_AHEAD])
+            del left[:_READS_AHEAD]
+            self._take(list(self._in_call.values()), None)
+
+    def _read_due(self) -> None:
+        """One read of each shard with nothing buffered that may have more, or has rested.
+
+        Those that may have more are waited for, the others for a moment only.
+        """
+        self._attend()
+        now = self._clock.monotonic()
+        free = [shard for shard in self._reading.values() if shard.is_free]
+        behind = sorted((shard for shard in free if shard.may_have_more), key=_due)
+        rested = sorted((s for s in free if s.due <= now and not s.may_have_more), key=_due)
+        room = max(_READS_AHEAD - len(self._in_call), 0)
+        behind = behind[:room] if self._size < _BYTES else []
+        self._read(behind + rested[: room - len(behind)])
+        self._take(behind, _MOST_SECONDS)
+        self._take(list(self._in_call.values()), _MOMENT_SECONDS)
+
+    def _read(self, shards: list[_Pulled]) -> None:
+        answers = self._calls.start([shard.reader.read for shard in shards])
+        for shard, answer in zip(shards, answers, strict=True):
+            shard.answer = answer
+            self._in_call[shard.tracked.id] = shard
+
+    def _take(self, shards: list[_Pulled], seconds: float | None) -> None:
+        """What these reads have brought; waited for up to so long (None: without an end)."""
+        answers = [shard.answer for shard in shards if shard.answer is not None]
+        done = futures.wait(answers, seconds).done if answers else set()
+        for shard in shards:
+            if shard.answer in done:
+                answer, shard.answer = shard.answer, None
+                del self._in_call[shard.tracked.id]
+                assert answer is not None
+                self._hear(shard, answer.result())
 
     def _attend(self) -> None:
-        self._roster.attend(self._service)
+        self._asking.attend()
         for shard in self._reading.values():
             shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
         for tracked in self._roster.to_begin():
@@ -128,17 +191,22 @@ class Puller:
             tracked.id,
             tracked.position,
             closed=closed,
+            poll_max=self._poll_max,
             clock=self._clock,
         )
 
-    def _read(self, shard: _Pulled) -> None:
-        for message in shard.reader.read():
+    def _hear(self, shard: _Pulled, messages: list[Message]) -> None:
+        for message in messages:
             match message:
                 case Page(first, last, _, body):
                     shard.tracked.comes()
                     shard.refused = False
                     origin = Origin(self.arn, shard.tracked.id)
-                    shard.records = pages.records(body, origin, first, last)
+                    records = pages.records(body, origin, first, last)
+                    shard.records = itertools.chain(shard.records, records)
+                    self._size += len(body)
+                    shard.size += len(body)
+                    self._hurry()
                 case Started(moment):
                     self._roster.started(shard.tracked, moment)
                 case Finished():
@@ -147,8 +215,21 @@ class Puller:
                     self._roster.losses.heard(shard.tracked, message)
                 case Trouble() | Remark():
                     self._roster.in_trouble(shard.tracked, message)
-        shard.due = self._clock.monotonic() + shard.reader.pause
+        pause = shard.reader.pause
+        if pause >= 1:  # of so many shards, this one process can't ask all every second
+            pause = max(pause, len(self._reading) * _PAUSE_A_SHARD)
+        shard.due = self._clock.monotonic() + pause
         self._buffer(shard)
+
+    def _hurry(self) -> None:
+        """Where one shard has records, the others may soon have some."""
+        now = self._clock.monotonic()
+        if now < self._hurry_due:
+            return
+        self._hurry_due = now + _HURRY_SECONDS
+        for shard in self._reading.values():
+            if shard.answer is None and shard.reader.hurry():
+                shard.due = now
 
     def _finished(self, shard: _Pulled, message: Finished) -> None:
         if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
@@ -167,7 +248,14 @@ class Puller:
             entry = (seconds, int(record.sequence_number), shard.tracked.id, record)
             heapq.heappush(self._heap, entry)
             shard.buffered = True
-        elif shard.ended:
+            return
+        self._size -= shard.size
+        shard.size = 0
+        if shard.ended:
             del self._reading[shard.tracked.id]
             self._roster.finish(shard.tracked)
             self._attend()
+
+
+def _due(shard: _Pulled) -> float:
+    return shard.due

@@ -99,7 +99,7 @@ class ShardReader:
         self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
         self._empty_pages = 0
-        self._was_at_tip = False
+        self._was_at_tip = isinstance(position, Latest)
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
@@ -110,7 +110,8 @@ class ShardReader:
         """Whether the last reads say that there is nothing more now, or can't be told now."""
         if self.finished or self._failures or self._sieve.stuck:
             return True
-        return not self.closed and self._empty_pages >= _EMPTY_PAGES_TO_TELL
+        needed = 1 if self._was_at_tip else _EMPTY_PAGES_TO_TELL
+        return not self.closed and self._empty_pages >= needed
 
     @property
     def caught_up(self) -> bool:
@@ -311,7 +312,7 @@ class ShardReader:
     def _idle_pause(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""
         rare = self._empty_pages - _READS_UNTIL_RARE
-        if rare <= 0:
+        if rare <= 0 or self._poll_max <= _PAUSE_IDLE:
             pause = min(_PAUSE_AFTER_SOME * self._empty_pages, _PAUSE_IDLE)
             return min(pause, self._poll_max)
         longest = backoff(rare + 1, _PAUSE_IDLE, self._poll_max)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -17,6 +18,7 @@ from dateutil.tz import tzlocal
 from watcher.errors import WatcherError
 from watcher.record.compare import to_number
 from watcher.record.wire import NO_IMAGE, WireChange
+from watcher.service.json_text import mend
 
 _LOCAL = tzlocal()
 _IMAGES: Final = ("Keys", "NewImage", "OldImage")
@@ -102,8 +104,17 @@ def wire_item(raw: bytes | msgspec.Raw) -> dict[str, dict[str, Any]]:
     return _with_bytes(image) if _BINARY.search(raw) else image
 
 
-def wire_form(item: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """An item as botocore gives it, as its wire JSON has it: `B` as base64 text."""
+def image_of(item: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """The wire JSON of an item as botocore gives it; of half a surrogate pair U+FFFD, as `read`."""
+    form = _with_text(item)
+    try:
+        return msgspec.json.encode(form)
+    except UnicodeEncodeError:
+        return mend(json.dumps(form).encode())
+
+
+def _with_text(item: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The same attributes with bytes as base64 text, as the wire has them."""
     return {name: _value_with_text(value) for name, value in item.items()}
 
 
@@ -114,7 +125,7 @@ def _value_with_text(attribute: Mapping[str, Any]) -> dict[str, Any]:
         if kind == "BS":
             return {kind: [base64.b64encode(each).decode() for each in value]}
         if kind == "M":
-            return {kind: wire_form(value)}
+            return {kind: _with_text(value)}
         if kind == "L":
             return {kind: [_value_with_text(element) for element in value]}
     return dict(attribute)

@@ -46,9 +46,14 @@ def wanted(
     return tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
 
 
+def words(only: str | Iterable[str] | None) -> set[str]:
+    """The kinds of change that `only` names, in small letters."""
+    texts = [only] if isinstance(only, str) else only or ()
+    return {word.strip().lower() for text in texts for word in text.split(",")}
+
+
 def _only(only: str | Iterable[str]) -> Callable[[Record], bool]:
-    texts = [only] if isinstance(only, str) else only
-    kinds = {word.strip().upper() for text in texts for word in text.split(",")}
+    kinds = set(map(str.upper, words(only)))
     for kind in sorted(kinds - set(_ONLY)):
         refuse("", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, _ONLY))
     if _TTL not in kinds:

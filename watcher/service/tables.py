@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from botocore import exceptions as boto
@@ -31,6 +31,8 @@ _PAUSE_SECONDS = 0.05
 _PAUSE_SECONDS_MAX = 5.0
 _GIVE_UP_SECONDS = 300.0
 _CREATE_SECONDS = 300.0
+# Somebody's transaction has the item for a moment.
+_IN_USE = "TransactionConflictException"
 
 Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
@@ -52,6 +54,11 @@ class Description(msgspec.Struct, frozen=True):
         return self.identity.partition(" ")[0]
 
     @property
+    def types(self) -> dict[str, str]:
+        """Each key's type, by its name."""
+        return {name: kind for name, _, kind in self.key_types}
+
+    @property
     def key_types(self) -> list[tuple[str, str, str]]:
         """Each key's name, its role (HASH, RANGE) and its type."""
         types = {each["AttributeName"]: each["AttributeType"] for each in self.attributes}
@@ -59,6 +66,23 @@ class Description(msgspec.Struct, frozen=True):
             (each["AttributeName"], each["KeyType"], types[each["AttributeName"]])
             for each in self.keys
         ]
+
+
+class Condition(NamedTuple):
+    """What has to hold of an item for it to be written."""
+
+    expression: str
+    names: dict[str, str]
+    values: dict[str, Any]
+
+
+class Written(NamedTuple):
+    """What a write says when it is done."""
+
+    old: Item | None
+    """The item that was there at that moment, whatever the condition could see of it."""
+    units: float
+    """What it took of the table's write capacity."""
 
 
 class _ScanPage(msgspec.Struct):
@@ -133,6 +157,35 @@ class TablesClient:
         answer = self._call(self._client.get_item, TableName=table, Key=key, ConsistentRead=True)
         item: Item | None = answer.get("Item")
         return item
+
+    def put(self, table: str, item: Item, condition: Condition) -> Written | None:
+        """Put an item if the condition holds; None where it does not."""
+        return self._write_if(self._client.put_item, condition, TableName=table, Item=item)
+
+    def delete(self, table: str, key: Item, condition: Condition) -> Written | None:
+        """Delete an item if the condition holds; None where it does not."""
+        return self._write_if(self._client.delete_item, condition, TableName=table, Key=key)
+
+    def _write_if(
+        self, operation: Callable[..., Any], condition: Condition, **query: Any
+    ) -> Written | None:
+        if condition.values:
+            query["ExpressionAttributeValues"] = condition.values
+        try:
+            answer = self._call(
+                operation,
+                ConditionExpression=condition.expression,
+                ExpressionAttributeNames=condition.names,
+                ReturnValues="ALL_OLD",
+                ReturnConsumedCapacity="TOTAL",
+                **query,
+            )
+        except StreamError as error:
+            if code_of(error.__cause__) == "ConditionalCheckFailedException":
+                return None
+            raise
+        used = answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0)
+        return Written(answer.get("Attributes") or None, used)
 
     def create(self, table: str, like: Description) -> Description:
         """Create a table with the same keys, paid by request, and wait until it can be used."""
@@ -214,7 +267,7 @@ class TablesClient:
                     action = operation.__name__.title().replace("_", "")
                     text = f"the role needs dynamodb:{action} on {query.get('TableName', 'it')}"
                     raise DeniedError(f"no permission ({one_line(error)}); {text}") from error
-                if not isinstance(meaning, TransientError):
+                if not (isinstance(meaning, TransientError) or code_of(error) == _IN_USE):
                     raise StreamError(one_line(error)) from error
                 if time.monotonic() > started + _GIVE_UP_SECONDS:
                     raise TransientError(one_line(error)) from error

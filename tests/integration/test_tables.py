@@ -1,0 +1,103 @@
+"""Several tables in one watch: the real command line against the real DynamoDB Local."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from tests.dynamodb_local import DynamoDBLocal
+from tests.integration.test_watch_local import expected, put
+from tests.program import Program, run
+from watcher import Stream
+
+
+def sort_keys(lines: list[str]) -> dict[str, list[str]]:
+    """Table → its records' sort keys, in the order in which they came."""
+    found = defaultdict(list)
+    for line in lines:
+        record = json.loads(line)
+        table = record["eventSourceARN"].partition("/stream/")[0].rpartition("/")[2]
+        found[table].append(record["dynamodb"]["Keys"]["SK"]["S"])
+    return found
+
+
+def test_two_tables_rotate_under_a_watch_that_is_ended_and_resumed(
+    fresh_dynamodb_local: DynamoDBLocal, tmp_path: Path
+) -> None:
+    server, names = fresh_dynamodb_local, ("orders", "users")
+    for name in names:
+        server.create_table(name)
+    arguments = ("orders", "us*", "--print-json", "--checkpoint", str(tmp_path / "c.json"))
+    with Program(*arguments, env=server.environment) as program:
+        program.wait_for_status("Watching 2 shards of 2 streams")
+        for generation in range(3):
+            for name in names:
+                put(server, name, generation * 50, 50)
+            server.rollover()
+        program.wait_for_lines(300)
+        assert program.end() == 0
+    assert sort_keys(program.out) == {name: expected(0, 150) for name in names}
+    stored = json.loads((tmp_path / "c.json").read_text())["streams"]
+    assert [each["stream_arn"].split("/")[1] for each in stored] == ["orders", "users"]
+
+    for name in names:
+        put(server, name, 150, 20)
+    rest = run(*arguments, "--no-follow", env=server.environment)
+    assert rest.process.returncode == 0
+    assert sort_keys(rest.out) == {name: expected(150, 20) for name in names}
+
+
+def test_lines_for_people_begin_with_the_table_and_names_without_a_stream_are_named(
+    fresh_dynamodb_local: DynamoDBLocal,
+) -> None:
+    server = fresh_dynamodb_local
+    arn = server.create_table("orders")
+    server.create_table("plain", None)
+    put(server, "orders", 0, 1)
+    options = ("--from", "trim-horizon", "--no-follow", "-ps", "--color", "always")
+    several = run("orders", arn, "plain", *options, env=server.environment)
+    assert several.process.returncode == 3
+    (line,) = several.out
+    assert line.startswith("\x1b[36morders\x1b[0m [")
+    assert sum("table 'plain' has no stream" in each for each in several.err) == 2
+    assert run("orders", "plain", "--strict", *options, env=server.environment).out == []
+    (alone,) = run("orders", *options, env=server.environment).out
+    assert alone.startswith("[")
+
+
+def test_a_stream_of_several_is_merged_by_time_and_its_token_holds_them_all(
+    fresh_dynamodb_local: DynamoDBLocal,
+) -> None:
+    server = fresh_dynamodb_local
+    for name in ("shop-a", "shop-b"):
+        server.create_table(name)
+        put(server, name, 0, 3)
+    where: Any = {"endpoint_url": server.endpoint_url, "region": "us-east-1"}
+    stream = Stream("shop-*", "trim_horizon", **where)
+    records = list(iter(stream.__next__, None))
+    assert sorted(record.table for record in records) == ["shop-a"] * 3 + ["shop-b"] * 3
+    put(server, "shop-b", 3, 1)
+    again = Stream(["shop-a", "shop-b"], stream.token, **where)
+    (record,) = iter(again.__next__, None)
+    assert (record.table, record.key["SK"]) == ("shop-b", "00003")
+
+
+def test_a_report_of_several_tables_counts_each(
+    fresh_dynamodb_local: DynamoDBLocal, tmp_path: Path
+) -> None:
+    server = fresh_dynamodb_local
+    for name, count in (("orders", 3), ("users", 2)):
+        server.create_table(name)
+        put(server, name, 0, count)
+    page = tmp_path / "r.html"
+    assert run("report", "orders", "us*", "-o", str(page), env=server.environment).err[-1] == (
+        f"Wrote {page}: 5 changes, 2 shards"
+    )
+    text = page.read_text()
+    assert "Changes of orders, users" in text
+    assert "Changes by table: 3 of orders, 2 of users." in text
+    refused = run("report", "orders", str(tmp_path), env=server.environment)
+    assert refused.process.returncode == 2
+    assert "several sources have to be streams" in refused.err[-1]

@@ -1,0 +1,72 @@
+"""The end of an open shard: told by LATEST, and by more than one answer of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.hand_clock import HandClock
+from tests.spark.played import ARN, PlayedStream, number
+from tests.times import NOON
+from watcher.errors import DeniedError, TransientError, WatcherError
+from watcher.reading.open_end import OpenEnd
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def stream(clock: HandClock) -> PlayedStream:
+    made = PlayedStream(clock)
+    made.write("a", range(10))
+    return made
+
+
+def end(clock: HandClock) -> OpenEnd:
+    return OpenEnd(ARN, "a", NOON + timedelta(seconds=6), clock)
+
+
+def test_it_is_looked_for_once_the_beginning_is_past(
+    clock: HandClock, stream: PlayedStream
+) -> None:
+    made = end(clock)
+    made.ask(stream, -1)
+    assert not stream.reads and not made.is_left(100)
+    clock.sleep(5.5)
+    made.ask(stream, int(number(9)))
+    assert stream.reads and made.is_left(10) and not made.is_left(9)
+
+
+@pytest.mark.parametrize("minutes", [-10, 0, 10])
+def test_it_is_enough_that_one_clock_goes_on(clock: HandClock, minutes: int) -> None:
+    made = end(clock)
+    made.by(NOON + timedelta(minutes=minutes))
+    assert made.is_due == (minutes > 0)
+    clock.sleep(6)
+    assert made.is_due
+
+
+def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStream) -> None:
+    made = end(clock)
+    clock.sleep(6)
+    made.ask(stream, int(number(5)))
+    for first in range(10, 40, 10):
+        assert made.number is None
+        stream.write("a", range(first, first + 10))
+        clock.sleep(1)
+        made.ask(stream, int(number(first)))
+    assert made.number == int(number(30))
+
+
+@pytest.mark.parametrize("error", [TransientError("500"), DeniedError("no permission")])
+def test_what_goes_wrong_with_it_ends_nothing(
+    clock: HandClock, stream: PlayedStream, error: WatcherError
+) -> None:
+    made = end(clock)
+    clock.sleep(6)
+    stream.read_errors = [error]
+    made.ask(stream, -1)
+    assert made.number is None

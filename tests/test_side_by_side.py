@@ -1,0 +1,35 @@
+"""Calls side by side: a few in the caller's thread, many in others, and their errors."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from watcher.side_by_side import SideBySide
+
+
+def test_a_few_calls_are_made_in_the_callers_thread() -> None:
+    answers = SideBySide().start([threading.get_ident] * 3)
+    assert [answer.result() for answer in answers] == [threading.get_ident()] * 3
+
+
+def test_many_wait_for_their_answers_at_the_same_time() -> None:
+    barrier = threading.Barrier(20, timeout=10)
+    answers = SideBySide().start([barrier.wait] * 20)
+    assert sorted(answer.result(10) for answer in answers) == list(range(20))
+
+
+def test_an_error_is_for_who_asks_for_the_answer() -> None:
+    def broken() -> None:
+        raise ValueError("no")
+
+    for calls in (SideBySide(), SideBySide(threads=False)):
+        (answer,) = calls.start([broken])
+        with pytest.raises(ValueError, match="no"):
+            answer.result()
+
+
+def test_without_threads_many_are_made_in_the_callers_thread_too() -> None:
+    answers = SideBySide(threads=False).start([threading.get_ident] * 50)
+    assert {answer.result() for answer in answers} == {threading.get_ident()}

@@ -1,0 +1,182 @@
+"""`undo`: items that some changes touched, back to how they were before; first as a plan."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from watcher.cli import completers, options
+from watcher.errors import UsageError
+from watcher.past.sources import Sources
+from watcher.past.steps import Step, item_differences
+from watcher.past.undo import RATE, Chosen, Undo, taken_back, undone
+from watcher.past.write_back import Outcome
+from watcher.printing import style
+from watcher.printing.differences import attribute_lines
+from watcher.printing.escaping import printable_key
+from watcher.printing.plural import grouped
+from watcher.printing.style import paint
+from watcher.record.boto3_shape import wire_item
+from watcher.watching import watch
+
+logger = logging.getLogger("watcher")
+
+_CHOICE = ("key", "filters", "only")
+
+_Sources = Annotated[
+    str,
+    Parameter(
+        name="[ARCHIVE…] STREAM",
+        completer=completers.files,
+        help="a stream ARN, a table ARN or a table name; before it, archives for what is older",
+    ),
+]
+_Start = Annotated[
+    str | None,
+    Parameter(
+        name="--from", metavar="START", help="the first second to undo: an age (2h) or a time"
+    ),
+]
+_Until = Annotated[
+    str | None, Parameter(metavar="END", help="the last second to undo; default now")
+]
+_Apply = Annotated[bool, Parameter(negative=(), help="do it; without, only the plan is shown")]
+_Rate = Annotated[
+    float,
+    Parameter(metavar="UNITS", help=f"write capacity units a second; default {RATE:g}"),
+]
+_Force = Annotated[
+    bool,
+    Parameter(
+        negative=(), help="put items back, too, that were changed since; asks on the terminal"
+    ),
+]
+_Log = Annotated[
+    str | None,
+    Parameter(
+        metavar="FILE",
+        completer=completers.files,
+        help="without a STREAM: take back what this log of an undo says was written; with one: "
+        "where to write the log",
+    ),
+]
+
+
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """Which changes, and whether it is meant."""
+    parts = options.of(watch, "only", "key", "filters", *options.AWS)
+    return options.spelled(_undo, parts, options.of(style.set_up))
+
+
+def _undo(
+    *sources: _Sources,
+    start: _Start = None,
+    until: _Until = None,
+    apply: _Apply = False,
+    rate: _Rate = RATE,
+    force_conflicts: _Force = False,
+    log: _Log = None,
+    given: options.Asked,
+    **values: Any,
+) -> int:
+    style.set_up(**options.values(style.set_up, values))
+    connection = options.connection(values)
+    _refuse_untyped(given)
+    # A default for watches, such as `from` in watcher.toml, is not meant for this.
+    start, until = (
+        each if name in given.typed else None for name, each in (("start", start), ("until", until))
+    )
+    if force_conflicts and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("it asks, which takes a terminal", "force_conflicts")
+    if not sources:
+        plan = _of_log(log, given, connection)
+    else:
+        choice = Chosen(start, until, *(values[name] or None for name in _CHOICE))
+        plan = undone(Sources.named(sources, connection, strict=True), choice, log)
+    if plan.own_changes:
+        what = grouped(plan.own_changes, "change")
+        logger.info(f"{what} made by an undo, as its log says, stay; undo --log takes those back")
+    if not apply:
+        return _show(plan)
+    force = force_conflicts and _confirmed(plan)
+    return _apply(plan, rate, force)
+
+
+def _refuse_untyped(given: options.Given) -> None:
+    """What writes is said by whoever runs it, not by a file or a variable."""
+    for name in ("apply", "force_conflicts"):
+        if name in given.origins:
+            raise UsageError(f"it has to be typed; it is from {given.origins[name]}", name)
+
+
+def _of_log(log: str | None, given: options.Given, connection: Any) -> Undo:
+    if log is None:
+        raise UsageError("name a stream, or with --log the undo that is to be taken back")
+    for name in ("start", "until", *_CHOICE):
+        if name in given.typed:
+            raise UsageError("a log is taken back as a whole", name)
+    return taken_back(Path(log), connection)
+
+
+def _show(plan: Undo) -> int:
+    for step in plan:
+        sys.stdout.write("\n".join(_lines(step)) + "\n")
+    kinds = Counter(_kind(step) for step in plan if not step.conflict)
+    parts = [grouped(sum(kinds.values()), "item")]
+    if kinds:
+        parts[0] += f" ({', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))})"
+    parts.append(grouped(plan.units, "write unit"))
+    parts.append(grouped(len(plan.conflicts), "conflict"))
+    logger.info(f"Plan: {', '.join(parts)}; nothing was written: --apply does it")
+    return 0
+
+
+def _kind(step: Step) -> str:
+    """What is to be done with an item."""
+    if step.before is None:
+        return "REMOVE"
+    return "INSERT" if step.now is None else "MODIFY"
+
+
+def _lines(step: Step) -> Iterator[str]:
+    kind, key = _kind(step), wire_item(step.key)
+    changes = f" ({grouped(step.changes, 'change')})" if step.changes > 1 else ""
+    if step.conflict:
+        yield f"CONFLICT {printable_key(key)}{changes}: {step.conflict}"
+    else:
+        yield f"{paint(f'{kind:<6}', kind)} {printable_key(key)}{changes}"
+    for name, pair in item_differences(step.now, step.before).items():
+        if name not in key:
+            yield from attribute_lines(name, pair)
+
+
+def _confirmed(plan: Undo) -> bool:
+    """Whether the user wants conflicts overwritten, too."""
+    if not plan.conflicts:
+        return False
+    for step in plan.conflicts:
+        sys.stderr.write("\n".join(_lines(step)) + "\n")
+    what = grouped(len(plan.conflicts), "item")
+    sys.stderr.write(f"Put back {what} that others have changed since? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _apply(plan: Undo, rate: float, force: bool) -> int:
+    logger.info(f"The log is {plan.log}; to take it back: undo --log {plan.log}")
+    counts: Counter[Outcome] = Counter()
+    for step, outcome in plan.apply(rate=rate, force=force):
+        counts[outcome] += 1
+        if outcome is Outcome.CONFLICT:
+            key = printable_key(wire_item(step.key))
+            sys.stdout.write(f"CONFLICT {key}: {step.conflict}\n")
+    already = counts[Outcome.ALREADY]
+    note = f", {already} already as before" if already else ""
+    logger.info(f"restored {counts[Outcome.RESTORED]}, conflicts {counts[Outcome.CONFLICT]}{note}")
+    return 1 if counts[Outcome.CONFLICT] else 0

@@ -1,0 +1,151 @@
+"""Puts items back: each only if it still is what it was left as, compared whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from typing import NamedTuple
+
+from watcher.past.conditions import still
+from watcher.past.steps import BROKEN, CHANGED, Image, Step, is_same, units
+from watcher.past.tables import OpenTable
+from watcher.past.undo_log import UndoLog
+from watcher.record.boto3_shape import image_of, wire_item
+from watcher.service.tables import Item, Written
+
+_AT_ONCE = 25
+_THREADS = 8
+
+
+class Outcome(Enum):
+    """What has become of an item."""
+
+    RESTORED = "restored"
+    CONFLICT = "conflict"
+    ALREADY = "already as it was"
+
+
+class Done(NamedTuple):
+    """An item, and what has become of it."""
+
+    step: Step
+    outcome: Outcome
+
+
+class _Tried(NamedTuple):
+    outcome: Outcome
+    units: float
+    found: Image = None
+    """What the write has replaced, and what was put back at once."""
+
+
+class WriteBack:
+    """Writes to one table, `rate` write capacity units a second at most.
+
+    An item is read, compared whole, noted in the log, and written on conditions that compare as
+    much of it as DynamoDB allows. What the write then says it has replaced is compared whole once
+    more: what has got in between (an attribute that no condition could name) is put back at once.
+    """
+
+    def __init__(self, table: OpenTable, log: UndoLog, rate: float) -> None:
+        self._tables = table.tables
+        self._name = table.name
+        self._clock = table.clock
+        self._log = log
+        self._rate = rate
+
+    def run(self, steps: Iterable[Step], *, force: bool = False) -> Iterator[Done]:
+        """Put them back; `force` also those that were changed, as they are when it looks at them.
+
+        Raises StreamError.
+        """
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for batch in self._batches(steps):
+                began = self._clock.monotonic()
+                found = list(pool.map(self._look, batch))
+                outcomes = {
+                    id(step): _before(step, now, force)
+                    for step, now in zip(batch, found, strict=True)
+                }
+                to_write = [
+                    (step, now)
+                    for step, now in zip(batch, found, strict=True)
+                    if outcomes[id(step)] is None
+                ]
+                numbers = self._log.begin(to_write) if to_write else []
+                used = 0.0
+                for (step, _), number, tried in zip(
+                    to_write, numbers, pool.map(self._write, to_write), strict=True
+                ):
+                    self._log.end(number, tried.outcome is Outcome.RESTORED, tried.found)
+                    outcomes[id(step)] = tried.outcome
+                    used += tried.units
+                for step in batch:
+                    yield Done(step, outcomes[id(step)] or Outcome.CONFLICT)
+                self._rest(began, used)
+
+    def _batches(self, steps: Iterable[Step]) -> Iterator[list[Step]]:
+        """No more at once than a second's units."""
+        batch: list[Step] = []
+        cost = 0
+        for step in steps:
+            more = max(units(step.before), units(step.left))
+            if batch and (len(batch) == _AT_ONCE or cost + more > self._rate):
+                yield batch
+                batch, cost = [], 0
+            batch.append(step)
+            cost += more
+        if batch:
+            yield batch
+
+    def _rest(self, began: float, used: float) -> None:
+        left = began + used / self._rate - self._clock.monotonic()
+        if left > 0:
+            self._clock.sleep(left)
+
+    def _look(self, step: Step) -> Image:
+        return _image(self._tables.get(self._name, wire_item(step.key)))
+
+    def _write(self, what: tuple[Step, Image]) -> _Tried:
+        step, now = what
+        written = self._swap(step.key, now, step.before)
+        if written is None:
+            # Our own first attempt, whose answer was lost, may have come before this one.
+            if is_same(self._look(step), step.before):
+                return _Tried(Outcome.RESTORED, 1.0)
+            step.conflict = step.conflict or CHANGED
+            return _Tried(Outcome.CONFLICT, 1.0)
+        replaced = _image(written.old)
+        if is_same(replaced, now) or is_same(replaced, step.before):
+            return _Tried(Outcome.RESTORED, written.units)
+        again = self._swap(step.key, step.before, replaced)
+        step.conflict = step.conflict or CHANGED
+        cost = written.units + (again.units if again else 1.0)
+        return _Tried(Outcome.CONFLICT, cost, replaced)
+
+    def _swap(self, key_json: bytes, old: Image, new: Image) -> Written | None:
+        """Write an item in the place of another; None where that is not what is there."""
+        key = wire_item(key_json)
+        expected = None if old is None else wire_item(old)
+        if new is None:
+            return self._tables.delete(self._name, key, still(expected, key, None))
+        item = wire_item(new)
+        return self._tables.put(self._name, item, still(expected, key, item))
+
+
+def _before(step: Step, now: Image, force: bool) -> Outcome | None:
+    """What can be said of an item before it is written; None where it is to be written."""
+    if is_same(now, step.before):
+        return Outcome.ALREADY
+    if step.conflict == BROKEN:
+        return Outcome.CONFLICT
+    if force:
+        return None
+    if not is_same(now, step.left):
+        step.conflict = step.conflict or CHANGED
+    return Outcome.CONFLICT if step.conflict else None
+
+
+def _image(item: Item | None) -> Image:
+    return None if item is None else image_of(item)
