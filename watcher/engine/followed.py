@@ -134,6 +134,7 @@ class Followed:
             self.roster.begin(self._first)
         self._first = self.service  # whoever begins again does so while others are delivered
         listing = self.roster.listing
+        self.losses.say_if_begins_late(listing)
         if token is not None:
             self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
         if not self._settings.follow:

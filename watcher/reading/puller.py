@@ -103,6 +103,7 @@ class Puller:
         )
         self._roster.begin(service)
         self._asking = Asking(self._roster, service, calls)
+        losses.say_if_begins_late(self._roster.listing)
         saved_at = token.saved_at if token else None
         losses.say_if_old("checkpoint", saved_at, self._roster.listing.time)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
