@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Standing
@@ -16,6 +16,7 @@ from watcher.errors import StreamGoneError
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
+from watcher.reading.puller import Puller
 from watcher.reading.roster import Roster
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
@@ -117,6 +118,22 @@ class Followed:
         resumed = tokens.resume(token)
         self.roster = self._new_roster(token.stream_arn, self._start, resumed)
         self._stored = token
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether it begins where a token stands."""
+        return self._stored is not None
+
+    def pulled(self, window: timedelta | None) -> Puller:
+        """What reads it from so long ago (None: from its horizon), before it begins.
+
+        Raises StreamError.
+        """
+        start: Position = TrimHorizon()
+        if window is not None:
+            now = datetime.fromtimestamp(int(self._clock.time()), UTC)
+            start = AtTime(now - window)
+        return Puller(self._first, self.arn, start, Losses(clock=self._clock), self._clock)
 
     def begin(self) -> None:
         """Make the first listing. Raises StreamError, DataLossError."""
