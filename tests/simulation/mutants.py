@@ -566,6 +566,7 @@ def tried(mutant: Mutant) -> Catch:
         path.write_text(text.replace(mutant.before, mutant.after))
         for each in ("simulator", "simulation"):
             shutil.copytree(_ROOT / "tests" / each, Path(folder, "tests", each))
+        shutil.copy(_ROOT / "tests" / "probe.py", Path(folder, "tests"))
         # Else the tests of an installed tree would be found before these.
         shutil.copy(_ROOT / "tests" / "__init__.py", Path(folder, "tests"))
         command = [sys.executable, "-m", "tests.simulation", "--until-caught"]

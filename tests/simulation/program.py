@@ -47,6 +47,8 @@ class Ear(logging.Handler):
         if self._universe.scheduler.trace is not None:
             self._universe.scheduler.tell("the program", f"says: {text}")
         warning, stream = record.levelno >= logging.WARNING, getattr(record, "stream", None)
+        if text.startswith("All shards"):  # of all streams; it is said where it was heard first
+            stream = None
         self._universe.hears(text, warning=warning, stream=stream)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tests.simulation.day import SHARDS, play_day
+from tests.simulation.watch import PLACES
 
 # A day's generations are listed, and one more is on its way out.
 _GENERATIONS = 8
+_CELLS = 12
 
 
 def test_a_day_of_200_shards_rotating_every_four_hours_loses_nothing() -> None:
@@ -23,4 +25,7 @@ def test_what_the_program_collects_does_not_grow_from_day_to_day() -> None:
 
 
 def _most(name: str) -> int:
-    return (_GENERATIONS if ".lineage." in name else 1) * SHARDS
+    if name.endswith("._memory"):  # of the board: as large as it was made
+        return PLACES * _CELLS
+    is_listed = ".lineage." in name or name.endswith(".roster._closed")
+    return (_GENERATIONS if is_listed else 1) * SHARDS

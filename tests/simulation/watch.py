@@ -27,7 +27,7 @@ from watcher.service.patience import patiently
 from watcher.service.tally import Board
 
 _READ_SECONDS = 10.0
-_PLACES = 256
+PLACES = 256
 
 
 class ObserverFailed(Exception):
@@ -100,7 +100,7 @@ class Watch(Program):
                 self._start_process,
                 life,
                 processes=scenario.processes,
-                board=Board(_PLACES),
+                board=Board(PLACES),
             ),
             store=MemoryStore(
                 self._disk,

@@ -29,6 +29,8 @@ _NOT_HERE = {
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 
+_FOR_THE_JOB = ("start", "checkpoint", "on_error", "stop_timeout")
+
 
 def command(handlers: dict[str, Handler], parts: Sequence[Parameter]) -> Callable[..., int]:
     """The default command on Spark, with the options of the watch and of Spark."""
@@ -54,7 +56,7 @@ def _watch(stream: str, choice: Choice, given: options.Given, values: dict[str, 
             once=once,
             connection=options.connection(values),
             spark=started,
-            **{name: values[name] for name in ("start", "checkpoint", "on_error")},
+            **{name: values[name] for name in _FOR_THE_JOB},
             fail_on_data_loss=values["fail_on_data_loss"],
         )
     finally:

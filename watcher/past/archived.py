@@ -98,7 +98,8 @@ def _archived(row: dict[str, Any]) -> Archived:
         if row.get(column) is not None:
             change[name] = row[column]
     wire = {"eventID": row.get("event_id"), "eventName": row["event_name"], "dynamodb": change}
-    if who := row.get("user_identity"):
+    who = row.get("user_identity") or {}
+    if who.get("type") and who.get("principal_id"):
         wire["userIdentity"] = {"type": who["type"], "principalId": who["principal_id"]}
     return Archived(Record.from_json(_encode(wire), row.get("shard_id") or ""), exact)
 

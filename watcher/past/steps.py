@@ -72,7 +72,9 @@ class Steps:
             self._go_on(step, chosen, old, new)
         elif chosen:
             broken = BROKEN if _has_half_pairs(record) else ""
-            self._steps[item] = Step(bytes(change.Keys), old, new, new, conflict=broken)
+            step = Step(bytes(change.Keys), old, new, new, conflict=broken)
+            step.came_back = is_same(old, new)
+            self._steps[item] = step
 
     def _go_on(self, step: Step, chosen: bool, old: Image, new: Image) -> None:
         step.now = new
