@@ -22,6 +22,7 @@ from watcher.reading.token import Token
 from watcher.record.origin import Origin
 from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service, TrimHorizon
 from watcher.service.names import table_name, table_of
+from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
 
@@ -124,7 +125,7 @@ class Followed:
         """Whether it begins where a token stands."""
         return self._stored is not None
 
-    def pulled(self, window: timedelta | None) -> Puller:
+    def pulled(self, window: timedelta | None, calls: SideBySide) -> Puller:
         """What reads it from so long ago (None: from its horizon), before it begins.
 
         Raises StreamError.
@@ -133,7 +134,8 @@ class Followed:
         if window is not None:
             now = datetime.fromtimestamp(int(self._clock.time()), UTC)
             start = AtTime(now - window)
-        return Puller(self._first, self.arn, start, Losses(clock=self._clock), self._clock)
+        losses = Losses(clock=self._clock)
+        return Puller(self._first, self.arn, start, losses, self._clock, calls=calls)
 
     def begin(self) -> None:
         """Make the first listing. Raises StreamError, DataLossError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import timedelta
 
 import msgspec
@@ -16,6 +17,7 @@ from watcher.printing.plural import counted
 from watcher.reading.puller import Puller
 from watcher.record.origin import Origin
 from watcher.record.record import Record
+from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
 
@@ -31,7 +33,7 @@ class _Place(msgspec.Struct, frozen=True, order=True):
     """A change: when it was made, and where it stands."""
 
     time: float
-    """Epoch seconds; not before those of what precedes it in its shard and the shard's parents."""
+    """Epoch seconds; not before those of what precedes it in its shard."""
     turn: int
     """Of changes of the same second, the order in which they came."""
     origin: Origin
@@ -58,6 +60,7 @@ class Tail:
         self._clock = clock
         self._places: list[_Place] = []
         self._turn = 0
+        self._error: StreamError | None = None
         self._newest: dict[Origin, tuple[float, int]] = {}
         """The time and the number of each shard's last change."""
 
@@ -78,22 +81,27 @@ class Tail:
         """
         followed = [*streams]
         for window in _WINDOWS:
-            self._places, self._newest = [], {}
-            found = [(each, self._pulled(each, window, len(followed) == 1)) for each in followed]
+            self._places, self._newest, self._error = [], {}, None
+            with closing(SideBySide()) as calls:
+                found = [(each, self._pulled(each, window, calls)) for each in followed]
             if self._is_ending():
                 return
             if self.found >= self._count or window is None:
                 break
+        if self._error is not None and len(followed) == 1:
+            raise self._error
         for each, puller in found:
             if puller is not None:
                 puller.hold(self._firsts(each.arn))
                 each.resume(puller.token)
         logger.info(f"Beginning with the last {counted(self.found, 'change')}")
 
-    def _pulled(self, stream: Followed, window: timedelta | None, alone: bool) -> Puller | None:
+    def _pulled(
+        self, stream: Followed, window: timedelta | None, calls: SideBySide
+    ) -> Puller | None:
         """What has read a stream from so long ago up to now; None where it can't be read."""
         try:
-            puller = stream.pulled(window)
+            puller = stream.pulled(window, calls)
             while not self._is_ending():
                 if puller.look() is not None:
                     self._note(puller.take())
@@ -102,9 +110,9 @@ class Tail:
                 else:
                     self._clock.sleep(_TICK_SECONDS)
         except StreamError as error:
-            if alone or isinstance(error, CredentialsError):
+            if isinstance(error, CredentialsError):
                 raise
-            logger.warning(f"{stream.table} begins at what is new: {error}")
+            self._error = error
             return None
         return puller
 

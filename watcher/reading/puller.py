@@ -144,7 +144,7 @@ class Puller:
     def has_caught_up(self) -> bool:
         """Whether the last read of each shard says that there is nothing more, not only now."""
         read = all(shard.reader.caught_up for shard in self._reading.values())
-        return read and not self._heap and self._roster.is_settled()
+        return read and not self._heap and not self._in_call and self._roster.is_settled()
 
     def hold(self, firsts: Mapping[str, str]) -> None:
         """Have the token stay at these records of shards, though later ones were taken.
