@@ -22,6 +22,7 @@ from watcher.record.selection import wanted
 _NOT_HERE = {
     "max_records": "use --no-follow",
     "until": "use query or archive, or leave --engine out",
+    "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "strict", "yes"), "name one stream"),
     "poll_max": "Spark reads as it can",
     "processes": "Spark's executors are its processes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Standing
@@ -16,11 +16,13 @@ from watcher.errors import StreamGoneError
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
+from watcher.reading.puller import Puller
 from watcher.reading.roster import Roster
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
 from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service, TrimHorizon
 from watcher.service.names import table_name, table_of
+from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
 
@@ -118,6 +120,23 @@ class Followed:
         self.roster = self._new_roster(token.stream_arn, self._start, resumed)
         self._stored = token
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether it begins where a token stands."""
+        return self._stored is not None
+
+    def pulled(self, window: timedelta | None, calls: SideBySide) -> Puller:
+        """What reads it from so long ago (None: from its horizon), before it begins.
+
+        Raises StreamError.
+        """
+        start: Position = TrimHorizon()
+        if window is not None:
+            now = datetime.fromtimestamp(int(self._clock.time()), UTC)
+            start = AtTime(now - window)
+        losses = Losses(clock=self._clock)
+        return Puller(self._first, self.arn, start, losses, self._clock, calls=calls)
+
     def begin(self) -> None:
         """Make the first listing. Raises StreamError, DataLossError."""
         token = self._stored
@@ -134,6 +153,7 @@ class Followed:
             self.roster.begin(self._first)
         self._first = self.service  # whoever begins again does so while others are delivered
         listing = self.roster.listing
+        self.losses.say_if_begins_late(listing)
         if token is not None:
             self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
         if not self._settings.follow:
