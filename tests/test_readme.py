@@ -22,7 +22,15 @@ from tests.dynamodb_local import DynamoDBLocal, MissingPart
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = blocks(README)
+# Pages whose commands are about the same table.
+PAGES = [(ROOT / "docs" / name).read_text() for name in ("output.md",)]
 FILES = {
     text.splitlines()[0].removeprefix("# "): text
     for kind, text in BLOCKS
@@ -31,9 +39,9 @@ FILES = {
 PROGRAMS = [text for kind, text in BLOCKS if kind == "python" and text not in FILES.values()]
 
 
-def commands() -> Iterator[str]:
+def commands(blocks: list[tuple[str, str]]) -> Iterator[str]:
     """What stands behind each `$`; a quotation may go on over lines."""
-    for kind, text in BLOCKS:
+    for kind, text in blocks:
         for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:] if kind == "console" else ():
             lines = part.splitlines()
             command = lines.pop(0)
@@ -42,7 +50,7 @@ def commands() -> Iterator[str]:
             yield command
 
 
-COMMANDS = list(commands())
+COMMANDS = list(commands(BLOCKS))
 JOBS = ("query", "archive", "replicate", "metrics")
 ON_SPARK = [
     line
@@ -51,7 +59,7 @@ ON_SPARK = [
 ]
 HERE = [
     line
-    for line in COMMANDS
+    for line in [*COMMANDS, *(each for page in PAGES for each in commands(blocks(page)))]
     if line.startswith("python -m watcher") and line not in ON_SPARK and "arn:" not in line
 ]
 

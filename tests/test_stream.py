@@ -195,3 +195,11 @@ def test_what_filters_leave_out_moves_the_token(sim: Simulator) -> None:
 def test_a_filter_that_cannot_be_is_refused_at_once(sim: Simulator) -> None:
     with pytest.raises(UsageError, match="unknown kind"):
         stream(sim, only="upsert")
+
+
+def test_a_start_before_all_there_is_is_a_warning(
+    sim: Simulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream(sim, datetime.now(UTC) - timedelta(hours=30))
+    (said,) = [each for each in caplog.records if "holds changes from" in each.message]
+    assert said.levelname == "WARNING"

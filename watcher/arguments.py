@@ -85,6 +85,21 @@ def end(until: str | datetime | None, start: str | datetime) -> datetime | None:
     return found.time
 
 
+def tail(count: int | None, start: str | datetime, until: str | datetime | None) -> int | None:
+    """How many of the last changes to begin with; None: none. Raises UsageError."""
+    from watcher.engine.tail import MOST
+
+    if count is None:
+        return None
+    refuse_bad_counts(tail=count)
+    if count > MOST:
+        raise UsageError(f"give {MOST:,} at most; --from takes a time or an age", "tail", count)
+    if start != "latest" or until is not None:
+        other = "--from" if start != "latest" else "--until"
+        raise UsageError(f"it counts back from now: leave out {other}", "tail", count)
+    return count
+
+
 def observer(each: object) -> "Observer":
     """An observer from what callers may give; said now if it can never work."""
     from watcher.delivery.observer import Observer

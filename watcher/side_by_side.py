@@ -30,6 +30,12 @@ class SideBySide:
             return [_done(call) for call in calls]
         return [self._pool.submit(call) for call in calls]
 
+    def close(self) -> None:
+        """End the threads: a process that forks others must not have any."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
 
 def _done(call: Callable[[], _Answer]) -> Future[_Answer]:
     future: Future[_Answer] = Future()

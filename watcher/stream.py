@@ -181,7 +181,9 @@ class Stream:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
         service, start = self._services[arn], self._starts[arn]
         calls, poll_max = self._calls, self._poll_max
-        return Puller(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
+        made = Puller(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
+        losses.say_if_begins_late(made.listing)
+        return made
 
     def _raise_if_all_fail(self) -> None:
         if len(self.errors) == len(self._services):

@@ -39,6 +39,15 @@ def watch(
             "(2026-11-21T08:00Z); default latest",
         ),
     ] = "latest",
+    tail: Annotated[
+        int | None,
+        Parameter(
+            metavar="N",
+            group="start",
+            help="begin with the last N changes (of those that the filters let through), in place "
+            "of --from; --no-follow: only those",
+        ),
+    ] = None,
     follow: Annotated[
         bool,
         Parameter(
@@ -232,6 +241,7 @@ def watch(
         start=arguments.position(start),
         follow=follow and until is None,
         end=arguments.end(until, start),
+        tail=arguments.tail(tail, start, until),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         poll_max=arguments.poll_seconds(poll_max),

@@ -137,12 +137,12 @@ def test_one_word_too_many_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
     offered = 0
-    for option in ("--from", "--only", "--on-error", "--color", "--engine", "--log-format"):
+    for option in ("--from", "--only", "--on-error", "--color", "--engine", "--log-format", "-o"):
         for value, _ in candidates(["orders", option, ""]):
             word = value + {"retry:": "3", "dead-letter:": "x"}.get(value, "")
             assert Invocation("watch", ["orders", option, word])
             offered += 1
-    assert offered == 20
+    assert offered == 26
 
 
 def test_every_command_has_a_file_of_its_own() -> None:

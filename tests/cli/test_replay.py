@@ -101,6 +101,20 @@ def test_a_signal_amid_retries_ends_it_and_says_what_is_done(letters: Path, tmp_
     assert not any("Traceback" in line for line in program.err)
 
 
+@pytest.mark.parametrize(("seconds", "done"), [(1, "1 replayed"), (3600, "0 replayed")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_lets_the_record_in_hand_be_finished_in_time(
+    letters: Path, tmp_path: Path, seconds: int, done: str, number: signal.Signals
+) -> None:
+    work = f"print('begun', flush=True); import time; time.sleep({seconds}); print('done')"
+    arguments = [*handler(tmp_path, work), "--stop-timeout", "2"]
+    with Program("replay", str(letters), *arguments, env={}) as program:
+        program.wait_for_lines(1)
+        assert program.end(number) == 128 + number
+    assert program.out == (["begun", "done"] if seconds == 1 else ["begun"])
+    assert program.err[-1] == f"Ended early: {done}, 0 failed, 0 unreadable"
+
+
 def test_the_shard_is_known_again(
     letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

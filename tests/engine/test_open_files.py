@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 
+import pytest
+
 from watcher.engine import open_files
 
 
@@ -15,5 +17,16 @@ def test_the_soft_limit_is_the_hard_one_meanwhile() -> None:
         with open_files.raised():
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (low, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_some_are_kept_for_all_else() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        open_files.refuse_scarce(167)
+        with pytest.raises(OSError, match="Too many open files"):
+            open_files.refuse_scarce(168)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -179,3 +179,15 @@ def test_ageing_on_dynamodb_local(fresh_dynamodb_local: DynamoDBLocal, checkpoin
         assert second.end() == 0
     assert len(second.out) == 3
     assert losses(second) and "DATA LOSS" in second.err[-1]
+
+
+@pytest.mark.parametrize("command", [["-ps"], ["count"], ["history", "--key", "pk=a"]])
+def test_a_start_before_all_there_is_is_said_before_anything_else(
+    sim: RemoteSimulator, command: list[str]
+) -> None:
+    sim.write("a")
+    more = ["--no-follow"] if command == ["-ps"] else []
+    program = run(*command, "orders", "--from", "30h", *more, env=sim.environment)
+    assert program.process.returncode == 0
+    assert "orders holds changes from 20" in program.err[0]
+    assert [line for line in program.err[1:] if "holds changes" in line] == []

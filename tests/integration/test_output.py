@@ -114,3 +114,13 @@ def test_a_bad_option_of_a_handler_is_said_in_one_line(
     assert program.process.returncode == 2
     assert words in program.err[-1]
     assert len(program.err) == 1
+
+
+def test_o_chooses_the_handler_that_prints_it(sim: RemoteSimulator) -> None:
+    lines = run(*ALL, "-o", "debezium", env=sim.environment).out
+    assert [json.loads(line)["op"] for line in lines] == ["c", "u", "d"]
+    lines = run(*ALL, "--output=csv", "-pc", env=sim.environment).out
+    assert [line.split(",")[1] for line in lines] == ["kind", "INSERT", "MODIFY", "REMOVE"]
+    refused = run(*ALL, "-o", "yaml", env=sim.environment)
+    assert refused.process.returncode == 2
+    assert "use json, jsonl, csv, table or debezium" in refused.err[-1]

@@ -43,4 +43,5 @@ def test_a_record_as_one_plain_document() -> None:
         "createdAt": "2026-09-21T14:13:20+00:00",
         "sequenceNumber": "100000000000000000001",
         "shardId": "shard-1",
+        "table": "",
     }

@@ -12,7 +12,7 @@ from watcher.errors import DataLossError
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Loss
-from watcher.service.model import AfterSequence, TrimHorizon
+from watcher.service.model import AfterSequence, AtTime, Latest, Listing, Position, TrimHorizon
 
 LOSS = Loss("a", "sequence number 7", "trimmed")
 
@@ -92,3 +92,27 @@ def test_a_checkpoint_older_than_retention_has_lost_something(clock: HandClock) 
     assert losses.lines == [
         "the checkpoint is of 2026-11-20T11:00:00+00:00: older than the retention of 24 hours"
     ]
+
+
+@pytest.mark.parametrize(
+    ("start", "enabled", "said"),
+    [
+        (AtTime(NOON - timedelta(hours=30)), None, "retention is 24 hours"),
+        (AtTime(NOON - timedelta(hours=30)), timedelta(hours=40), "retention is 24 hours"),
+        (AtTime(NOON - timedelta(hours=2)), timedelta(hours=1), "its stream was enabled then"),
+        (AtTime(NOON - timedelta(hours=24, seconds=5)), timedelta(hours=40), ""),
+        (AtTime(NOON - timedelta(hours=2)), None, ""),
+        (TrimHorizon(), timedelta(hours=1), ""),
+        (Latest(), timedelta(hours=1), ""),
+    ],
+)
+def test_a_start_before_all_that_the_stream_holds_is_said(
+    caplog: pytest.LogCaptureFixture, start: Position, enabled: timedelta | None, said: str
+) -> None:
+    created = None if enabled is None else NOON - enabled
+    losses = Losses()
+    losses.begin("arn", start)
+    losses.say_if_begins_late(Listing("arn", "orders", "ENABLED", "", [], 1, NOON, created))
+    assert losses.lines == []
+    assert bool(said) == bool(caplog.messages)
+    assert all(f"({said}), and none" in line for line in caplog.messages)

@@ -133,7 +133,7 @@ def test_every_request_says_the_version(simulator: Simulator) -> None:
         seen.append(str(request.headers["User-Agent"]))
 
     streams._client.meta.events.register("before-send", look)
-    streams.listing(simulator.stream_arn)
+    list(streams.list_streams())
     tables = TablesClient(connection)
     tables._client.meta.events.register("before-send", look)
     tables.describe("orders")

@@ -27,6 +27,10 @@ class Slow(PlayedService):
         self.go.wait(10)
         return super().listing(arn)
 
+    def children(self, arn: str, shard_id: str) -> Any:
+        self.go.wait(10)
+        return super().children(arn, shard_id)
+
 
 def answer(call: Callable[[], Any], told: threading.Event) -> Any:
     told.clear()

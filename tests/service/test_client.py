@@ -261,4 +261,5 @@ def test_every_call_is_counted_those_that_botocore_repeats_and_those_throttled_t
     streams.records(iterator)
     streams.latest_stream("orders")
     list(streams.list_streams())
-    assert streams.tally.calls == dict(simulator.calls)
+    made = {name: count for name, count in streams.tally.calls.items() if count}
+    assert made == dict(simulator.calls)

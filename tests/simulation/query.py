@@ -165,8 +165,12 @@ class Query(Program):
         next one are not in the range.
         """
         rows, _ = self._read(reader, batch - 1, batch + 1, life)
+        began = json.loads(self._log.offsets[batch - 1])["shards"]
         still = json.loads(self._log.offsets[batch + 1])["shards"]
-        before = {each: old for each, old in self._log.sink[batch].items() if each in still}
+        # Where a range begins at a time, the first record is known to the second only.
+        numbered = {each for each, of in began.items() if "sequence" in of["position"]["type"]}
+        mine = numbered & still.keys()
+        before = {each: old for each, old in self._log.sink[batch].items() if each in mine}
         now = {each: rows.get(each, [])[: len(old)] for each, old in before.items()}
         self._judge.replayed(batch, before, now)
 

@@ -77,7 +77,8 @@ class Universe:
 
     def hears(self, text: str, *, warning: bool, stream: str | None = None) -> None:
         """What the program says of a stream, or of itself."""
-        for each in self.all if stream is None or not self.others else [self.of(stream)]:
+        of_all = stream is None or not self.others or text.startswith("All shards:")
+        for each in self.all if of_all else [self.of(stream or "")]:
             each.judge.says(text, warning=warning)
 
     @property

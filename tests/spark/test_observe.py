@@ -1,8 +1,10 @@
 """`--engine spark`: the watch's handlers on the executors, through the real command line."""
 
+import io
 import json
 import re
 import sys
+from multiprocessing.connection import Client
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import Done, Run
+from watcher.files import WholeFile
+from watcher.spark import handlers_sink
 
 pytestmark = pytest.mark.spark
 
@@ -155,3 +159,16 @@ def test_a_checkpoint_of_the_watch_is_refused(
     assert done.err.splitlines()[-1] == (
         f"error: --checkpoint: {place} is a file: on Spark it is a folder; choose another"
     )
+
+
+def test_output_that_cannot_be_written_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark then does the micro-batch again, in the next run."""
+    printer = handlers_sink.Printer()
+    with WholeFile("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(full)))
+        with Client(printer.address, authkey=printer.authkey) as connection:
+            connection.send_bytes(b"printed\n")
+            with pytest.raises(EOFError):
+                connection.recv_bytes()
+        full.give_up()
+    assert str(printer.error) == "can't write standard output: No space left on device"

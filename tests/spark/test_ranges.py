@@ -11,7 +11,7 @@ import logging
 from tests.hand_clock import HandClock
 from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, number
 from watcher.errors import CredentialsError, TransientError
-from watcher.service.model import AfterSequence
+from watcher.service.model import AfterSequence, TrimHorizon
 from watcher.spark.offsets import Range
 
 
@@ -63,6 +63,19 @@ def test_a_range_of_which_nothing_is_left_ends(
         assert query.read(Range("a", start, number(9))) == []
 
     assert "nothing is left of it" in caplog.text
+    assert clock.passed < 60
+
+
+def test_a_range_of_which_nothing_is_left_ends_on_an_idle_shard(
+    stream: PlayedStream, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream.write("a", range(10))
+    query = PlayedQuery(stream, clock, failOnDataLoss="false")
+    stream.trimmed = 10
+    for start in (AfterSequence(number(4)), TrimHorizon()):
+        assert query.read(Range("a", start, number(9))) == []
+        assert "nothing is left of it" in caplog.text
+        caplog.clear()
     assert clock.passed < 60
 
 

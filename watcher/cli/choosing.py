@@ -61,8 +61,28 @@ _LAMBDA = option(
         help="call this function with Lambda's events and context, batch by batch; repeatable",
     ),
 )
-CALLS = (_CALL, _LAMBDA, *options.of(lambda_function))
-"""Functions beside the modules."""
+_FORMATS = {
+    "json": "print_json",
+    "jsonl": "print_jsonl",
+    "csv": "print_csv",
+    "table": "print_table",
+    "debezium": "print_debezium",
+}
+_OUTPUT = option(
+    "output",
+    str,
+    None,
+    Parameter(
+        alias="-o",
+        choices=tuple(_FORMATS),
+        metavar="FORMAT",
+        group="output",
+        help="short for the handler that prints it: json (DynamoDB's own, as --print-json), jsonl "
+        "(plain JSON), csv, table, debezium",
+    ),
+)
+CALLS = (_OUTPUT, _CALL, _LAMBDA, *options.of(lambda_function))
+"""What chooses handlers beside the modules' flags."""
 
 
 def found(name: str, words: Sequence[str]) -> dict[str, Handler]:
@@ -76,7 +96,13 @@ def found(name: str, words: Sequence[str]) -> dict[str, Handler]:
 
 def flags(handlers: Iterable[Handler], taken: Iterable[Option]) -> Iterator[Option]:
     """An option for each handler, followed by its own; `taken` are those of the command."""
+    handlers = list(handlers)
     names = {name for each in (*taken, *commands.OF_ALL, _FOLDERS) for name in _names(each)}
+    # Of several with the same initials it is the shortest's, a built-in one's first.
+    owners = {
+        each.initials: each.name
+        for each in sorted(handlers, key=lambda each: (each.is_built_in, -len(each.name)))
+    }
     own: set[str] = set()
     for handler in handlers:
         if handler.flag in names:
@@ -84,6 +110,7 @@ def flags(handlers: Iterable[Handler], taken: Iterable[Option]) -> Iterator[Opti
             logger.debug(f"{handler.path}: {handler.flag} is an option of watcher; rename the file")
             continue
         short = [each for each in (handler.initials,) if each is not None and each not in names]
+        short = short if owners[handler.initials] == handler.name else []
         names.update((handler.flag, *short))
         told = Parameter(
             name=(handler.flag, *short), negative=(), group="handlers", help=handler.description
@@ -131,10 +158,10 @@ class Choice:
             if name.startswith(_OWN) and value is not None
         }
         self._given = given
-        choosing = (_CHOSEN, _OWN, _CALL.name, _LAMBDA.name)
+        choosing = (_CHOSEN, _OWN, _OUTPUT.name, _CALL.name, _LAMBDA.name)
         # If the command line says what to do, a default need not.
         is_typed = any(name.startswith(choosing) for name in given.typed)
-        self._chosen = list(self._in_order(given, is_typed))
+        self._chosen = [*dict.fromkeys(self._in_order(given, is_typed))]
         for name in self._own:
             if not is_typed or _OWN + name in given.typed:
                 self._choose_owner(name)
@@ -180,6 +207,8 @@ class Choice:
                 count = 1 if is_typed else len(left[name])
                 yield from ((name, each) for each in left[name][:count])
                 del left[name][:count]
+            elif name == _OUTPUT.name and self._values[name]:
+                yield _CHOSEN, _FORMATS[self._values[name]]
             elif name.startswith(_CHOSEN) and self._values[name]:
                 yield _CHOSEN, name.removeprefix(_CHOSEN)
 

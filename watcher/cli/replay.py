@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
@@ -21,6 +18,7 @@ from watcher.cli import choosing, completers, options, terminal
 from watcher.cli.status import Rate, bar
 from watcher.cli.terminal import Line
 from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.ending import Ending, Overdue, ended_by_signals
 from watcher.delivery.on_error import OnError
 from watcher.delivery.stdout import OutputClosed
 from watcher.errors import UsageError
@@ -48,7 +46,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
     """A watch's options for handlers, with a file in place of the stream."""
     handlers = choosing.found("replay", words)
     parts = [
-        *options.of(watch, "until", "only", "key", "filters", "on_error"),
+        *options.of(watch, "until", "only", "key", "filters", "on_error", "stop_timeout"),
         *options.of(style.set_up),
         *options.of(terminal.status_line),
         *choosing.CALLS,
@@ -63,7 +61,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
     """Replay a file; 1 if a handler failed again, or a line could not be read.
 
-    Ended by SIGINT or SIGTERM it says what it has done, and ends with 128 and the signal's number.
+    Ended by a signal it says what it has done, and ends with 128 and the signal's number.
     """
     style.set_up(**options.values(style.set_up, values))
     on_error = OnError.parse(values["on_error"])
@@ -73,10 +71,11 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
             raise UsageError("choose the handlers to replay to, such as --print-record")
         test = _test(values)
         replay = RecordLines(file)
-        dispatcher = Dispatcher(observers, on_error)
+        dispatcher = Dispatcher(observers, on_error, Ending(values["stop_timeout"]))
         with terminal.status_line(**options.values(terminal.status_line, values)) as line:
             progress = None if line is None else _ReplayStatus(line, file)
-            ended = _deliver(replay, test, dispatcher, progress)
+            _deliver(replay, test, dispatcher, progress)
+    ended = dispatcher.ending.signal
     failures, left = dispatcher.failures, dispatcher.left
     left_out = f"{replay.filtered} filtered out, " if replay.filtered else ""
     unprocessed = f", {left} not processed" if left else ""
@@ -106,31 +105,27 @@ def _deliver(
     test: Callable[[Record], bool] | None,
     dispatcher: Dispatcher,
     progress: _ReplayStatus | None,
-) -> int:
-    """Hand over the records that pass the test, if there is one; the signal that ended it, or 0."""
-    try:
-        _hand_over(replay, test, dispatcher, progress)
-    except OutputClosed:
-        pass
-    except KeyboardInterrupt as interrupt:
-        return interrupt.args[0] if interrupt.args else signal.SIGINT
-    finally:
-        dispatcher.close()
-    return 0
+) -> None:
+    """Hand over the records that pass the test, if there is one, until a signal ends it."""
+    ending = dispatcher.ending
 
+    def stop() -> None:
+        ending.begin()
+        if not ending.at_work:  # waiting for the next line, it may be for long
+            raise KeyboardInterrupt
 
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does: a read, a handler or a pause may be long."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(number)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with ended_by_signals(ending, stop):
+        try:
+            _hand_over(replay, test, dispatcher, progress)
+        except OutputClosed:
+            pass
+        except Overdue:
+            replay.records -= 1
+            logger.warning("Broken off: a handler, or a write, took longer than --stop-timeout")
+        except KeyboardInterrupt:
+            pass
+        finally:
+            dispatcher.close()
 
 
 def _hand_over(
@@ -139,18 +134,21 @@ def _hand_over(
     dispatcher: Dispatcher,
     progress: _ReplayStatus | None,
 ) -> None:
-    with _sigterm_interrupts():
-        for record in replay:
-            if test is None or test(record):
+    ending = dispatcher.ending
+    for record in replay:
+        if test is None or test(record):
+            with ending.working():
                 dispatcher.begin(record.stream)
                 dispatcher.deliver(record)
-            else:
-                replay.filtered += 1
-            if progress is not None and progress.is_due():
-                dispatcher.flush()
-                progress.draw(replay, dispatcher.failures)
-        dispatcher.settle()
-        dispatcher.flush()
+        else:
+            replay.filtered += 1
+        if ending.has_begun:
+            break
+        if progress is not None and progress.is_due():
+            dispatcher.flush()
+            progress.draw(replay, dispatcher.failures)
+    dispatcher.settle()
+    dispatcher.flush()
 
 
 def _opened(name: str, on_error: OnError) -> IO[bytes]:

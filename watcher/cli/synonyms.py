@@ -17,7 +17,6 @@ _SYNONYMS = {
     "--poll": "--poll-max",
     "--json": "--print-json",
 }
-_OUTPUTS = ("-o", "--output")
 
 
 def translated(arguments: Sequence[str], known: Container[str]) -> list[str]:
@@ -29,9 +28,5 @@ def translated(arguments: Sequence[str], known: Container[str]) -> list[str]:
         ours, *more = _SYNONYMS[name].split() if name in _SYNONYMS else [name]
         if name in known or ours not in known:
             ours, more = name, []
-        if ours in _OUTPUTS and ours not in known and (value or [*left, ""][0]) == "json":
-            words.append("--print-json")
-            left = left if equals else left[1:]
-        else:
-            words += [ours + equals + value, *more]
+        words += [ours + equals + value, *more]
     return words + left

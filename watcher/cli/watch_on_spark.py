@@ -22,11 +22,14 @@ from watcher.record.selection import wanted
 _NOT_HERE = {
     "max_records": "use --no-follow",
     "until": "use query or archive, or leave --engine out",
+    "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "strict", "yes"), "name one stream"),
     "poll_max": "Spark reads as it can",
     "processes": "Spark's executors are its processes",
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
+
+_FOR_THE_JOB = ("start", "checkpoint", "on_error", "stop_timeout")
 
 
 def command(handlers: dict[str, Handler], parts: Sequence[Parameter]) -> Callable[..., int]:
@@ -53,7 +56,7 @@ def _watch(stream: str, choice: Choice, given: options.Given, values: dict[str, 
             once=once,
             connection=options.connection(values),
             spark=started,
-            **{name: values[name] for name in ("start", "checkpoint", "on_error")},
+            **{name: values[name] for name in _FOR_THE_JOB},
             fail_on_data_loss=values["fail_on_data_loss"],
         )
     finally:

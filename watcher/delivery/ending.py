@@ -30,6 +30,8 @@ class Ending:
     def __init__(self, timeout: float = math.inf, clock: Clock = CLOCK) -> None:
         self.timeout = timeout
         self.has_begun = False
+        self.signal = 0
+        """The signal that it was told by, if it was one."""
         self.at_work = False
         """Whether what the main thread does may be broken off: an observer's work, a write."""
         self._clock = clock
@@ -81,6 +83,7 @@ def ended_by_signals(
                 each()
             os._exit(128 + number)
         ends = True
+        ending.signal = number
         stop()
         if ending.timeout < math.inf:
             before[signal.SIGALRM] = signal.signal(signal.SIGALRM, break_off)

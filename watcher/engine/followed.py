@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Standing
@@ -16,11 +16,13 @@ from watcher.errors import StreamGoneError
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
+from watcher.reading.puller import Puller
 from watcher.reading.roster import Roster
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
 from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service, TrimHorizon
 from watcher.service.names import table_name, table_of
+from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
 
@@ -56,6 +58,7 @@ class Followed:
         """When (monotonic) it is to be tried again."""
         self.reading: set[str] = set()
         """The shards that a worker reads, or is to read again."""
+        self._closed: set[str] = set()  # of these
         self._settings = settings
         self._start = start or settings.start
         self._began = datetime.fromtimestamp(int(clock.time()), UTC) - CLOCKS_APART
@@ -118,6 +121,23 @@ class Followed:
         self.roster = self._new_roster(token.stream_arn, self._start, resumed)
         self._stored = token
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether it begins where a token stands."""
+        return self._stored is not None
+
+    def pulled(self, window: timedelta | None, calls: SideBySide) -> Puller:
+        """What reads it from so long ago (None: from its horizon), before it begins.
+
+        Raises StreamError.
+        """
+        start: Position = TrimHorizon()
+        if window is not None:
+            now = datetime.fromtimestamp(int(self._clock.time()), UTC)
+            start = AtTime(now - window)
+        losses = Losses(clock=self._clock)
+        return Puller(self._first, self.arn, start, losses, self._clock, calls=calls)
+
     def begin(self) -> None:
         """Make the first listing. Raises StreamError, DataLossError."""
         token = self._stored
@@ -134,6 +154,7 @@ class Followed:
             self.roster.begin(self._first)
         self._first = self.service  # whoever begins again does so while others are delivered
         listing = self.roster.listing
+        self.losses.say_if_begins_late(listing)
         if token is not None:
             self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
         if not self._settings.follow:
@@ -154,6 +175,12 @@ class Followed:
         shards = self.roster.to_begin()
         self.reading.update(shard.id for shard in shards)
         return shards
+
+    def newly_closed(self) -> list[Origin]:
+        """The shards being read that are known to get no more records, each once."""
+        closed = {shard_id for shard_id in self.reading if self.roster.is_closed(shard_id)}
+        new, self._closed = closed - self._closed, closed
+        return [Origin(self.arn, shard_id) for shard_id in sorted(new)]
 
     def work(self, shard: Tracked) -> Work:
         """What the worker of a shard has to do."""

@@ -7,7 +7,7 @@ from multiprocessing import Pipe
 from multiprocessing.process import BaseProcess
 
 from watcher import forks
-from watcher.engine import worker
+from watcher.engine import open_files, worker
 from watcher.engine.orders import Order, Orders, Work
 from watcher.engine.shared_queue import Writer
 from watcher.engine.workers import Process
@@ -44,6 +44,7 @@ class Forked:
         # Else the first garbage collection in a child copies every page that it looks at.
         gc.freeze()
         try:
+            open_files.refuse_scarce(writing.fileno())
             process.start()
         except BaseException:
             orders.close()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.engine.figures import Figures, Totals
+from watcher.engine.tail import Tail
 from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Page
 from watcher.record import page as pages
@@ -46,6 +47,11 @@ class Handover:
     def is_complete(self) -> bool:
         """Whether as many records were delivered as were asked for."""
         return self._totals.records >= self._limit
+
+    def end_with(self, tail: Tail) -> None:
+        """Deliver no more than what there was when these last changes were looked for."""
+        self._wanted = _both(tail.is_within, self._wanted)
+        self._limit = min(self._limit, tail.found)
 
     def deliver(self, stream: str, shard: Tracked, page: Page) -> Iterator[None]:
         """Hand a page over; stops a few times a second, for what must not wait for slow observers.
@@ -99,3 +105,9 @@ class Handover:
             self._figures.moved(self._record, self._totals)
             self.left = self._end - self._totals.records - self._totals.filtered
             self._record = None
+
+
+def _both(
+    first: Callable[[Record], bool], second: Callable[[Record], bool] | None
+) -> Callable[[Record], bool]:
+    return lambda record: first(record) and (second is None or second(record))

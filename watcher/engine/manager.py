@@ -17,6 +17,7 @@ from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
 from watcher.engine.settings import Settings
 from watcher.engine.streams import Streams
+from watcher.engine.tail import Tail
 from watcher.engine.workers import Workers
 from watcher.errors import StreamError
 from watcher.printing.plural import counted
@@ -129,14 +130,27 @@ class Manager:
             self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.working():
-                for stream in self._streams:
+                self._begin_at_tail()
+                for stream in self._streams if not self.ending.has_begun else ():
                     self._begin_stream(stream)
         except Overdue:
             logger.warning("The service had not answered by then")
             return
         if self._streams.all_fail():
             self._streams.raise_error()
-        self._keeper.begin()
+        if not self.ending.has_begun:
+            self._keeper.begin()
+
+    def _begin_at_tail(self) -> None:
+        """What a checkpoint holds goes before it."""
+        fresh = [stream for stream in self._streams if not stream.is_resumed]
+        if self._settings.tail is None or not fresh:
+            return
+        wanted, ending = self._settings.wanted, self.ending
+        tail = Tail(self._settings.tail, wanted, lambda: ending.has_begun, self._clock)
+        tail.begin(fresh)
+        if not self._settings.follow and len(fresh) == len(self._streams):
+            self._handover.end_with(tail)
 
     def _begin_stream(self, stream: Followed) -> None:
         arn = stream.arn
@@ -220,6 +234,8 @@ class Manager:
             return self._streams.in_trouble(stream, error)
         if stream.roster.listing is not listing:
             self._streams.works(stream)
+            for origin in stream.newly_closed():
+                self._workers.close(origin)
         begun = stream.to_begin()
         for shard in begun:
             logger.info(f"Starting watcher for shard: {shard.id}", extra=stream.roster.about(shard))

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import resource
 from collections.abc import Iterator
+
+# For what else the program opens: connections, checkpoints, what handlers need.
+_RESERVE = 32
+
+
+def refuse_scarce(descriptor: int) -> None:
+    """Raise OSError where this one, the newest, leaves too few for all else."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptor >= soft - min(_RESERVE, soft // 4):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     follow: bool = True
     end: datetime | None = None
     """Records made later are left out; None: of any time."""
+    tail: int | None = None
+    """Begin with so many of the last changes, in place of `start`."""
     max_records: int | None = None
     fail_on_data_loss: bool = False
     poll_max: float = 1.0

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from watcher.clock import CLOCK, Clock
-from watcher.reading.lineage import RETENTION, Status, Tracked
-from watcher.reading.losses import Losses
+from watcher.reading.lineage import Status, Tracked
+from watcher.reading.losses import Losses, held_since
 from watcher.reading.messages import Finished, Loss, Page, Remark, Started, Trouble
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
@@ -80,9 +80,11 @@ class Retained:
     @property
     def since(self) -> datetime:
         """From when on it holds every change: a day ago, by the service, or since it is enabled."""
-        day = self._roster.now - RETENTION
-        created = self.listing.created
-        return day if created is None else max(day, created)
+        return held_since(self.listing, self._roster.now)
+
+    def say_if_begins_late(self) -> None:
+        """Whether it holds nothing yet of the time that it is to begin at."""
+        self._losses.say_if_begins_late(self.listing)
 
     @property
     def has_ended(self) -> bool:

@@ -131,6 +131,8 @@ class Sources:
             self._retained = self.stream.retained(start, strict=self._strict)
             if self._strict and start is not None:
                 self._refuse_unfit(self._retained, start)
+            elif not self._files:  # else they may hold it; a gap between them and it is said
+                self._retained.say_if_begins_late()
 
     def records(self) -> Iterator[Record]:
         """All records up to now, those of one item in their order."""

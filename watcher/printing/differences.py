@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
+
+import msgspec
 
 from watcher.printing.escaping import printable, printable_key, printable_value
 from watcher.printing.style import paint, time_text
 from watcher.record.boto3_shape import native
-from watcher.record.compare import Absent, Difference, OldAndNew, changed_values, differences
+from watcher.record.compare import (
+    Absent,
+    Difference,
+    OldAndNew,
+    changed_attributes,
+    changed_values,
+    differences,
+)
+from watcher.record.images import plain_json
 from watcher.record.record import Record
 
 # A line's mark, and the kind of change whose colour it has.
@@ -34,6 +44,38 @@ def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
     for each in differences(*pair, (name,)):
         mark, text = _described(each)
         yield "  " + paint(f"{mark} {place_text(each.place)}: {text}", _MARKS[mark])
+
+
+def change_text(record: Record) -> str:
+    """What is different since a change, in one line without colours."""
+    values = changed_values(record.wire)
+    if values is None:
+        return "; ".join(line.strip() for line in _without_comparison(record))
+    keys = record["dynamodb"]["Keys"]
+    parts = []
+    for name, pair in values.items():
+        for each in differences(*pair, (name,)) if name not in keys else ():
+            mark, text = _described(each)
+            parts.append(f"{mark}{place_text(each.place)}: {text}")
+    return "; ".join(parts)
+
+
+def plain_differences(record: Record) -> tuple[str, str]:
+    """Old and new values of the attributes that differ, as plain JSON; "" where there are none.
+
+    Where the stream's view type leaves out what it takes to compare, the images that there are.
+    """
+    change = record.wire.dynamodb
+    old, new = (image or "" for image in plain_json([change.OldImage, change.NewImage]))
+    if not (old and new):
+        return old, new
+    names = changed_attributes(record.wire) or ()
+    return _only(old, names), _only(new, names)
+
+
+def _only(image: str, names: Iterable[str]) -> str:
+    values = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({each: values[each] for each in names if each in values}).decode()
 
 
 def place_text(place: tuple[str | int, ...]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 from collections.abc import Iterable, Sequence
 from typing import IO, Annotated
@@ -36,15 +35,23 @@ def write_csv(
 
     Item data is anybody's: unless `raw`, a cell that a spreadsheet would run gets an apostrophe.
     """
-    plain = csv.writer(file, lineterminator="\n")
-    # A lone carriage return would end a line for who reads it, and Python leaves it unquoted.
-    quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    count = -1
-    for row in itertools.chain([names], rows):
-        writer = quoted if any("\r" in cell for cell in row) else plain
-        writer.writerow(row if raw else map(_inert, row))
+    write_row(file, names, raw=raw)
+    count = 0
+    for row in rows:
+        write_row(file, row, raw=raw)
         count += 1
     return count
+
+
+def write_row(file: IO[str], row: Sequence[str], *, raw: bool = False) -> None:
+    """Write one row of CSV; see `write_csv`."""
+    # A lone carriage return would end a line for who reads it, and Python leaves it unquoted.
+    is_quoted = any("\r" in cell for cell in row)
+    written = row if raw else [*map(_inert, row)]
+    if is_quoted:
+        csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(written)
+    else:
+        csv.writer(file, lineterminator="\n").writerow(written)
 
 
 def _inert(cell: str) -> str:

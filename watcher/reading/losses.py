@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError
+from watcher.printing.style import time_text
 from watcher.reading.lineage import RETENTION, Tracked
 from watcher.reading.messages import Loss
-from watcher.service.model import AfterSequence, AtSequence, Position, TrimHorizon
+from watcher.service.model import (
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Listing,
+    Position,
+    TrimHorizon,
+)
 
 logger = logging.getLogger("watcher")
 
 # What was out of retention as the reading began is no loss; it is found out by about then.
 _YOUNG_SECONDS = 60.0
+# Who says 24h means all that there is.
+_NEARLY = timedelta(minutes=1)
 
 
 class Losses:
@@ -48,6 +58,21 @@ class Losses:
         self._arn = arn
         self._horizon = horizon
         self._began = self._clock.monotonic()
+
+    def say_if_begins_late(self, listing: Listing) -> None:
+        """Whether the stream holds nothing yet of the time that the reading is to begin at.
+
+        It is no loss; but who looks on is not to take it for a quiet time.
+        """
+        start, since = self._horizon, held_since(listing, listing.time)
+        if not isinstance(start, AtTime) or start.time >= since - _NEARLY:
+            return
+        why = "its stream was enabled then" if since == listing.created else "retention is 24 hours"
+        logger.warning(
+            f"{listing.table or listing.arn} holds changes from {_text(since)} on ({why}), and "
+            f"none of the time from {_text(start.time)} up to then",
+            extra={"stream": listing.arn},
+        )
 
     def say(self, what: str, reason: str, shard: Tracked | None = None) -> None:
         """Records are gone. Raises DataLossError."""
@@ -90,3 +115,13 @@ class Losses:
         if time and now - time > RETENTION:
             of = time.isoformat(timespec="seconds")
             self.say(f"the {what} is of {of}", "older than the retention of 24 hours")
+
+
+def held_since(listing: Listing, now: datetime) -> datetime:
+    """From when on a stream holds every change: a day ago, by the service, or since it exists."""
+    day = now - RETENTION
+    return day if listing.created is None else max(day, listing.created)
+
+
+def _text(time: datetime) -> str:
+    return time_text(time.astimezone())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
 
@@ -13,7 +13,7 @@ import msgspec
 from watcher.clock import CLOCK, Clock
 from watcher.reading import token as tokens
 from watcher.reading.asking import Asking
-from watcher.reading.lineage import Tracked
+from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
@@ -22,7 +22,14 @@ from watcher.reading.token import Token
 from watcher.record import page as pages
 from watcher.record.origin import Origin
 from watcher.record.record import Record
-from watcher.service.model import AfterSequence, Latest, Position, Service
+from watcher.service.model import (
+    AfterSequence,
+    AtSequence,
+    Latest,
+    Listing,
+    Position,
+    Service,
+)
 from watcher.side_by_side import SideBySide
 
 # So long it looks for a record where pages are empty that need not be the last ones.
@@ -127,6 +134,33 @@ class Puller:
         shard.tracked.position = AfterSequence(record.sequence_number)
         self._buffer(shard)
         return record
+
+    @property
+    def listing(self) -> Listing:
+        """What the service last said of the stream."""
+        return self._roster.listing
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether the last read of each shard says that there is nothing more, not only now."""
+        read = all(shard.reader.caught_up for shard in self._reading.values())
+        return read and not self._heap and not self._in_call and self._roster.is_settled()
+
+    def hold(self, firsts: Mapping[str, str]) -> None:
+        """Have the token stay at these records of shards, though later ones were taken.
+
+        What descends from them waits for its turn again.
+        """
+        lineage = self._roster.lineage
+        for shard_id, number in firsts.items():
+            lineage.shards[shard_id].position = AtSequence(number)
+        again = [lineage.shards[shard_id] for shard_id in firsts]
+        while again:
+            shard = again.pop()
+            shard.status = Status.WAITING
+            again.extend(
+                each for each in lineage.children(shard.id) if each.status is Status.FINISHED
+            )
 
     @property
     def token(self) -> Token:

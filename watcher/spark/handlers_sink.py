@@ -159,6 +159,8 @@ class Printer:
         self.address: tuple[str, int] = self._listener.address
         self.is_closed = threading.Event()
         """The reader of our output had enough (`| head`)."""
+        self.error: ObserverError | None = None
+        """Why what was printed is not out: a full disk."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -174,6 +176,9 @@ class Printer:
             sys.stdout.flush()
         except BrokenPipeError:
             self.is_closed.set()
+        except OSError as error:  # unacknowledged, the micro-batch fails, and comes again
+            self.error = ObserverError(f"can't write standard output: {error.strerror}")
+            raise
 
 
 def register(spark: SparkSession, task: HandlersTask) -> None:

@@ -86,6 +86,7 @@ class Planner:
         """Where a new query starts, as positions that are the same whenever they are used."""
         roster = self._new_roster(None)
         roster.begin(self._service)
+        self._losses.say_if_begins_late(roster.listing)
         return Offset(
             self.arn,
             {

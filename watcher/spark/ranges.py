@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import lru_cache
 
 import msgspec
@@ -28,6 +29,8 @@ logger = logging.getLogger("watcher")
 
 # A watch never gives up; a task that failed is tried anew by Spark, and the user sees why.
 _GIVE_UP_SECONDS = 300.0
+# Not at a moment by the service's clock, but some seconds after the reading has begun.
+_WHENEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class RangeReader:
@@ -67,7 +70,11 @@ class RangeReader:
 
     def _pages(self, between: Range) -> Iterator[Page]:
         shard = Tracked(between.shard_id, None, between.start)
-        reader = self._reader(shard, between)
+        task = between
+        # A position that is no record's, in whose place the trim horizon comes without a word.
+        if not isinstance(between.start, AfterSequence):
+            task = _up_to_now(between)
+        reader = self._reader(shard, task)
         remarks = set[str]()
         # A stream's driver has read before; a batch begins here.
         refusals = Refusals(self._clock, has_worked=between.until is None)
@@ -82,33 +89,33 @@ class RangeReader:
                         yield message
                     case Loss():
                         self._lost(message, between)
+                        shard.position, task = reader.position, _up_to_now(between)
+                        reader = self._reader(shard, task)
                     case Remark(text) if text not in remarks:
                         remarks.add(text)
                         logger.warning(f"{between}: {text}")
-                    case Finished(closed=False) if not (
-                        between.closed or self._is_listed_open(shard)
-                    ):
-                        between = msgspec.structs.replace(between, closed=True)
-                        reader = self._reader(shard, between)
+                    case Finished(closed=False) if not (task.closed or self._is_listed_open(shard)):
+                        task = msgspec.structs.replace(task, closed=True)
+                        reader = self._reader(shard, task)
                     case Finished(gone=Loss() as loss) if self._is_listed_open(shard):
                         shard.refusals += 1
                         messages = [Trouble(loss.reason, shard.refusals)]
-                        reader = self._reader(shard, between)
+                        reader = self._reader(shard, task)
                         reader.pause = AGAIN_SECONDS
                     case Finished(gone=Loss() as loss):
                         self._lost(loss, between)
             trouble_since = self._in_trouble(messages, trouble_since, between, refusals)
             self._clock.sleep(reader.pause)
 
-    def _reader(self, shard: Tracked, between: Range) -> ShardReader:
+    def _reader(self, shard: Tracked, task: Range) -> ShardReader:
         return ShardReader(
             self._service,
             self._arn,
             shard.id,
             shard.position,
-            closed=between.closed,
-            until=between.until,
-            end=between.end,
+            closed=task.closed,
+            until=task.until,
+            end=task.end,
             clock=self._clock,
         )
 
@@ -144,6 +151,13 @@ class RangeReader:
         if since is not None and now > since + _GIVE_UP_SECONDS:
             raise TransientError(f"{between} can't be read: {troubles[-1].text}")
         return since if since is not None else now
+
+
+def _up_to_now(between: Range) -> Range:
+    """The same, where the record at its end may be gone: an idle shard would be read for ever."""
+    if between.upto is None:
+        return between
+    return msgspec.structs.replace(between, closed=False, until=_WHENEVER)
 
 
 @lru_cache(maxsize=8)

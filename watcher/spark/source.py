@@ -225,8 +225,10 @@ class BatchReader(DataSourceReader):
         """One partition per shard that has records up to now."""
         options = self._options
         service, arn = self._connect(options.stream, options.connection)
-        roster = Roster(arn, options.start, losses=Losses(), clock=self._clock)
+        losses = Losses()
+        roster = Roster(arn, options.start, losses=losses, clock=self._clock)
         roster.begin(service)
+        losses.say_if_begins_late(roster.listing)
         while True:
             roster.to_begin()
             roster.attend(service)

@@ -12,6 +12,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from watcher.delivery.ending import STOP_SECONDS
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
 from watcher.errors import WatcherError
@@ -33,6 +34,7 @@ def observe(
     once: bool = False,
     on_error: str = "log",
     fail_on_data_loss: bool = False,
+    stop_timeout: float = STOP_SECONDS,
     connection: Connection = HERE,
     spark: SparkSession,
 ) -> JobTotals:
@@ -66,11 +68,11 @@ def observe(
         writer = frame.writeStream.format(handlers_sink.FORMAT).option("checkpointLocation", place)
         writer = triggered(writer, once=once, every=None)
         try:
-            totals = run(writer.start, "delivered", until=printer.is_closed)
-        except WatcherError:
+            totals = run(writer.start, "delivered", printer.is_closed, stop_timeout)
+        except WatcherError as error:
             with contextlib.suppress(WatcherError):
                 _close(spark)
-            raise
+            raise printer.error or error from None
         _close(spark)
         return totals
 

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher import errors
+from watcher.delivery.ending import stopping_signals
 from watcher.errors import UsageError, WatcherError, blame
 from watcher.reading.position import parse_start
 from watcher.service.connection import Connection
@@ -111,9 +112,14 @@ def interval(text: str, option: str) -> str:
 
 
 def run(
-    start: Callable[[], StreamingQuery], name: str, until: threading.Event | None = None
+    start: Callable[[], StreamingQuery],
+    name: str,
+    until: threading.Event | None = None,
+    stop_timeout: float = _LAST_BATCH_SECONDS,
 ) -> JobTotals:
-    """Start a query and stay with it until it ends, or SIGINT, SIGTERM or `until` ends it.
+    """Start a query and stay with it until it ends, or a signal or `until` ends it.
+
+    The micro-batch at work then has `stop_timeout` seconds left.
 
     Raises what the source raised, as it was, and WatcherError for what Spark itself did.
     """
@@ -126,7 +132,7 @@ def run(
                 query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
                 progress.tell()
             if query.isActive:
-                _stop(query)
+                _stop(query, stop_timeout)
             elif (error := query.exception()) is not None:
                 raise error
             else:
@@ -144,7 +150,7 @@ def run(
     return totals
 
 
-def _stop(query: StreamingQuery) -> None:
+def _stop(query: StreamingQuery, seconds: float) -> None:
     """End a query once the micro-batch in flight is done, if that does not take too long.
 
     Spark's own stop cancels the tasks at work: what they have done is done again, and handlers
@@ -156,7 +162,7 @@ def _stop(query: StreamingQuery) -> None:
     # As Spark's stop does it, but without the interrupt: no other micro-batch begins.
     terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
     state.set(terminated.getField("MODULE$").get(None))
-    deadline = time.monotonic() + _LAST_BATCH_SECONDS
+    deadline = time.monotonic() + seconds
     while query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(_LAST_BATCH_POLL_SECONDS)
     query.stop()
@@ -196,7 +202,7 @@ class _ProgressLine:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; a second one ends the process at once."""
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets; a second ends the process at once."""
     event = threading.Event()
     _Signal.number = 0
     if threading.current_thread() is not threading.main_thread():
@@ -210,7 +216,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
         jvm.silence()
         event.set()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, end) for number in stopping_signals()}
     try:
         yield event
     finally:

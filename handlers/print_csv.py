@@ -1,0 +1,56 @@
+"""Print each change as a row of CSV, with old and new of what differs."""
+
+import sys
+
+from watcher import Record
+from watcher.printing.differences import plain_differences
+from watcher.printing.escaping import printable_json
+from watcher.printing.rows import write_row
+from watcher.printing.style import time_text
+from watcher.record.images import plain_json
+
+OPTIONS = {
+    "csv_raw": (
+        None,
+        "CSV for programs: cells that a spreadsheet would run (=…) are left as they are",
+    ),
+}
+NAMES = ("time", "kind", "by_ttl", "table", "key", "old", "new", "sequence_number")
+
+on_a_terminal = sys.stdout.isatty()
+raw = False
+has_begun = False
+
+
+def configure(csv_raw: bool = False) -> None:
+    global raw
+    raw = csv_raw
+
+
+def handle(record: Record) -> None:
+    begin()
+    (key,) = plain_json([record.wire.dynamodb.Keys])
+    old, new = plain_differences(record)
+    row = (
+        time_text(record.created_at),
+        record.event_name,
+        str(record.expired_by_ttl),
+        record.table,
+        key or "",
+        old,
+        new,
+        record.sequence_number,
+    )
+    write_row(sys.stdout, [printable_json(cell) for cell in row] if on_a_terminal else row, raw=raw)
+
+
+def begin() -> None:
+    """The line of names, once: a file without changes has it, too."""
+    global has_begun
+    if not has_begun:
+        has_begun = True
+        write_row(sys.stdout, NAMES, raw=raw)
+
+
+def close() -> None:
+    begin()

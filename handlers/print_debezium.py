@@ -1,0 +1,66 @@
+"""Print each change in Debezium's JSON envelope, as Flink reads it.
+
+https://debezium.io/documentation/reference/stable/connectors/mysql.html#mysql-events
+"""
+
+import logging
+import sys
+import time
+
+import msgspec
+
+from watcher import Record, __version__
+from watcher.printing.escaping import printable_json
+from watcher.record.images import plain_json
+
+OPERATIONS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
+
+logger = logging.getLogger("watcher")
+on_a_terminal = sys.stdout.isatty()
+incomplete: set[str] = set()
+
+
+def handle(record: Record) -> None:
+    change = record.wire.dynamodb
+    images = plain_json([change.Keys, change.OldImage, change.NewImage])
+    keys, before, after = (msgspec.Raw((image or "null").encode()) for image in images)
+    if record.images_missing:
+        say_once(record)
+        # As PostgreSQL's connector does without REPLICA IDENTITY FULL: what is gone has its key.
+        before = keys if record.event_name == "REMOVE" else before
+    envelope = {
+        "before": before,
+        "after": after,
+        "source": source(record),
+        "op": OPERATIONS.get(record.event_name, ""),
+        "ts_ms": time.time_ns() // 1_000_000,
+    }
+    line = msgspec.json.encode(envelope).decode()
+    sys.stdout.write((printable_json(line) if on_a_terminal else line) + "\n")
+
+
+def source(record: Record) -> dict[str, str | int | None]:
+    """Where the change is from; `ts_ms` is when it was made, to the second."""
+    created = record.created_at
+    return {
+        "version": __version__,
+        "connector": "dynamodb",
+        "name": record.stream,
+        "ts_ms": None if created is None else int(created.timestamp() * 1000),
+        "snapshot": "false",
+        "db": record.get("awsRegion", ""),
+        "sequence": record.sequence_number,
+        "table": record.table,
+        "shard_id": record.shard_id,
+    }
+
+
+def say_once(record: Record) -> None:
+    """Flink refuses updates without `before`, and takes an insert without `after` for nothing."""
+    if record.stream not in incomplete:
+        incomplete.add(record.stream)
+        view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")
+        logger.warning(
+            f"The stream's view type is {view}: before or after is null where there is no image; "
+            "Flink's debezium-json takes NEW_AND_OLD_IMAGES"
+        )

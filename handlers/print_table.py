@@ -1,0 +1,49 @@
+"""Print each change as a row of aligned columns, for people."""
+
+import shutil
+import sys
+
+from watcher import Record
+from watcher.printing.differences import change_text
+from watcher.printing.escaping import printable_key
+from watcher.printing.style import are_tables_shown, paint, time_text
+
+MOST = 40
+"""A column is as wide as the longest text in it so far, up to this."""
+
+on_a_terminal = sys.stdout.isatty()
+widths: list[int] = []
+
+
+def handle(record: Record) -> None:
+    kind = "TTL" if record.expired_by_ttl else record.event_name
+    cells = [time_text(record.created_at), kind, printable_key(record["dynamodb"]["Keys"])]
+    names = ["TIME", "KIND", "KEY"]
+    if are_tables_shown():
+        cells.insert(2, record.table)
+        names.insert(2, "TABLE")
+    if not widths:
+        widths[:] = [25, 6, *(16 for _ in names[2:])]
+        fit(cells)
+        sys.stdout.write(row(names, "CHANGES") + "\n")
+    fit(cells)
+    line = row(cells, change_text(record))
+    start = sum(widths[:1]) + 2
+    end = start + len(kind)
+    sys.stdout.write(line[:start] + paint(line[start:end], record.event_name) + line[end:] + "\n")
+
+
+def fit(cells: list[str]) -> None:
+    widths[:] = [
+        max(width, min(len(cell), MOST)) for width, cell in zip(widths, cells, strict=True)
+    ]
+
+
+def row(cells: list[str], changes: str) -> str:
+    """One line; a terminal's is cut where it ends, so that columns stay columns."""
+    texts = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+    line = "  ".join([*texts, changes]).rstrip()
+    columns = shutil.get_terminal_size().columns
+    if on_a_terminal and len(line) > columns:
+        return line[: columns - 1] + "…"
+    return line

@@ -1,0 +1,131 @@
+"""`watch(tail=N)`: exactly the last N changes, and then all that come."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.program import run
+from tests.simulator import RemoteSimulator, Simulator, judge
+from watcher import UsageError, watch
+from watcher.engine import tail
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=4) as simulator:
+        yield simulator
+
+
+def see(sim: RemoteSimulator, count: int, **settings: Any) -> list[str]:
+    """The numbers of what comes."""
+    seen: list[str] = []
+    settings = {"follow": False, **settings}
+    observe = settings.pop("observe", lambda record: None)
+
+    def note(record: Any) -> None:
+        seen.append(record.sequence_number)
+        observe(record)
+
+    watch("orders", [note], tail=count, region="us-east-1", endpoint_url=sim.endpoint, **settings)
+    return seen
+
+
+def spread(sim: RemoteSimulator, count: int) -> None:
+    """Changes over all shards, each in a second of its own."""
+    for number in range(count):
+        sim.write(f"key-{number % 13}")
+        sim.advance(1)
+
+
+def test_the_last_of_several_shards_are_the_last_by_time(sim: RemoteSimulator) -> None:
+    spread(sim, 30)
+    assert not any(judge(sim.records[-7:], see(sim, 7)))
+
+
+def test_fewer_than_asked_for_are_all_there_are(sim: RemoteSimulator) -> None:
+    assert see(sim, 7) == []
+    spread(sim, 5)
+    assert not any(judge(sim.records, see(sim, 7)))
+
+
+def test_what_comes_meanwhile_and_later_follows_once(sim: RemoteSimulator) -> None:
+    spread(sim, 20)
+    more = iter(range(12))
+
+    def go_on(record: Any) -> None:
+        if next(more, None) is not None:
+            sim.write("key-1")
+
+    seen = see(sim, 6, follow=True, max_records=18, observe=go_on)
+    assert not any(judge(sim.records[-18:], seen))
+
+
+def test_without_following_what_comes_meanwhile_is_not_among_them(
+    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread(sim, 20)
+    found, before = tail.Tail.begin, sim.records
+
+    def begin(self: tail.Tail, streams: Any) -> None:
+        found(self, streams)
+        spread(sim, 5)
+
+    monkeypatch.setattr(tail.Tail, "begin", begin)
+    assert not any(judge(before[-6:], see(sim, 6)))
+
+
+@pytest.mark.parametrize("count", [3, 12, 25, 40])
+def test_over_rotations_and_splits_the_order_of_each_item_is_kept(
+    sim: RemoteSimulator, count: int
+) -> None:
+    for _ in range(3):
+        spread(sim, 10)
+        for shard in sim.open_shards:
+            sim.rotate(shard)
+        sim.rotate(sim.open_shards[0])  # one that stays empty
+        sim.split(sim.open_shards[0])
+    assert not any(judge(sim.records[-count:], see(sim, count)))
+
+
+def test_it_goes_back_as_far_as_it_takes(sim: RemoteSimulator) -> None:
+    spread(sim, 10)
+    sim.set_faults(at_timestamp=False)  # all of it is read, then
+    assert not any(judge(sim.records[-4:], see(sim, 4)))
+
+
+def test_with_a_filter_it_is_the_last_that_match(sim: RemoteSimulator) -> None:
+    spread(sim, 40)
+    wanted = [each for each in sim.records if each.key == "key-1"]
+    assert see(sim, 3, key=["pk=key-1"]) == [each.sequence_number for each in wanted[-3:]]
+
+
+def test_a_checkpoint_that_exists_goes_before_it(sim: RemoteSimulator, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    spread(sim, 10)
+    first = see(sim, 4, checkpoint=file, max_records=1)
+    rest = see(sim, 2, checkpoint=file)
+    assert not any(judge(sim.records[-4:], first + rest))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"start": "1h"}, "leave out --from"),
+        ({"start": "trim-horizon"}, "leave out --from"),
+        ({"until": "1h"}, "it has passed"),
+        ({"tail": 0}, "give 1 or more"),
+        ({"tail": tail.MOST + 1}, "give 100,000 at most"),
+    ],
+)
+def test_what_makes_no_sense_with_it_is_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        watch("orders", [print], **{"tail": 3, **settings})
+
+
+def test_the_command_line_prints_them(sim: RemoteSimulator) -> None:
+    spread(sim, 9)
+    program = run("orders", "--tail", "4", "--no-follow", "-o", "csv", env=sim.environment)
+    assert len(program.out) == 5
+    assert "Beginning with the last 4 changes" in program.err

@@ -1,0 +1,138 @@
+"""The last changes of some streams: where a watch has to begin that is to show just them first."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from datetime import timedelta
+
+import msgspec
+
+from watcher.clock import CLOCK, Clock
+from watcher.engine.followed import Followed
+from watcher.errors import CredentialsError, StreamError
+from watcher.printing.plural import counted
+from watcher.reading.puller import Puller
+from watcher.record.origin import Origin
+from watcher.record.record import Record
+from watcher.side_by_side import SideBySide
+
+logger = logging.getLogger("watcher")
+
+MOST = 100_000
+"""So many at most: their places are kept in memory."""
+
+# What is read twice is a small part of each, and what is read too much not many times the rest.
+_WINDOWS = (timedelta(minutes=1), timedelta(minutes=15), timedelta(hours=4), None)
+_TICK_SECONDS = 0.1
+
+
+class _Place(msgspec.Struct, frozen=True, order=True):
+    """A change: when it was made, and where it stands."""
+
+    time: float
+    """Epoch seconds; not before those of what precedes it in its shard."""
+    turn: int
+    """Of changes of the same second, the order in which they came."""
+    origin: Origin
+    number: str
+
+
+class Tail:
+    """The last `count` changes, by their time, of those that are `wanted`.
+
+    What there was up to the reading is known by its shard and number (`is_within`): all else came
+    later. Only places are kept in memory, no records.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        wanted: Callable[[Record], bool] | None,
+        is_ending: Callable[[], bool] = lambda: False,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._count = count
+        self._wanted = wanted
+        self._is_ending = is_ending
+        self._clock = clock
+        self._places: list[_Place] = []
+        self._turn = 0
+        self._error: StreamError | None = None
+        self._newest: dict[Origin, tuple[float, int]] = {}
+        """The time and the number of each shard's last change."""
+
+    @property
+    def found(self) -> int:
+        """How many there are: `count`, or all that the streams hold."""
+        return len(self._places)
+
+    def is_within(self, record: Record) -> bool:
+        """Whether a change was there up to the reading."""
+        newest = self._newest.get(record.origin)
+        return newest is not None and int(record.sequence_number) <= newest[1]
+
+    def begin(self, streams: Iterable[Followed]) -> None:
+        """Have these streams begin at the first of the changes; ever more of them is read for it.
+
+        Of several, one that can't be read now begins where it would without. Raises StreamError.
+        """
+        followed = [*streams]
+        for window in _WINDOWS:
+            self._places, self._newest, self._error = [], {}, None
+            with closing(SideBySide()) as calls:
+                found = [(each, self._pulled(each, window, calls)) for each in followed]
+            if self._is_ending():
+                return
+            if self.found >= self._count or window is None:
+                break
+        if self._error is not None and len(followed) == 1:
+            raise self._error
+        for each, puller in found:
+            if puller is not None:
+                puller.hold(self._firsts(each.arn))
+                each.resume(puller.token)
+        logger.info(f"Beginning with the last {counted(self.found, 'change')}")
+
+    def _pulled(
+        self, stream: Followed, window: timedelta | None, calls: SideBySide
+    ) -> Puller | None:
+        """What has read a stream from so long ago up to now; None where it can't be read."""
+        try:
+            puller = stream.pulled(window, calls)
+            while not self._is_ending():
+                if puller.look() is not None:
+                    self._note(puller.take())
+                elif puller.has_caught_up:
+                    break
+                else:
+                    self._clock.sleep(_TICK_SECONDS)
+        except StreamError as error:
+            if isinstance(error, CredentialsError):
+                raise
+            self._error = error
+            return None
+        return puller
+
+    def _note(self, record: Record) -> None:
+        created, number = record.created_at, int(record.sequence_number)
+        before = self._newest.get(record.origin)
+        time = 0.0 if created is None else created.timestamp()
+        if before is not None:
+            time = max(time, before[0])
+        self._newest[record.origin] = time, number
+        if self._wanted is not None and not self._wanted(record):
+            return
+        self._turn += 1
+        place = _Place(time, self._turn, record.origin, record.sequence_number)
+        if self.found < self._count:
+            heapq.heappush(self._places, place)
+        else:
+            heapq.heappushpop(self._places, place)
+
+    def _firsts(self, arn: str) -> dict[str, str]:
+        """The first change of each shard of a stream that has one."""
+        places = sorted(self._places, reverse=True)
+        return {each.origin.shard_id: each.number for each in places if each.origin.stream == arn}
