@@ -1,12 +1,13 @@
 """A record as plain JSON values."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pytest
 
 from tests.handlers.test_print_diff import record
 from watcher.printing import style
-from watcher.printing.plain_json import plain_record
+from watcher.printing.plain_json import plain, plain_record
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +46,9 @@ def test_a_record_as_one_plain_document() -> None:
         "shardId": "shard-1",
         "table": "",
     }
+
+
+def test_a_number_that_no_json_reader_takes_is_text() -> None:
+    assert plain(Decimal("9E99999")) == "9E+99999"
+    assert plain({Decimal("9E99999"), Decimal(2), Decimal(1)}) == [1, 2, "9E+99999"]
+    assert plain(Decimal("9E125")) == 9 * 10**125

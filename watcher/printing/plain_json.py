@@ -11,6 +11,9 @@ from boto3.dynamodb.types import Binary
 from watcher.printing.style import time_text
 from watcher.record.record import Record
 
+# DynamoDB's numbers end before 1E126; what an emulator lets through beyond is no number to JSON.
+_MOST_DIGITS = 300
+
 
 def plain_record(record: Record) -> dict[str, Any]:
     """`eventName`, `key`, `old`, `new`, `createdAt`, `sequenceNumber`, `shardId`.
@@ -38,7 +41,9 @@ def plain(value: Any) -> Any:
         case list():
             return [plain(part) for part in value]
         case set():
-            return sorted(map(plain, value))
+            return sorted(map(plain, value), key=lambda each: (isinstance(each, str), each))
+        case Decimal() if value.adjusted() > _MOST_DIGITS:
+            return str(value)
         case Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case Binary():
