@@ -8,7 +8,8 @@ import logging
 import os
 import select
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,14 @@ def _has_torn_line(path: str) -> bool:
 
 
 def replace(place: Path, content: bytes, aside: Path) -> None:
-    """Put a file in the place of another, or where there is none: never half of it is seen.
+    """Put a file in the place of another, or where there is none. As `replacing`."""
+    with replacing(place, aside) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(place: Path, aside: Path) -> Iterator[WholeFile]:
+    """A file that takes this place once it is written: never half of it is seen.
 
     It is written `aside` first, in the same folder, and to the disk. One that replaces another has
     its mode, one that is new is its owner's alone. Raises OSError.
@@ -143,7 +151,7 @@ def replace(place: Path, content: bytes, aside: Path) -> None:
         with WholeFile(os.fspath(aside), "w", opener=_made) as file:
             with suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
-            file.write(content)
+            yield file
             os.fsync(file.fileno())
         os.replace(aside, place)
     except BaseException:

@@ -75,13 +75,14 @@ def test_a_spreadsheet_runs_nothing_of_it(
 def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
     at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "items.jsonl"
-    file.write_text("old")
-    file.chmod(0o644)
-    assert out(capsys, "orders", at, "--to", str(file)) == ""
-    assert len(file.read_text().splitlines()) == 2
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert list(tmp_path.iterdir()) == [file]
+    new, shared = tmp_path / "items.jsonl", tmp_path / "shared.jsonl"
+    shared.write_text("old")
+    shared.chmod(0o644)
+    for file, mode in ((new, 0o600), (shared, 0o644)):
+        assert out(capsys, "orders", at, "--to", str(file)) == ""
+        assert len(file.read_text().splitlines()) == 2
+        assert stat.S_IMODE(file.stat().st_mode) == mode
+    assert sorted(tmp_path.iterdir()) == [new, shared]
 
 
 @pytest.mark.parametrize(

@@ -119,3 +119,18 @@ def test_one_that_is_just_being_read_hurries_afterwards(is_read: bool) -> None:
         shards.readers.hurry("")
     shards.end([reading])
     assert (shards.readers.wait() <= 1) == is_read
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_shard_that_closes_is_read_on_without_pauses(is_read: bool) -> None:
+    """A closed shard may have thousands of empty pages before its last records."""
+    shards = Shards(2, poll_max=60)
+    shards.idle(300)
+    begun = shards.begin() if is_read else []
+    shards.readers.close(shards.all[0].origin)
+    shards.end(begun)
+    for _ in range(20):
+        begun = shards.begin()
+        assert shards.all[0] in begun
+        shards.end(begun)
+    assert not shards.all[1].reader.closed

@@ -11,7 +11,7 @@ import pytest
 from tests.hand_clock import HandClock
 from tests.play import PlayedProcess
 from tests.wire import origin
-from watcher.engine.orders import Hurry, Read, Work
+from watcher.engine.orders import Close, Hurry, Read, Work
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.workers import Workers
 from watcher.errors import WatcherError
@@ -270,3 +270,9 @@ def test_the_shards_of_a_stream_with_records_hurry_now_and_then(two: Played) -> 
     two.workers.delivers(origin("b"))
     for process in two.processes:
         assert process.orders[1:] == [Hurry(""), Hurry("")]
+
+
+def test_the_process_of_a_shard_that_closes_is_told_so_and_no_other(two: Played) -> None:
+    two.start("a", "b")
+    two.workers.close(origin("b"))
+    assert [process.orders[1:] for process in two.processes] == [[], [Close("", "b")]]

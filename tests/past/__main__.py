@@ -61,8 +61,7 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     first = max(began, last - ledger.random.randint(0, 600))
     expected, conflicts = ledger.without(first, last)
     chosen = Chosen(_moment(first), _moment(last), only="insert,modify,remove,ttl")
-    while True:
-        kill_at = ledger.random.randint(1, 400)
+    for kill_at in (*ledger.random.sample(range(400), 2), None):
         plan = undone(ledger.sources(), chosen, log)
         done = plan.apply(rate=FAST)
         outcomes = {}
@@ -70,9 +69,6 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
             outcomes[step.key] = outcome
             if number == kill_at:
                 done.close()
-                break
-        else:
-            break
     assert ledger.items() == expected, "not as it would be without the changes"
     found = {key for key, outcome in outcomes.items() if outcome is Outcome.CONFLICT}
     assert len(found) == len(conflicts), "other conflicts"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
 
 from tests.hand_clock import HandClock
 from tests.play import ARN, PlayedService
-from watcher.errors import StillAskingError, TransientError
+from watcher.errors import StillAskingError, TransientError, WatcherError
 from watcher.service.aside import Aside
 
 
@@ -127,3 +127,28 @@ def test_all_else_is_asked_as_ever() -> None:
     aside.renew()
     assert service.renewed == 1
     assert aside.tally is service.tally
+
+
+def test_a_probe_that_hangs_keeps_neither_the_caller_nor_a_listing(told: threading.Event) -> None:
+    service = SlowToProbe()
+    service.go.set()
+    aside = Aside(service, told.set)
+    with pytest.raises(StillAskingError):
+        aside.probe(ARN, ["gone"])
+    assert [shard.id for shard in answer(lambda: aside.listing(ARN), told).shards] == ["a"]
+    told.clear()
+    service.answers.set()
+    assert told.wait(10)
+    assert aside.probe(ARN, ["gone"]) == {"gone": None}
+
+
+class SlowToProbe(Slow):
+    """Answers probes when it is let to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        self.answers.wait(10)
+        return dict.fromkeys(shard_ids)

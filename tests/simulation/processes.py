@@ -16,7 +16,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 from tests.simulation.scheduler import Life, Scheduler, VirtualClock
-from watcher.engine.orders import Ear, Order, Orders, Read
+from watcher.engine.orders import Close, Ear, Hurry, Order, Orders, Read
 from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import frame
 from watcher.reading.messages import Failed, Message, Page
@@ -82,10 +82,13 @@ class SimulatedWorker:
 
     def _listen(self) -> None:
         for order in self._ear.listen(0):
-            if isinstance(order, Read):
-                self._readers.begin(self._reading(self, order))
-            else:
-                self._readers.hurry(order.arn)
+            match order:
+                case Read():
+                    self._readers.begin(self._reading(self, order))
+                case Hurry(arn):
+                    self._readers.hurry(arn)
+                case Close(arn, shard_id):
+                    self._readers.close(Origin(arn, shard_id))
         self._look()
 
     def _look(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from cyclopts import Parameter
 
 from watcher.cli import completers, options
 from watcher.errors import UsageError
+from watcher.files import replacing
 from watcher.past.as_of import ItemsAsOf, items_as_of
 from watcher.past.copies import copy_to
 from watcher.past.item_keys import OneKey
@@ -21,7 +24,6 @@ from watcher.past.sources import Sources
 from watcher.past.times import moment
 from watcher.printing import style
 from watcher.printing.escaping import printable_json
-from watcher.printing.files import replacing
 from watcher.printing.plural import grouped
 from watcher.printing.rows import CsvRaw, write_csv, write_table
 from watcher.printing.style import time_text
@@ -163,5 +165,18 @@ def _target(to: str | None) -> Iterator[IO[str]]:
     if to is None:
         yield sys.stdout
         return
-    with replacing(Path(to)) as file:
-        yield file
+    path = Path(to)
+    if path.is_dir():
+        raise UsageError(f"can't write {to}: it is a folder; name a file in it")
+    place = path.resolve()  # a link stays one
+    aside = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        with replacing(place, aside) as whole:
+            text = io.TextIOWrapper(
+                io.BufferedWriter(whole), encoding="utf-8", errors="backslashreplace"
+            )
+            yield text
+            text.flush()
+            text.detach().detach()
+    except OSError as error:
+        raise UsageError(f"can't write {to}: {error.strerror}") from None

@@ -58,6 +58,7 @@ class Followed:
         """When (monotonic) it is to be tried again."""
         self.reading: set[str] = set()
         """The shards that a worker reads, or is to read again."""
+        self._closed: set[str] = set()  # of these
         self._settings = settings
         self._start = start or settings.start
         self._began = datetime.fromtimestamp(int(clock.time()), UTC) - CLOCKS_APART
@@ -174,6 +175,12 @@ class Followed:
         shards = self.roster.to_begin()
         self.reading.update(shard.id for shard in shards)
         return shards
+
+    def newly_closed(self) -> list[Origin]:
+        """The shards being read that are known to get no more records, each once."""
+        closed = {shard_id for shard_id in self.reading if self.roster.is_closed(shard_id)}
+        new, self._closed = closed - self._closed, closed
+        return [Origin(self.arn, shard_id) for shard_id in sorted(new)]
 
     def work(self, shard: Tracked) -> Work:
         """What the worker of a shard has to do."""

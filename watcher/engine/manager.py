@@ -234,6 +234,8 @@ class Manager:
             return self._streams.in_trouble(stream, error)
         if stream.roster.listing is not listing:
             self._streams.works(stream)
+            for origin in stream.newly_closed():
+                self._workers.close(origin)
         begun = stream.to_begin()
         for shard in begun:
             logger.info(f"Starting watcher for shard: {shard.id}", extra=stream.roster.about(shard))

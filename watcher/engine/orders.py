@@ -1,4 +1,4 @@
-"""What the manager tells a worker, through a pipe: which shards to read, and when to hurry."""
+"""What the manager tells a worker, through a pipe: what to read, when to hurry, what has closed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,14 @@ class Hurry(msgspec.Struct, frozen=True, tag="hurry"):
     arn: str
 
 
-Order = Read | Hurry
+class Close(msgspec.Struct, frozen=True, tag="close"):
+    """A shard that is being read gets no more records: it ends only where its iterator does."""
+
+    arn: str
+    shard_id: str
+
+
+Order = Read | Hurry | Close
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)

@@ -15,6 +15,7 @@ from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Finished, Message, Page
 from watcher.reading.shard_reader import ShardReader
 from watcher.reading.turns import Turns
+from watcher.record.origin import Origin
 from watcher.service.model import Service
 from watcher.service.tally import Tally
 
@@ -115,6 +116,18 @@ class Readers:
         """The shards of this stream that are seldom read, as they were idle, are read now."""
         self._turns.hurry(lambda reading: reading.origin.stream == arn and reading.reader.hurry())
         self._to_hurry.update(reading for reading in self._at_work if reading.origin.stream == arn)
+
+    def close(self, origin: Origin) -> None:
+        """This shard gets no more records; its turn has come, however long it was idle."""
+
+        def closes(reading: Reading) -> bool:
+            if reading.origin == origin:
+                reading.reader.closed = True
+            return reading.origin == origin
+
+        self._turns.hurry(closes)
+        for reading in self._at_work:
+            closes(reading)
 
     def _shortened(self, pause: float) -> float:
         """A long pause ends with those of others."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 
 from watcher.clock import CLOCK
-from watcher.engine.orders import Ear, Hurry, Read, Work
+from watcher.engine.orders import Close, Ear, Hurry, Read, Work
 from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import Writer
 from watcher.errors import StreamError
@@ -61,6 +61,8 @@ def run(
                     _begin(work, board, place, client, threads)
                 case Hurry(arn):
                     threads.hurry(arn)
+                case Close(arn, shard_id):
+                    threads.close(Origin(arn, shard_id))
         threads.look_after()
 
 
@@ -127,6 +129,12 @@ class Threads:
         """See `Readers.hurry`."""
         with self._lock:
             self._readers.hurry(arn)
+            self._turn.notify()
+
+    def close(self, origin: Origin) -> None:
+        """See `Readers.close`."""
+        with self._lock:
+            self._readers.close(origin)
             self._turn.notify()
 
     def send(self, origin: Origin, messages: list[Message]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
-from watcher.engine.orders import Hurry, Order, Read, Work
+from watcher.engine.orders import Close, Hurry, Order, Read, Work
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.errors import WatcherError
 from watcher.printing.plural import counted
@@ -265,6 +265,13 @@ class Workers:
             for worker in self._workers.values():
                 with contextlib.suppress(OSError):  # it does not listen just now
                     worker.process.give(Hurry(origin.stream))
+
+    def close(self, origin: Origin) -> None:
+        """Tell the process of a shard that it gets no more records."""
+        for worker in self._workers.values():
+            if origin in worker.shards:
+                with contextlib.suppress(OSError):  # it reads to the end all the same, only slower
+                    worker.process.give(Close(origin.stream, origin.shard_id))
 
     def ended(self, origin: Origin, *, for_good: bool) -> None:
         """Its reading's end was heard; unless `for_good`, it is due again.

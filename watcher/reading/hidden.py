@@ -81,7 +81,9 @@ class HiddenParents:
         due = [name for name, each in self._waiting.items() if each.due <= now]
         gone = False
         for name, error in service.probe(arn, due).items():
-            hidden = self._waiting[name]
+            hidden = self._waiting.get(name)
+            if hidden is None:  # listed while it was asked about
+                continue
             hidden.asked = now if hidden.asked is None else hidden.asked
             if isinstance(error, ShardNotFoundError | TrimmedDataError):
                 hidden.shard.status = Status.FINISHED

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from watcher import forks
-from watcher.errors import StillAskingError
+from watcher.errors import StillAskingError, WatcherError
 from watcher.service.model import Listing, Service, Shard
 
 # A thread that only waits for bytes holds no lock that a fork would copy; one at work is soon done.
@@ -17,22 +17,25 @@ _SETTLE_SECONDS = 2.0
 # What was answered earlier, and not asked for, is asked anew.
 _FRESH_SECONDS = 5.0
 
+_Question = tuple[str, ...]
+
 
 class Aside:
-    """A service that answers `listing`, `children` and `latest_stream` the next time it is asked.
+    """A service that answers these the next time: listing, children, latest_stream, probe.
 
-    Until then these raise StillAskingError. All else is asked as ever. `tell` is called when there
+    Until then they raise StillAskingError. All else is asked as ever. `tell` is called when there
     is an answer. One question after the other, for all streams: DescribeStream is limited anyway.
+    Only probes have a line of their own: a shard may keep them waiting, and listings must not.
     """
 
     def __init__(self, service: Service, tell: Callable[[], object] = lambda: None) -> None:
         self._service = service
         self._tell = tell
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        # In their order; the first is being asked.
-        self._questions: dict[Hashable, Callable[[], Any]] = {}
-        self._answers: dict[Hashable, tuple[float, Any, Exception | None]] = {}
+        # Whether for probes: who asks, and the questions in their order; the first is being asked.
+        self._threads: dict[bool, threading.Thread] = {}
+        self._questions: dict[bool, dict[_Question, Callable[[], Any]]] = {False: {}, True: {}}
+        self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}
         forks.before(self.settle)
 
     def __getattr__(self, name: str) -> Any:
@@ -54,37 +57,51 @@ class Aside:
         found: str = self._asked(("latest", table), lambda: self._service.latest_stream(table))
         return found
 
-    def settle(self) -> None:
-        """Before a fork: let the thread end, if it does so soon."""
-        if (thread := self._thread) is not None:
-            thread.join(_SETTLE_SECONDS)
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """See `Service`; the answer may be about those that were asked for earlier."""
+        question = "probe", arn
+        found: dict[str, WatcherError | None] = self._asked(
+            question, lambda: self._service.probe(arn, shard_ids)
+        )
+        return found
 
-    def _asked(self, question: Hashable, call: Callable[[], Any]) -> Any:
+    def settle(self) -> None:
+        """Before a fork: let the threads end, if they do so soon."""
+        until = time.monotonic() + _SETTLE_SECONDS
+        for thread in list(self._threads.values()):
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _asked(self, question: _Question, call: Callable[[], Any]) -> Any:
         with self._lock:
             answered, answer, error = self._answers.pop(question, (-math.inf, None, None))
             if time.monotonic() - answered < _FRESH_SECONDS:
                 if error is not None:
                     raise error
                 return answer
-            self._questions.setdefault(question, call)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="asks", daemon=True)
-                self._thread.start()
+            is_probe = question[0] == "probe"
+            self._questions[is_probe].setdefault(question, call)
+            if is_probe not in self._threads:
+                thread = threading.Thread(
+                    target=self._run, args=(is_probe,), name="asks", daemon=True
+                )
+                self._threads[is_probe] = thread
+                thread.start()
         raise StillAskingError("the service has not answered yet")
 
-    def _run(self) -> None:
+    def _run(self, is_probe: bool) -> None:
+        questions = self._questions[is_probe]
         while True:
             with self._lock:
-                question, call = next(iter(self._questions.items()), (None, None))
-                if call is None:
-                    self._thread = None
+                if not questions:
+                    del self._threads[is_probe]
                     return
+                question, call = next(iter(questions.items()))
             answer, error = None, None
             try:
                 answer = call()
             except Exception as caught:
                 error = caught
             with self._lock:
-                del self._questions[question]
+                del questions[question]
                 self._answers[question] = time.monotonic(), answer, error
             self._tell()

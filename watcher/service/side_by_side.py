@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from watcher.errors import WatcherError
@@ -19,7 +19,8 @@ def side_by_side(
 ) -> dict[_Name, WatcherError | None]:
     """What each call has raised, once all are through; None where nothing.
 
-    The threads end before this returns: a process that forks others must not have any.
+    The threads end before this returns: a process that forks others must not have any. They keep
+    no program from its end.
     """
 
     def made(call: Callable[[], object]) -> WatcherError | None:
@@ -31,5 +32,23 @@ def side_by_side(
 
     if len(calls) == 1:
         return {name: made(call) for name, call in calls.items()}
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return dict(zip(calls, threads.map(made, calls.values()), strict=True))
+    errors: dict[_Name, WatcherError | None] = dict.fromkeys(calls)
+    others: list[BaseException] = []
+    left = iter(list(calls.items()))  # a list's iterator: each thread gets its own item
+
+    def work() -> None:
+        try:
+            for name, call in left:
+                errors[name] = made(call)
+        except BaseException as error:
+            others.append(error)
+
+    # Not an executor's threads, which a program waits for at its end.
+    threads = [threading.Thread(target=work, daemon=True) for _ in calls][:_AT_ONCE]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if others:
+        raise others[0]
+    return errors
