@@ -53,7 +53,7 @@ COMPLETED = {
     "watcher orders --help lam": "watcher orders --help lambda ",
     "watcher completion f": "watcher completion fish ",
     "AWS_PROFILE=x watcher orders --max-re": "AWS_PROFILE=x watcher orders --max-records ",
-    "echo | watcher replay --print-j": "echo | watcher replay --print-json ",
+    "echo | watcher replay --print-r": "echo | watcher replay --print-record ",
     "echo; watcher shar": "echo; watcher shards ",
     # Never files where none are meant.
     "watcher orders --max-records sta": "watcher orders --max-records sta",
