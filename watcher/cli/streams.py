@@ -19,7 +19,7 @@ from watcher.watching import watch
 
 if TYPE_CHECKING:
     from watcher.service.client import StreamsClient
-    from watcher.service.model import StreamName
+    from watcher.service.model import Listing, StreamName
 
 logger = logging.getLogger("watcher")
 
@@ -104,19 +104,35 @@ def _begun(readers: ThreadPoolExecutor, streams: StreamsClient, name: StreamName
     parents = {shard.parent for shard in listing.shards}
     last = is_open or [shard.id for shard in listing.shards if shard.id not in parents]
     row["reads"] = [
-        readers.submit(_newest, streams, name.arn, shard, listing.time) for shard in last
+        readers.submit(_newest, streams, name.arn, _upwards(listing, each), listing.time)
+        for each in last
     ]
     return row
 
 
-def _newest(streams: StreamsClient, arn: str, shard_id: str, now: datetime) -> datetime | None:
+def _upwards(listing: Listing, shard_id: str) -> list[str]:
+    """A shard and those above it, the nearest first: it may have replaced one a moment ago."""
+    parents = {shard.id: shard.parent for shard in listing.shards}
+    found: list[str] = []
+    above: str | None = shard_id
+    while above in parents and above not in found:
+        found.append(above)
+        above = parents[above]
+    return found
+
+
+def _newest(
+    streams: StreamsClient, arn: str, shard_ids: Sequence[str], now: datetime
+) -> datetime | None:
     from watcher.reading.newest import newest_change
 
-    try:
-        return newest_change(streams, arn, shard_id, now)
-    except (ServiceError, StreamError) as error:
-        logger.debug(f"No age of {shard_id}: {error}")
-        return None
+    for shard_id in shard_ids:
+        try:
+            if (newest := newest_change(streams, arn, shard_id, now)) is not None:
+                return newest
+        except (ServiceError, StreamError) as error:
+            logger.debug(f"No age of {shard_id}: {error}")
+    return None
 
 
 def _texts(row: dict[str, Any]) -> list[str]:

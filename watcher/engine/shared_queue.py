@@ -228,5 +228,8 @@ class Queue:
             inlet.connection.close()
         self._inlets.clear()
         self._selector.close()
+
+    def __del__(self) -> None:
+        # Not before: another thread may be about to wake us, and the number another file's by then.
         os.close(self._wake_reader)
         os.close(self._wake_writer)

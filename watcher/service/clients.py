@@ -40,8 +40,12 @@ class Clients:
         region = name.region if name else None
         if region not in self._patient:
             self._patient[region], arn = connect(text, self._connection)
-            return arn
-        return connect(text, self._connection, self._patient[region])[1]
+        else:
+            arn = connect(text, self._connection, self._patient[region])[1]
+        # A name's is the one of its stream's region, too: what it has asked counts there.
+        if self._patient[region].region == region_in(arn):
+            self._patient.setdefault(region_in(arn), self._patient[region])
+        return arn
 
     def all_of(self, wanted: WantedStreams) -> list[str]:
         """The ARNs of all streams that are wanted. Raises StreamError where some name has none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, MutableSequence
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
@@ -20,6 +21,7 @@ _ANSWERS, _THROTTLES, _READ, _TIP_TIME, _TIP_READ = range(len(OPERATIONS), len(O
 _SIZE = _TIP_READ + 1
 # More shards than this are read as well; what their workers count is then not seen here. (2 MB)
 _PLACES = 32 * 1024
+_FEW_PLACES = 128
 
 
 class Tally:
@@ -103,8 +105,13 @@ class Board:
     """Memory for tallies that child processes have too, also those started before a tally began."""
 
     def __init__(self, places: int = _PLACES) -> None:
-        self._memory: Any = RawArray("d", places * _SIZE)
-        self._places = places
+        self._memory: Any = b""
+        self._places = 0
+        for count in (places, _FEW_PLACES):
+            # It is a file to the system: there may be a limit on their size, or no room.
+            with contextlib.suppress(OSError):
+                self._memory, self._places = RawArray("d", count * _SIZE), count
+                break
         self._used = 0
         self._freed: list[int] = []
 
