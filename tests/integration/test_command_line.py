@@ -41,7 +41,7 @@ def sim() -> Iterator[RemoteSimulator]:
         ([ARN, "--max-records=1.5"], 2, "--max-records 1.5 is not a whole number"),
         ([ARN, "--only", "insrt"], 2, 'did you mean "insert"?'),
         (["archve", "orders"], 2, "did you mean archive?"),
-        (["--", ARN, "--print-summary"], 3, "2 streams could not be read"),
+        (["--", ARN, "--print-summary"], 2, "'--print-summary' stands behind --"),
         ([ARN, "--max-records", "x"], 2, "--max-records"),
         ([ARN, "--on-error", "panic"], 2, "--on-error: can't read 'panic'"),
         ([ARN, "--handlers", "/no/such/folder"], 2, "--handlers /no/such/folder: no folder"),

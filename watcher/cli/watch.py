@@ -50,6 +50,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
     def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
         _refuse_a_command_misspelled(streams)
+        _refuse_an_option_behind_dashes(streams)
         return _watch(streams, handlers, given, values)
 
     return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
@@ -61,6 +62,13 @@ def _refuse_a_command_misspelled(streams: Sequence[str]) -> None:
     if near:
         text = f"no command {streams[0]}; did you mean {near[0]}?"
         raise UsageError(f"{text} (a table of this name may stand behind another)")
+
+
+def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:
+    """Behind `--` all words are streams; no table is called like an option on purpose."""
+    for name in streams:
+        if name.startswith("--"):
+            raise UsageError(f"{name!r} stands behind --, as the name of a table: put it before")
 
 
 def _watch(
