@@ -51,6 +51,14 @@ _EXAMPLES = """\
   python -m watcher orders --key PK=user-1 --only modify --print-diff
 """
 
+# Known by what they have in common, for the first page's sake.
+_TOGETHER = {
+    "on Spark": ("query", "archive", "replicate", "metrics"),
+    "to set up": ("new-handler", "trust", "completion"),
+}
+# Handlers that the row of --output stands for.
+_BY_OUTPUT = ("--print-csv", "--print-debezium", "--print-jsonl", "--print-table")
+
 _Topic = Annotated[
     str, Parameter(completer=completers.words(*COMMANDS, *TOPICS), help="what it is about")
 ]
@@ -141,16 +149,21 @@ def _front(
     """Everything there is by its name."""
     if examples:
         yield from [*examples.splitlines(), ""]
-    if modules := list(filter(_is_module, groups.get("handlers", ()))):
+    modules = [each for each in groups.get("handlers", ()) if _is_module(each)]
+    if modules := [each for each in modules if shown(each)[0] not in _BY_OUTPUT]:
         yield "handlers (each gets every change):"
         for each in modules[: _HANDLERS if len(modules) > _HANDLERS else None]:
             yield _row(", ".join(shown(each)), each.parameter.help or "", 20)
         if len(modules) > _HANDLERS:
             yield f"  and {len(modules) - _HANDLERS} more: --help handlers"
+        yield _row("-o, --output FORMAT", "The same: json, jsonl, csv, table, debezium.", 20)
         yield ""
     if others:
         yield "other commands (COMMAND --help):"
-        yield from (_row(each, others[each]) for each in list(others)[1:-1])
+        together = [name for names in _TOGETHER.values() for name in names]
+        alone = [name for name in list(others)[1:-1] if name not in together]
+        yield from (_row(name, others[name]) for name in alone)
+        yield from (_row("  ".join(names) + " ", text) for text, names in _TOGETHER.items())
         yield ""
     yield "options (--help GROUP shows them; --help all; -v, --verbose; --version):"
     for title in filter(GROUPS.__contains__, groups):
