@@ -106,7 +106,8 @@ def watch(
         Parameter(
             metavar="FILE",
             group="failures",
-            help="resume from FILE if it exists, and save the positions to it",
+            help="resume from FILE if it exists, and save the positions to it; "
+            "dynamodb://TABLE/NAME: shared with watches that stand by",
         ),
     ] = None,
     on_error: Annotated[
@@ -236,6 +237,7 @@ def watch(
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
+    from watcher.service.names import region_in
 
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
@@ -261,7 +263,9 @@ def watch(
         chosen = [arguments.observer(each) for each in observers]
         store = None
         if checkpoint is not None:
-            store = stack.enter_context(closing(store_of(checkpoint)))
+            region = region_in(stream) if isinstance(stream, str) else None
+            found = store_of(checkpoint, settings.connection, region)
+            store = stack.enter_context(closing(found))
         queue = Queue()
         manager = Manager(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
