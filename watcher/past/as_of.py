@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from watcher.errors import StreamError, UsageError
-from watcher.past.export import Baseline, Line
+from watcher.past.export import Baseline, ExportLine
 from watcher.past.item_keys import Identity, OneKey, identity, identity_in
 from watcher.past.sources import Sources
 from watcher.past.times import moment
@@ -83,7 +83,7 @@ class ItemsAsOf:
         _refuse_without_image(record, new, record.event_name != "REMOVE", "new")
         self._keep(identity(record.wire.dynamodb.Keys), new)
 
-    def exported(self, line: Line) -> None:
+    def exported(self, line: ExportLine) -> None:
         """Take in what became of an item, of which no change tells."""
         item = identity(line.Keys)
         if item not in self._then:

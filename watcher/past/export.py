@@ -27,7 +27,7 @@ _FILES: Final = "manifest-files.json"
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-class _Summary(msgspec.Struct, rename="camel"):
+class _Manifest(msgspec.Struct, rename="camel"):
     table_arn: str
     output_format: str
     export_time: _Time | None = None
@@ -48,7 +48,7 @@ class _FileEntry(msgspec.Struct):
     itemCount: int
 
 
-class Line(msgspec.Struct):
+class ExportLine(msgspec.Struct):
     """An item, or (of an incremental export) what has become of one that was changed."""
 
     Item: msgspec.Raw = msgspec.Raw()
@@ -66,7 +66,7 @@ class Line(msgspec.Struct):
         return None if micros is None else int(micros) / 1_000_000
 
 
-_line: Final = msgspec.json.Decoder(Line)
+_line: Final = msgspec.json.Decoder(ExportLine)
 
 
 class Export:
@@ -79,7 +79,7 @@ class Export:
         self.place = place.rstrip("/")
         self._objects = ObjectsClient(connection) if place.startswith(SCHEME) else None
         try:
-            summary = msgspec.json.decode(self._whole(_SUMMARY), type=_Summary)
+            summary = msgspec.json.decode(self._whole(_SUMMARY), type=_Manifest)
             entries = self._whole(_FILES).splitlines()
             files = [msgspec.json.decode(line, type=_FileEntry) for line in entries if line]
         except FileNotFoundError as error:
@@ -120,12 +120,12 @@ class Export:
         except OSError as error:
             raise UsageError(f"can't read {place}: {error.strerror}") from None
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[ExportLine]:
         """All of it, file by file. Raises UsageError where something is missing."""
         for file in self.files:
             yield from self.lines_of(file)
 
-    def lines_of(self, file: DataFile) -> Iterator[Line]:
+    def lines_of(self, file: DataFile) -> Iterator[ExportLine]:
         """What one of its files holds. Raises UsageError where that is not all of it."""
         count = 0
         try:
@@ -187,7 +187,7 @@ class Baseline:
         """The full export's items."""
         return (line.Item for line in self.full.lines())
 
-    def changed(self) -> Iterator[Line]:
+    def changed(self) -> Iterator[ExportLine]:
         """What was changed after it, the latest first: of each item the first is how it was."""
         for each in reversed(self.later):
             yield from each.lines()
