@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ from watcher.service.price import PRICE
 # for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
+    from watcher.engine.checkpoint import Store
     from watcher.engine.figures import Display, Totals
     from watcher.engine.settings import Settings
     from watcher.engine.streams import Streams
@@ -75,6 +76,14 @@ def watch(
             help="end after N records (those that a filter drops don't count)",
         ),
     ] = None,
+    snapshot: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="start",
+            help="first the items that exist (SNAPSHOT), with the changes made meanwhile",
+        ),
+    ] = False,
     only: Annotated[
         list[str] | str | Iterable[str] | None,
         Parameter(
@@ -112,6 +121,16 @@ def watch(
             "dynamodb://TABLE/NAME: shared with watches that stand by",
         ),
     ] = None,
+    on_stale: Annotated[
+        str,
+        Parameter(
+            metavar="POLICY",
+            group="failures",
+            choices=("fail", "trim-horizon", "snapshot"),
+            help="when the checkpoint is older than 24 hours: trim-horizon (default: go on with "
+            "what there is, and say so), fail, snapshot (hand over the items anew)",
+        ),
+    ] = "trim-horizon",
     on_error: Annotated[
         str,
         Parameter(
@@ -234,7 +253,6 @@ def watch(
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
-    from watcher.engine.stores import store_of
     from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
@@ -246,6 +264,8 @@ def watch(
         follow=follow and until is None,
         end=arguments.end(until, start),
         tail=arguments.tail(tail, start, until),
+        snapshot=arguments.snapshot(snapshot, tail),
+        on_stale=arguments.on_stale(on_stale),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         poll_max=arguments.poll_seconds(poll_max),
@@ -262,10 +282,7 @@ def watch(
         if metrics_port is not None:
             displays.append(stack.enter_context(exporting(metrics_port)))
         chosen = [arguments.observer(each) for each in observers]
-        store = None
-        if checkpoint is not None:
-            found = store_of(checkpoint, settings.connection, stream)
-            store = stack.enter_context(closing(found))
+        store = stack.enter_context(_opened(checkpoint, settings, stream))
         queue = Queue()
         manager = Manager(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
@@ -277,6 +294,16 @@ def watch(
         )
         with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
+
+
+def _opened(
+    checkpoint: "str | os.PathLike[str] | Positions | None", settings: "Settings", stream: object
+) -> "AbstractContextManager[Store | None]":
+    from watcher.engine.stores import store_of
+
+    if checkpoint is None:
+        return nullcontext()
+    return closing(store_of(checkpoint, settings.connection, stream))
 
 
 def _found(
