@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from watcher import arguments
+from watcher.declared import declares_options
 from watcher.delivery import stdout
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
 from watcher.engine.positions import Positions
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from watcher.record.record import Record
 
 
+@declares_options
 def watch(
     stream: str | Iterable[str],
     observers: "Iterable[Callable[[Record], Any] | Observer | ModuleType | str]",
