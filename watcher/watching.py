@@ -239,7 +239,6 @@ def watch(
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
-    from watcher.service.names import region_in
 
     settings = Settings(
         connection=Connection(region, profile, endpoint_url),
@@ -265,8 +264,7 @@ def watch(
         chosen = [arguments.observer(each) for each in observers]
         store = None
         if checkpoint is not None:
-            region = region_in(stream) if isinstance(stream, str) else None
-            found = store_of(checkpoint, settings.connection, region)
+            found = store_of(checkpoint, settings.connection, stream)
             store = stack.enter_context(closing(found))
         queue = Queue()
         manager = Manager(

@@ -18,6 +18,7 @@ from watcher.errors import UsageError
 from watcher.reading.token import Token, all_from_json, encode_all
 from watcher.service.connection import Connection
 from watcher.service.lease_table import SCHEME
+from watcher.service.names import region_in
 
 # A token takes some 200 bytes a shard; more than this is not a token.
 _LARGEST = 64 * 1024 * 1024
@@ -140,9 +141,9 @@ class CallersStore(Store):
 
 
 def store_of(
-    checkpoint: str | os.PathLike[str] | Positions, connection: Connection, region: str | None
+    checkpoint: str | os.PathLike[str] | Positions, connection: Connection, stream: object
 ) -> CheckpointFile | CallersStore | SharedStore:
-    """The store that a caller means; a table of it is in that region where nothing else says so.
+    """The store that a caller means; a table of it is in the stream's region where nothing else says so.
 
     Raises UsageError where it can't be used.
     """
@@ -152,6 +153,7 @@ def store_of(
     if isinstance(checkpoint, Path) or not (found := _URL.match(text)):
         return CheckpointFile(Path(checkpoint))
     if found[0] == SCHEME:
+        region = region_in(stream) if isinstance(stream, str) else None
         return shared_store(text, connection, region)
     told = (
         f"no {found[0]} here: give a file, {SCHEME}TABLE/NAME, or an object with load() and save()"
