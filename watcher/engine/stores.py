@@ -143,9 +143,9 @@ class CallersStore(Store):
 def store_of(
     checkpoint: str | os.PathLike[str] | Positions, connection: Connection, stream: object
 ) -> CheckpointFile | CallersStore | SharedStore:
-    """The store that a caller means; a table of it is in the stream's region where nothing else says so.
+    """The store that a caller means. Raises UsageError where it can't be used.
 
-    Raises UsageError where it can't be used.
+    A table of positions is in the stream's region where nothing else says so.
     """
     if not isinstance(checkpoint, str | os.PathLike):
         return CallersStore(checkpoint)
