@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import threading
 
     from watcher.delivery.observer import Observer
+    from watcher.engine.checkpoint import Store
     from watcher.engine.figures import Display, Totals
     from watcher.engine.settings import Settings
     from watcher.engine.streams import Streams
@@ -239,7 +240,6 @@ def watch(
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
-    from watcher.engine.stores import store_of
     from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
@@ -268,10 +268,7 @@ def watch(
         if metrics_port is not None:
             displays.append(stack.enter_context(exporting(metrics_port)))
         chosen = [arguments.observer(each) for each in observers]
-        store = None
-        if checkpoint is not None:
-            found = store_of(checkpoint, settings.connection, stream)
-            store = stack.enter_context(closing(found))
+        store = stack.enter_context(_opened(checkpoint, settings, stream))
         queue = Queue()
         manager = Manager(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
@@ -283,6 +280,16 @@ def watch(
         )
         with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
+
+
+def _opened(
+    checkpoint: "str | os.PathLike[str] | Positions | None", settings: "Settings", stream: object
+) -> "AbstractContextManager[Store | None]":
+    from watcher.engine.stores import store_of
+
+    if checkpoint is None:
+        return nullcontext()
+    return closing(store_of(checkpoint, settings.connection, stream))
 
 
 def _found(
