@@ -16,6 +16,7 @@ from watcher.engine.figures import Display, Figures, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
 from watcher.engine.settings import Settings
+from watcher.engine.snapshots import Snapshots
 from watcher.engine.streams import Streams
 from watcher.engine.tail import Tail
 from watcher.engine.workers import Workers
@@ -56,6 +57,7 @@ class Manager:
         self._displays = displays
         self._display_due = 0.0
         self._clock = clock
+        self._snapshots = Snapshots(clock)
         self._keeper = Keeper(store, self._tokens, clock)
         self.ending = Ending(settings.stop_timeout, clock, settings.asked_to_stop)
         check = None if store is None else store.check
@@ -78,6 +80,7 @@ class Manager:
             while not (self.ending.look() or self._is_done()):
                 self._join()
                 self._keep_house()
+                self._take_snapshots()
                 self._receive()
             if not self._handover.is_complete:
                 self._drain()
@@ -104,9 +107,20 @@ class Manager:
         self._keeper.save_if_due()
         self._display()
 
-    def _receive(self) -> bool:
+    def _take_snapshots(self) -> None:
+        """A page of items, with nothing else meanwhile; and then what the shards have sent."""
+        with self.ending.working():
+            found = self._snapshots.next(self._streams)
+        if found is not None:
+            stream, snapshot, page = found
+            self._deliver(stream, snapshot.shard, page)
+            self._dispatcher.settle(snapshot.origin)
+            while self._snapshots.is_others_turn() and self._receive(0.0):
+                self._keep_house()
+
+    def _receive(self, seconds: float = _TICK_SECONDS) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._workers.receive(_TICK_SECONDS)
+        received = self._workers.receive(0.0 if self._snapshots.goes_on else seconds)
         if received is None:
             return False
         origin, message = received
