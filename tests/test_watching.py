@@ -1,5 +1,7 @@
 import json
 import os
+import pydoc
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import watcher
 from tests.simulator import RemoteSimulator, Simulator, judge
 from watcher import ObserverError, Record, StreamError, UsageError, watch
 from watcher.cli import options
@@ -155,6 +158,22 @@ def test_every_parameter_of_watch_is_a_flag_of_the_command_line() -> None:
 
     parameters = set(inspect.signature(watch).parameters) - {"stream", "observers", "display"}
     assert {each.name for each in options.of(watch)} == parameters
+
+
+def test_help_of_watch_shows_plain_types_and_what_each_option_is_for() -> None:
+    text = pydoc.plain(pydoc.render_doc(watch))
+    assert "Annotated" not in text
+    assert "Parameter(" not in text
+    for each in options.of(watch):
+        assert re.search(rf"^ +{each.name}: \w", text, re.MULTILINE), each.name
+
+
+def test_dir_lists_what_there_is() -> None:
+    assert (
+        {"watch", "Stream", "history", "undo"}
+        <= {*dir(watcher)}
+        == {*watcher.__all__} | {"__version__"}
+    )
 
 
 def test_a_program_without_a_main_guard_is_told_to_have_one(

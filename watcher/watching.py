@@ -4,15 +4,16 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from datetime import datetime
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from watcher import arguments
+from watcher.declared import declares_options
 from watcher.delivery import stdout
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
+from watcher.engine.positions import Positions
 from watcher.service.price import PRICE
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from watcher.record.record import Record
 
 
+@declares_options
 def watch(
     stream: str | Iterable[str],
     observers: "Iterable[Callable[[Record], Any] | Observer | ModuleType | str]",
@@ -102,7 +104,7 @@ def watch(
         ),
     ] = None,
     checkpoint: Annotated[
-        str | os.PathLike[str] | None,
+        str | os.PathLike[str] | Positions | None,
         Parameter(
             metavar="FILE",
             group="failures",
@@ -219,6 +221,7 @@ def watch(
     and SIGHUP end the watch: the record in hand is delivered, and of what was read already as much
     as `stop_timeout` seconds allow; the rest is said, and the checkpoint saved. `display` is shown
     the figures of the watch a few times a second, as the command line's status line is.
+    `checkpoint` may also be an object with `load()` and `save(token)` (see docs/positions.md).
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
     checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError.
@@ -230,7 +233,7 @@ def watch(
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
-    from watcher.engine.stores import CheckpointFile
+    from watcher.engine.stores import store_of
     from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
@@ -260,7 +263,7 @@ def watch(
         chosen = [arguments.observer(each) for each in observers]
         store = None
         if checkpoint is not None:
-            store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
+            store = stack.enter_context(closing(store_of(checkpoint)))
         queue = Queue()
         manager = Manager(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),

@@ -58,8 +58,9 @@ class Manager:
         self._clock = clock
         self._keeper = Keeper(store, self._tokens, clock)
         self.ending = Ending(settings.stop_timeout, clock)
+        check = None if store is None else store.check
         self._dispatcher = Dispatcher(
-            observers, settings.on_error, self.ending, clock, self._before_retry
+            observers, settings.on_error, self.ending, clock, self._before_retry, check
         )
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
         limits = settings.wanted, settings.max_records
@@ -126,7 +127,7 @@ class Manager:
     # The beginning and the end
 
     def _begin(self) -> None:
-        if self._store is not None:
+        if self._store is not None and self._store.stand_by(lambda: self.ending.has_begun):
             self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.working():
