@@ -164,7 +164,7 @@ class Dispatcher:
         """
         end = self._clock.monotonic() + seconds
         while not ((self._is_closing or self.ending.has_begun) and observer.pending(origin)):
-            if self.ending.is_late():
+            if self.ending.look() and self.ending.is_late():
                 raise Overdue
             left = end - self._clock.monotonic()
             if left <= 0:
