@@ -27,28 +27,32 @@ class Snapshots:
         self._failures = 0
         self._due = 0.0
         self._begun: set[str] = set()
-        self._asked_at = 0.0
-        self._others_until = 0.0
-        self.goes_on = False
-        """Whether there is another page to ask for at once."""
+        self._asked_at = self._ended_at = 0.0
+        self._goes_on = False
+        self.changes_come = False
+        """Whether the last look at what the shards send has found something."""
 
     def next(self, streams: Iterable[Followed]) -> tuple[Followed, Snapshot, Page] | None:
         """A page of items, if one is due. Raises StreamError where the very first is refused."""
-        self.goes_on = False
         now = self._clock.monotonic()
+        if self._goes_on and self.changes_come:
+            self._ended_at = self._ended_at or now
+            if now - self._ended_at < self._ended_at - self._asked_at:
+                return None
+        self._goes_on = False
         if now < self._due:
             return None
         for stream in streams:
             snapshot = stream.snapshot
             if snapshot is None or not stream.snapshot_is_due:
                 continue
-            self._asked_at, self._others_until = now, 0.0
+            self._asked_at, self._ended_at = now, 0.0
             try:
                 page = snapshot.read()
             except (ServiceError, StreamError) as error:
                 self._trouble(stream, error)
                 return None
-            self._failures, self.goes_on = 0, True
+            self._failures, self._goes_on = 0, True
             self._begun.add(stream.arn)
             if snapshot.is_done:
                 count = counted(snapshot.items, "item")
@@ -56,12 +60,9 @@ class Snapshots:
             return None if page is None else (stream, snapshot, page)
         return None
 
-    def is_others_turn(self) -> bool:
-        """Whether changes have not had their time yet since the last page was asked for."""
-        now = self._clock.monotonic()
-        if not self._others_until:
-            self._others_until = now + (now - self._asked_at)
-        return now < self._others_until
+    def pause(self, seconds: float) -> float:
+        """How long to wait for what the shards send."""
+        return 0.0 if self._goes_on else seconds
 
     def _trouble(self, stream: Followed, error: ServiceError | StreamError) -> None:
         if isinstance(error, StreamError) and stream.arn not in self._begun:

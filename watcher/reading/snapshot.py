@@ -1,8 +1,8 @@
 """A table's items as they are now, as SNAPSHOT records, page by page, in between its changes.
 
 The rule, for each item: what a SNAPSHOT shows is never older than a change handed over before it.
-For that, no change is handed over while a page is asked for, and all of a page comes before the next
-change. A change that was handed over before had been made before, so that a consistent read
+For that, no change is handed over while a page is asked for, and all of a page comes before the
+next change. A change that was handed over before had been made before, so that a consistent read
 sees it. Nothing has to be remembered. After a SNAPSHOT changes may come that it shows already.
 """
 
