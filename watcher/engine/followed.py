@@ -18,7 +18,7 @@ from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses, is_stale
 from watcher.reading.puller import Puller
 from watcher.reading.roster import Roster
-from watcher.reading.snapshot import Items, Snapshot
+from watcher.reading.snapshot import Items, TableSnapshot
 from watcher.reading.token import Token, TokenSnapshot
 from watcher.record.origin import Origin
 from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service, TrimHorizon
@@ -61,7 +61,7 @@ class Followed:
         self.reading: set[str] = set()
         """The shards that a worker reads, or is to read again."""
         self._closed: set[str] = set()  # of these
-        self.snapshot: Snapshot | None = None
+        self.snapshot: TableSnapshot | None = None
         """The items that are handed over, where that is asked for."""
         self._items = items
         self._settings = settings
@@ -178,7 +178,9 @@ class Followed:
         """Of a finished one a checkpoint says so: it is not made again."""
         anew = stale and self._settings.on_stale == "snapshot"
         if self._items is not None and (self._settings.snapshot or anew):
-            self.snapshot = Snapshot(self.arn, self._items, None if anew else stored, self._clock)
+            self.snapshot = TableSnapshot(
+                self.arn, self._items, None if anew else stored, self._clock
+            )
 
     @property
     def snapshot_is_due(self) -> bool:

@@ -11,7 +11,7 @@ from watcher.engine.followed import Followed
 from watcher.errors import ServiceError, StreamError
 from watcher.printing.plural import counted
 from watcher.reading.messages import Page
-from watcher.reading.snapshot import Snapshot
+from watcher.reading.snapshot import TableSnapshot
 
 logger = logging.getLogger("watcher")
 
@@ -32,7 +32,7 @@ class Snapshots:
         self.changes_come = False
         """Whether the last look at what the shards send has found something."""
 
-    def next(self, streams: Iterable[Followed]) -> tuple[Followed, Snapshot, Page] | None:
+    def next(self, streams: Iterable[Followed]) -> tuple[Followed, TableSnapshot, Page] | None:
         """A page of items, if one is due. Raises StreamError where the very first is refused."""
         now = self._clock.monotonic()
         if self._goes_on and self.changes_come:

@@ -45,7 +45,7 @@ class Items(Protocol):
         """
 
 
-class Snapshot:
+class TableSnapshot:
     """How far a table's items have been handed over; goes on where it `stored` that."""
 
     def __init__(
