@@ -200,7 +200,7 @@ class Stream:
             raise UsageError("the stream is closed: make another one, with its token")
 
     def _next(self) -> Record | None:
-        for look in (Puller.look, functools.partial(Puller.look, at_once=True)):
+        for look in (_look, functools.partial(_look, at_once=True)):
             found: list[tuple[float, Puller]] = []
             for arn in self._services:
                 seconds = self._let(arn, look)
@@ -246,7 +246,7 @@ class Stream:
 
     def _step(self) -> None:
         for arn in self._services:
-            self._let(arn, Puller.look)
+            self._let(arn, _look)
         self._raise_if_all_fail()
 
     def _next_read(self) -> Record | None:
@@ -322,6 +322,10 @@ class Stream:
         self._begin()
         for arn in self._services:
             self._let(arn, Puller.read_all)
+
+
+def _look(puller: Puller, *, at_once: bool = False) -> float | None:
+    return puller.look(at_once=at_once)
 
 
 def _seconds(found: tuple[float, Puller]) -> float:

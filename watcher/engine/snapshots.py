@@ -57,7 +57,7 @@ class Snapshots:
             if snapshot.is_done:
                 count = counted(snapshot.items, "item")
                 logger.info(f"Snapshot of {stream.table}: {count}, then changes alone")
-            return None if page is None else (stream, snapshot, page)
+            return stream, snapshot, page
         return None
 
     def pause(self, seconds: float) -> float:

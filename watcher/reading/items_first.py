@@ -97,5 +97,4 @@ class ItemsFirst(Puller):
                 logger.warning(text, extra={"stream": self.arn})
             return
         self._failures, self._changes_left = 0, _CHANGES
-        if page is not None:
-            self._shown.extend(pages.records(page.body, self._items.origin))
+        self._shown.extend(pages.records(page.body, self._items.origin))

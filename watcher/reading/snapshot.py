@@ -76,8 +76,8 @@ class TableSnapshot:
         """How many were read."""
         return self._after.items
 
-    def read(self) -> Page | None:
-        """The next page as records; None where it holds no item. Raises as `Items`."""
+    def read(self) -> Page:
+        """The next page, as records; it may hold none. Raises as `Items`."""
         self._names = self._names or self._table.key_names()
         items, last = self._table.page(self._after.after)
         self._before = before = self._after
@@ -85,8 +85,6 @@ class TableSnapshot:
         records = [self._record(item, before.items + place) for place, item in enumerate(items, 1)]
         count = before.items + len(items)
         self._after = TokenSnapshot(after=last, items=count, done=last is None)
-        if not records:
-            return None
         return Page(0, len(records), str(count), msgspec.json.encode({"Records": records}))
 
     def _record(self, item: msgspec.Raw, number: int) -> Mapping[str, Any]:
