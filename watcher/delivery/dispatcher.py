@@ -14,7 +14,7 @@ from watcher import forks
 from watcher.backoff import backoff
 from watcher.clock import CLOCK, Clock
 from watcher.delivery import stdout
-from watcher.delivery.callables import check_answer
+from watcher.delivery.coroutines import Coroutines
 from watcher.delivery.ending import Ending, Overdue
 from watcher.delivery.observer import Failure, Observer
 from watcher.delivery.on_error import GivenUp, OnError
@@ -55,6 +55,9 @@ class Dispatcher:
         self._check = check
         self._clock = clock
         self._calls = [observer.handle for observer in observers]
+        self._coroutines = Coroutines()
+        for observer in observers:
+            observer.finish = self._coroutines.finish
         self._begun: set[str] = set()
         self._is_closing = False
         self._output_closed = False
@@ -84,7 +87,7 @@ class Dispatcher:
         for index, call in enumerate(self._calls):
             try:
                 if (answer := call(record)) is not None:
-                    check_answer(answer)
+                    self._coroutines.finish(answer)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -216,7 +219,7 @@ class Dispatcher:
         for observer in self._observers:
             try:
                 with self.ending.working():
-                    observer.close()
+                    observer.finish(observer.close())
             except Overdue:
                 logger.warning(f"observer {observer.name} was still closing, and is left so")
             except KeyboardInterrupt:
@@ -228,6 +231,11 @@ class Dispatcher:
                 what = f"{type(error).__name__}: {error}"
                 failed = f"observer {observer.name} failed to close: {what}"
                 logger.error(failed, extra={"observer": observer.name})
+        try:
+            with self.ending.working():
+                self._coroutines.close()
+        except Overdue:
+            logger.warning("An observer's task goes on though it was cancelled, and is left so")
         self._given_up.close()
         # What `close` has printed; whoever has the last word on standard output says what is wrong.
         with contextlib.suppress(OutputClosed, ObserverError, Overdue):
