@@ -7,6 +7,7 @@ from typing import Any
 
 from watcher.delivery.callables import check_answer
 from watcher.record.origin import Origin
+from watcher.record.page import RecordPage
 from watcher.record.record import Record
 
 
@@ -42,6 +43,11 @@ class Observer:
     """No more records come."""
     finish: Callable[[object], None]
     """Take what one of these answers, and see to it that nothing of it is still to come."""
+    handle_page: Callable[[RecordPage], bool] | None = None
+    """A shortcut: take records of a shard together.
+
+    Where it answers False, or raises before any of them is out, each of them goes to `handle`.
+    """
 
     def __init__(
         self,
