@@ -294,12 +294,15 @@ class StreamsClient:
                 return answer
             raise TransientError(advice.page_in(answer) or f"an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
-            meaning = translated(error)
             if isinstance(error, boto.ClientError):
                 self.tally.call(name, _retries(error.response))
-            if isinstance(meaning, TransientError) and meaning.throttled:
-                self.tally.throttle()
-            raise meaning from error
+            raise self._counted(translated(error)) from error
+
+    def _counted(self, meaning: WatcherError) -> WatcherError:
+        """Apart from who raises it: an error that its own frame holds keeps its socket open."""
+        if isinstance(meaning, TransientError) and meaning.throttled:
+            self.tally.throttle()
+        return meaning
 
 
 def _retries(answer: Mapping[str, Any]) -> int:
