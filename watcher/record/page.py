@@ -74,6 +74,11 @@ class RecordPage:
     def __len__(self) -> int:
         return len(self._places)
 
+    @property
+    def table(self) -> str:
+        """The name of the table that was changed."""
+        return self.origin.table
+
     def __iter__(self) -> Iterator[Record]:
         body, origin, from_wire = self._body, self.origin, Record.from_wire
         for place, wire in zip(self._places, self.wires, strict=True):
