@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -47,6 +48,19 @@ def refuse_bad_seconds(**seconds: object) -> None:
         if not (isinstance(value, int | float) and 0 < value < math.inf):
             text = f"{value:g}" if isinstance(value, int | float) else repr(value)
             raise UsageError("give more than 0 seconds", option, text)
+
+
+def asked_by(stop: object) -> Callable[[], bool]:
+    """Whether an event (or what has its `is_set`) says that it is time to stop.
+
+    Raises UsageError.
+    """
+    if stop is None:
+        return lambda: False
+    is_set = getattr(stop, "is_set", None)
+    if not callable(is_set):
+        raise UsageError("give a threading.Event, or what has its is_set()", "stop", repr(stop))
+    return lambda: bool(is_set())
 
 
 def position(start: str | datetime) -> "Position":
@@ -100,6 +114,20 @@ def tail(count: int | None, start: str | datetime, until: str | datetime | None)
     return count
 
 
+def snapshot(given: bool, tail: int | None) -> bool:
+    """Whether to begin with the items. Raises UsageError where something else is to be first."""
+    if given and tail is not None:
+        raise UsageError("it begins with the items: leave out --tail", "snapshot")
+    return given
+
+
+def on_stale(given: str) -> str:
+    """What to do about a checkpoint that is too old. Raises UsageError."""
+    if given not in ("fail", "trim-horizon", "snapshot"):
+        raise UsageError("give fail, trim-horizon or snapshot", "on_stale", repr(given))
+    return given
+
+
 def observer(each: object) -> "Observer":
     """An observer from what callers may give; said now if it can never work."""
     from watcher.delivery.observer import Observer
@@ -116,6 +144,6 @@ def observer(each: object) -> "Observer":
     if not callable(each):
         raise UsageError(f"observer {each!r} can't be called: give a function of a record")
     name = getattr(each, "__name__", repr(each))
-    if reason := unfit(each, "record"):
+    if reason := unfit(each, "record", is_awaited=True):
         raise UsageError(f"observer {name} {reason}")
     return Observer(name, each)

@@ -25,11 +25,13 @@ from typing import Any, Protocol
 import boto3
 import pytest
 
+from watcher.delivery.coroutines import Coroutines
 from watcher.delivery.handlers import described, load
 from watcher.delivery.observer import Failure, Observer
 from watcher.errors import UsageError
 from watcher.record.record import Record
 from watcher.stream import Stream
+from watcher.version import install
 
 _REGION = "us-east-1"
 
@@ -80,11 +82,14 @@ class WatchedTable:
         """
         observer = _observer(handler, options)
         records = self.changes()
+        coroutines = Coroutines()
+        observer.finish = coroutines.finish
         observer.begin(self.stream_arn)
         for record in records:
-            _let(observer, functools.partial(observer.handle, record))
+            _let(observer, functools.partial(_handle, observer, record))
         _let(observer, observer.settle)
-        observer.close()
+        observer.finish(observer.close())
+        coroutines.close()
         return records
 
 
@@ -105,6 +110,10 @@ def _observer(
     return handler if isinstance(handler, Observer) else Observer("handler", handler)
 
 
+def _handle(observer: Observer, record: Record) -> None:
+    observer.finish(observer.handle(record))
+
+
 def _let(observer: Observer, step: Callable[[], object]) -> None:
     """Let a batch be tried again as often as it is to be; then raise what its function raised."""
     try:
@@ -121,7 +130,7 @@ def embedded_dynamodb() -> Iterator[str]:
     try:
         from moto.server import ThreadedMotoServer
     except ImportError:
-        raise UsageError("tests of handlers need moto: pip install 'watcher[demo]'") from None
+        raise UsageError(f"tests of handlers need moto: {install('demo')}") from None
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

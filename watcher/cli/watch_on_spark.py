@@ -65,8 +65,10 @@ def _watch(stream: str, choice: Choice, given: options.Given, values: dict[str, 
 
 
 def _load(choice: Choice, values: dict[str, Any]) -> list[Observer]:
-    style.set_up(**options.values(style.set_up, values))  # in the executor's process
-
+    # In the executor's process:
+    style.set_up(**options.values(style.set_up, values))
+    style.set_prefix(**options.values(style.set_prefix, values))
+    style.show_tables(several=False)
     observers = choice.load(choosing.DEFAULT_HANDLER)
     test = wanted(values["filters"], values["key"], values["only"])
     return observers if test is None else [_filtered(each, test) for each in observers]
@@ -84,6 +86,9 @@ def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> Non
     for name, advice in _NOT_HERE.items():
         if name in given.typed:  # a default is not for this run in particular
             raise UsageError(f"not for --engine spark: {advice}", name)
+    if checkpoint and checkpoint.startswith("dynamodb://"):
+        text = "on Spark a checkpoint is a folder; choose one, or run without --engine"
+        raise UsageError(text, "checkpoint", checkpoint)
     if checkpoint and Path(checkpoint).is_file():
         text = f"{checkpoint} is a file: on Spark it is a folder; choose another"
         raise UsageError(text, "checkpoint")

@@ -14,12 +14,12 @@ from watcher import forks
 from watcher.backoff import backoff
 from watcher.clock import CLOCK, Clock
 from watcher.delivery import stdout
-from watcher.delivery.callables import check_answer
+from watcher.delivery.coroutines import Coroutines
 from watcher.delivery.ending import Ending, Overdue
 from watcher.delivery.observer import Failure, Observer
 from watcher.delivery.on_error import GivenUp, OnError
 from watcher.delivery.stdout import OutputClosed
-from watcher.errors import ObserverError
+from watcher.errors import LeaseLostError, ObserverError
 from watcher.record.origin import Origin
 from watcher.record.page import RecordPage
 from watcher.record.record import Record
@@ -35,7 +35,8 @@ class Dispatcher:
     An observer's failure follows `on_error` and never keeps a record from another observer.
     `before_retry` is called before what has failed is tried again, which may take long. Once
     `ending` has begun, what is pending is not tried again; once it is late, nothing is, and
-    whatever is at work may raise Overdue. Raises UsageError for a file that can't be written.
+    whatever is at work may raise Overdue. `check` raises where nothing may be delivered any more.
+    Raises UsageError for a file that can't be written.
     """
 
     def __init__(
@@ -45,14 +46,19 @@ class Dispatcher:
         ending: Ending | None = None,
         clock: Clock = CLOCK,
         before_retry: Callable[[], object] = lambda: None,
+        check: Callable[[], object] | None = None,
     ) -> None:
         self.ending = ending or Ending(clock=clock)
         self._observers = observers
         self._on_error = on_error
         self._given_up = GivenUp(on_error)
         self._before_retry = before_retry
+        self._check = check
         self._clock = clock
         self._calls = [observer.handle for observer in observers]
+        self._coroutines = Coroutines()
+        for observer in observers:
+            observer.finish = self._coroutines.finish
         # Where several print, their lines take turns, record by record.
         self._take = observers[0].handle_page if len(observers) == 1 else None
         self._begun: set[str] = set()
@@ -79,10 +85,12 @@ class Dispatcher:
     def deliver(self, record: Record) -> None:
         """Call every observer. Raises ObserverError under `stop`, OutputClosed."""
         fatal: ObserverError | None = None
+        if self._check is not None:
+            self._check()
         for index, call in enumerate(self._calls):
             try:
                 if (answer := call(record)) is not None:
-                    check_answer(answer)
+                    self._coroutines.finish(answer)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -135,6 +143,8 @@ class Dispatcher:
             retry_in, origin = error.retry_in, records[0].origin
             if retry_in is not None and not self._wait(retry_in, observer, origin):
                 return
+            if self._check is not None:
+                self._check()
             try:
                 observer.go_on(error, given_up=error.retry_in is None)
                 return
@@ -157,7 +167,7 @@ class Dispatcher:
         """
         end = self._clock.monotonic() + seconds
         while not ((self._is_closing or self.ending.has_begun) and observer.pending(origin)):
-            if self.ending.is_late():
+            if self.ending.look() and self.ending.is_late():
                 raise Overdue
             left = end - self._clock.monotonic()
             if left <= 0:
@@ -167,6 +177,8 @@ class Dispatcher:
 
     def _let(self, observer: Observer, step: Callable[[], None]) -> None:
         """Let an observer do what is its turn, whatever fails meanwhile. Raises as `deliver`."""
+        if self._check is not None:
+            self._check()
         with self.ending.working():
             while True:
                 try:
@@ -230,7 +242,7 @@ class Dispatcher:
         for observer in self._observers:
             try:
                 with self.ending.working():
-                    observer.close()
+                    observer.finish(observer.close())
             except Overdue:
                 logger.warning(f"observer {observer.name} was still closing, and is left so")
             except KeyboardInterrupt:
@@ -242,6 +254,11 @@ class Dispatcher:
                 what = f"{type(error).__name__}: {error}"
                 failed = f"observer {observer.name} failed to close: {what}"
                 logger.error(failed, extra={"observer": observer.name})
+        try:
+            with self.ending.working():
+                self._coroutines.close()
+        except Overdue:
+            logger.warning("An observer's task goes on though it was cancelled, and is left so")
         self._given_up.close()
         # What `close` has printed; whoever has the last word on standard output says what is wrong.
         with contextlib.suppress(OutputClosed, ObserverError, Overdue):
@@ -255,7 +272,7 @@ class Dispatcher:
                 self._let(observer, observer.settle)
         except ObserverError as error:
             logger.error(str(error))
-        except (OutputClosed, Overdue):
+        except (OutputClosed, Overdue, LeaseLostError):
             pass
         if self._output_closed:
             return

@@ -157,11 +157,11 @@ class Figures:
     def moved(self, origin: Origin, created: float | None, totals: Totals) -> None:
         """Take note of when the last record delivered (or filtered out) of a shard was made."""
         shard = self._shards.get(origin)
+        counted = totals.records + totals.filtered
+        before, self._counted = self._counted, counted
         if shard is None:
             return
-        counted = totals.records + totals.filtered
-        shard.delivered += counted - self._counted
-        self._counted = counted
+        shard.delivered += counted - before
         if created is not None:
             shard.last = creation_time(created).timestamp()
             shard.first = shard.last if shard.first is None else shard.first

@@ -90,7 +90,8 @@ class Handover:
                     tick = monotonic() + _TICK_SECONDS
             if not self._is_late():
                 self._dispatcher.page_end(origin)
-                self._behind = self._behind if self.is_complete else page
+                if page.read and not self.is_complete:
+                    self._behind = page
         finally:
             ending.at_work = False
             self.move()

@@ -12,10 +12,12 @@ from watcher.delivery.ending import Ending, Overdue
 from watcher.delivery.observer import Observer
 from watcher.delivery.stdout import OutputClosed
 from watcher.engine.checkpoint import Keeper, Store
-from watcher.engine.figures import Display, Figures, Totals
+from watcher.engine.displays import Displays
+from watcher.engine.figures import Display, Figures, Snapshot, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
 from watcher.engine.settings import Settings
+from watcher.engine.snapshots import Snapshots
 from watcher.engine.streams import Streams
 from watcher.engine.tail import Tail
 from watcher.engine.workers import Workers
@@ -24,7 +26,6 @@ from watcher.printing.plural import counted
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.roster import End
-from watcher.reading.token import Token
 from watcher.record.origin import Origin
 
 logger = logging.getLogger("watcher")
@@ -53,13 +54,14 @@ class Manager:
         self._settings = settings
         self._workers = workers
         self._store = store
-        self._displays = displays
-        self._display_due = 0.0
+        self._displays = Displays(displays, clock)
         self._clock = clock
-        self._keeper = Keeper(store, self._tokens, clock)
-        self.ending = Ending(settings.stop_timeout, clock)
+        self._snapshots = Snapshots(clock)
+        self._keeper = Keeper(store, lambda: self._streams.tokens(self._unsettled), clock)
+        self.ending = Ending(settings.stop_timeout, clock, settings.asked_to_stop)
+        check = None if store is None else store.check
         self._dispatcher = Dispatcher(
-            observers, settings.on_error, self.ending, clock, self._before_retry
+            observers, settings.on_error, self.ending, clock, self._before_retry, check
         )
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
         limits = settings.on_wire, settings.max_records
@@ -67,7 +69,6 @@ class Manager:
 
     def stop(self) -> None:
         """End the watch soon; what was read is delivered while there is time. Safe in a handler."""
-        self.totals.stopped = True
         self.ending.begin()
         self._workers.queue.wake()
 
@@ -75,10 +76,11 @@ class Manager:
         """Watch. Raises StreamError, ObserverError, DataLossError, UsageError (checkpoint)."""
         try:
             self._begin()
-            while not (self.ending.has_begun or self._is_done()):
+            while not (self.ending.look() or self._is_done()):
                 self._join()
                 self._keep_house()
-                self._receive()
+                self._take_items()
+                self._snapshots.changes_come = self._receive(self._snapshots.pause(_TICK_SECONDS))
             if not self._handover.is_complete:
                 self._drain()
             self._dispatcher.settle()
@@ -97,16 +99,25 @@ class Manager:
     def _keep_house(self) -> None:
         """Whatever is due; also between two records where observers are slow."""
         self._dispatcher.tick()
-        if not self.ending.has_begun:
+        if not self.ending.look():
             for stream in self._streams:
                 self._attend(stream)
             self._restart_shards()
         self._keeper.save_if_due()
         self._display()
 
-    def _receive(self) -> bool:
+    def _take_items(self) -> None:
+        """A page of a table's items; no change is taken before all of it is settled."""
+        with self.ending.working():
+            found = self._snapshots.next(self._streams)
+        if found is not None:
+            stream, snapshot, page = found
+            self._deliver(stream, snapshot.shard, page)
+            self._dispatcher.settle(snapshot.origin)
+
+    def _receive(self, seconds: float = _TICK_SECONDS) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._workers.receive(_TICK_SECONDS)
+        received = self._workers.receive(seconds)
         if received is None:
             return False
         origin, message = received
@@ -126,19 +137,19 @@ class Manager:
     # The beginning and the end
 
     def _begin(self) -> None:
-        if self._store is not None:
+        if self._store is not None and self._store.stand_by(self.ending.look):
             self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.working():
                 self._begin_at_tail()
-                for stream in self._streams if not self.ending.has_begun else ():
+                for stream in self._streams if not self.ending.look() else ():
                     self._begin_stream(stream)
         except Overdue:
             logger.warning("The service had not answered by then")
             return
         if self._streams.all_fail():
             self._streams.raise_error()
-        if not self.ending.has_begun:
+        if not self.ending.look():
             self._keeper.begin()
 
     def _begin_at_tail(self) -> None:
@@ -146,8 +157,8 @@ class Manager:
         fresh = [stream for stream in self._streams if not stream.is_resumed]
         if self._settings.tail is None or not fresh:
             return
-        wanted, ending = self._settings.wanted, self.ending
-        tail = Tail(self._settings.tail, wanted, lambda: ending.has_begun, self._clock)
+        wanted = self._settings.wanted
+        tail = Tail(self._settings.tail, wanted, self.ending.look, self._clock)
         tail.begin(fresh)
         if not self._settings.follow and len(fresh) == len(self._streams):
             self._handover.end_with(tail)
@@ -180,10 +191,7 @@ class Manager:
 
     def _is_hopeless(self) -> bool:
         """Whether a watch that is to end has waited long enough for its first read."""
-        return any(
-            stream.until and stream.roster.reads.seconds() >= _HOPELESS_SECONDS
-            for stream in self._streams
-        ) and bool(self._why_unread())
+        return self._streams.were_refused(_HOPELESS_SECONDS) and bool(self._why_unread())
 
     def _why_unread(self) -> str:
         """Why not a single read was answered; empty where one was, or none was refused."""
@@ -208,6 +216,7 @@ class Manager:
         self._keeper.moved()
 
     def _end(self) -> None:
+        self.totals.stopped = self.ending.has_begun
         if self.totals.stopped and (left := self._handover.left + self._workers.unread()):
             what = f"{counted(left, 'record')} left unread"
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
@@ -320,9 +329,6 @@ class Manager:
 
     # The checkpoint, and the figures
 
-    def _tokens(self) -> list[Token]:
-        return self._streams.tokens(self._unsettled)
-
     def _unsettled(self, origin: Origin) -> str | None:
         number = self._dispatcher.unsettled(origin)
         if number is not None:
@@ -336,12 +342,8 @@ class Manager:
         self._keeper.save_before_waiting()
 
     def _display(self, *, at_once: bool = False) -> None:
-        now = self._clock.monotonic()
         self.totals.losses = self._streams.losses
-        if not self._displays or not (at_once or now >= self._display_due):
-            return
-        self._display_due = now + _TICK_SECONDS
-        standings = self._streams.standings()
-        snapshot = self._figures.snapshot(self.totals, standings, self._dispatcher)
-        for display in self._displays:
-            display.show(snapshot)
+        self._displays.show(self._snapshot, at_once=at_once)
+
+    def _snapshot(self) -> Snapshot:
+        return self._figures.snapshot(self.totals, self._streams.standings(), self._dispatcher)

@@ -16,6 +16,10 @@ from watcher.service.model import Latest, Position
 from watcher.service.price import PRICE
 
 
+def _never() -> bool:
+    return False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How to watch: what `watch()` and the command line let the user choose."""
 
@@ -26,6 +30,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Records made later are left out; None: of any time."""
     tail: int | None = None
     """Begin with so many of the last changes, in place of `start`."""
+    snapshot: bool = False
+    """Hand over the items that exist, too."""
+    on_stale: str = "trim-horizon"
+    """What to do where a checkpoint is older than retention: fail, trim-horizon, snapshot."""
     max_records: int | None = None
     fail_on_data_loss: bool = False
     poll_max: float = 1.0
@@ -36,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     price: float = PRICE
     """Dollars for 100,000 GetRecords calls."""
     stop_timeout: float = STOP_SECONDS
+    asked_to_stop: Callable[[], bool] = _never
+    """Whether somebody wants the watch to end, beside the signals."""
 
     @property
     def on_wire(self) -> Callable[[WireRecord], bool] | None:
