@@ -5,7 +5,7 @@ from datetime import datetime
 
 from watcher import Record
 from watcher.printing.escaping import printable_key, printable_wire_key
-from watcher.printing.style import paint, table_prefix, time_text
+from watcher.printing.style import highlighted, paint, shown_time, table_prefix
 from watcher.record.boto3_shape import creation_time
 from watcher.record.page import RecordPage
 from watcher.record.wire import is_by_ttl
@@ -17,7 +17,7 @@ def handle(record: Record) -> None:
     change, kind = record["dynamodb"], record["eventName"]
     start = beginning(record, change.get("ApproximateCreationDateTime"), kind)
     by_ttl = BY_TTL if kind == "REMOVE" and record.expired_by_ttl else ""
-    sys.stdout.write(f"{start}{printable_key(change['Keys'])}{by_ttl}\n")
+    sys.stdout.write(f"{start}{highlighted(printable_key(change['Keys']))}{by_ttl}\n")
 
 
 def handle_page(page: RecordPage) -> bool:
@@ -34,7 +34,7 @@ def handle_page(page: RecordPage) -> bool:
             created = None if seconds is None else creation_time(seconds)
             start = starts[kind, seconds] = beginning(page, created, kind)
         by_ttl = BY_TTL if kind == "REMOVE" and is_by_ttl(wire) else ""
-        lines.append(f"{start}{printable_wire_key(change.Keys)}{by_ttl}\n")
+        lines.append(f"{start}{highlighted(printable_wire_key(change.Keys))}{by_ttl}\n")
     sys.stdout.write("".join(lines))
     return True
 
@@ -42,4 +42,4 @@ def handle_page(page: RecordPage) -> bool:
 def beginning(record: Record | RecordPage, created: datetime | None, kind: str) -> str:
     """What stands before the key."""
     name = paint(f"{kind:^6}", kind)
-    return f"{table_prefix(record)}[{time_text(created)}] - {name} - "
+    return f"{table_prefix(record)}[{shown_time(created)}] - {name} - "
