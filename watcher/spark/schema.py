@@ -58,7 +58,7 @@ def ddl(options: SourceOptions) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns(options).items())
 
 
-class _Rows(NamedTuple):
+class _Changes(NamedTuple):
     """The records of a page that become rows."""
 
     records: Sequence[WireRecord]
@@ -91,10 +91,10 @@ class Columns:
             }
             return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
         records = page.records()
-        rows = _Rows(records, [record.dynamodb for record in records], shard_id)
+        rows = _Changes(records, [record.dynamodb for record in records], shard_id)
         return pa.RecordBatch.from_pydict({name: self._column(name, rows) for name in self._names})
 
-    def _column(self, name: str, rows: _Rows) -> pa.Array:
+    def _column(self, name: str, rows: _Changes) -> pa.Array:
         if name not in _IMAGES:
             return _MADE[name](rows)
         raws = list(map(_IMAGES[name], rows.changes))
@@ -106,7 +106,7 @@ _IMAGES: Final[Mapping[str, Callable[[WireChange], msgspec.Raw]]] = {
     "new_image": attrgetter("NewImage"),
     "old_image": attrgetter("OldImage"),
 }
-_MADE: Final[Mapping[str, Callable[[_Rows], pa.Array]]] = {
+_MADE: Final[Mapping[str, Callable[[_Changes], pa.Array]]] = {
     "event_id": lambda rows: _strings([each.eventID for each in rows.records]),
     "event_name": lambda rows: _strings([each.eventName for each in rows.records]),
     "event_version": lambda rows: _strings([each.eventVersion for each in rows.records]),

@@ -76,7 +76,7 @@ def _refuse_unfit(kind: DataType, name: str) -> None:
             )
 
 
-class _Value(msgspec.Struct, gc=False):
+class _Attribute(msgspec.Struct, gc=False):
     """An attribute's value: one of these."""
 
     S: str | None = None
@@ -111,7 +111,7 @@ class TypedImages:
         self._whole = _struct(kind)
         # Attributes may have any name; a Python class's have not.
         names = {f"a{index}": field.name for index, field in enumerate(kind)}
-        fields = [(place, _Value | None, None) for place in names]
+        fields = [(place, _Attribute | None, None) for place in names]
         wanted = msgspec.defstruct("Wanted", fields, rename=names, gc=False)
         self._decode = msgspec.json.Decoder(wanted).decode
         self._nothing = wanted()
@@ -136,11 +136,11 @@ class TypedImages:
         return pa.StructArray.from_arrays(columns, fields=list(self._kind), mask=missing)
 
 
-def _from_value(kind: pa.DataType) -> Callable[[_Value], Any]:
+def _from_value(kind: pa.DataType) -> Callable[[_Attribute], Any]:
     convert = converter(kind)
     if pa.types.is_string(kind):
 
-        def text(value: _Value) -> Any:
+        def text(value: _Attribute) -> Any:
             return convert(value.wire()) if value.S is None else value.S
 
         return text
@@ -148,7 +148,7 @@ def _from_value(kind: pa.DataType) -> Callable[[_Value], Any]:
         # So many digits fit, whatever they are.
         safe = len(str(2 ** (kind.bit_width - 1))) - 1
 
-        def whole(value: _Value) -> Any:
+        def whole(value: _Attribute) -> Any:
             digits = value.N or ""
             is_safe = len(digits) <= safe and digits.isascii() and digits.isdecimal()
             return int(digits) if is_safe else convert(value.wire())
