@@ -13,6 +13,7 @@ from watcher.errors import DeniedError, StreamError, TransientError, UsageError
 from watcher.reading.messages import Started
 from watcher.reading.token import Token, TokenShard, TokenSnapshot
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 from watcher.service.model import Latest
 
 
@@ -169,3 +170,11 @@ def test_else_the_loss_is_said(caplog: pytest.LogCaptureFixture) -> None:
     made.run(2.0)
     assert made.totals.losses == 1
     assert table.asked == []
+
+
+def test_filters_hold_for_items_too() -> None:
+    table, told = Table(), Told()
+    made = play(table, told, wanted=wanted(key=["pk=k3"], only="snapshot")).run(2.0)
+    assert told.items == ["k3"]
+    assert made.totals.filtered == 4
+    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
