@@ -19,6 +19,8 @@ from watcher.service.price import PRICE
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
+    import threading
+
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
     from watcher.engine.settings import Settings
@@ -211,6 +213,7 @@ def watch(
         ),
     ] = STOP_SECONDS,
     display: "Display | None" = None,
+    stop: "threading.Event | None" = None,
 ) -> "Totals":
     """Call each observer with every change of a table, in order, until stopped.
 
@@ -219,8 +222,10 @@ def watch(
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
     parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
     and SIGHUP end the watch: the record in hand is delivered, and of what was read already as much
-    as `stop_timeout` seconds allow; the rest is said, and the checkpoint saved. `display` is shown
-    the figures of the watch a few times a second, as the command line's status line is.
+    as `stop_timeout` seconds allow; the rest is said, and the checkpoint saved. In every thread,
+    `stop` does, once it is set: within a fifth of a second, unless a handler keeps it longer (only
+    in the main thread can one be broken off). `display` is shown the figures of the watch a few
+    times a second, as the command line's status line is.
     `checkpoint` may also be an object with `load()` and `save(token)` (see docs/positions.md).
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
@@ -252,6 +257,7 @@ def watch(
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
         stop_timeout=stop_timeout,
+        asked_to_stop=arguments.asked_by(stop),
     )
     arguments.refuse_bad_counts(max_records=max_records, processes=processes)
     arguments.refuse_bad_seconds(stop_timeout=stop_timeout)

@@ -75,8 +75,8 @@ def test_what_is_long_or_can_not_be_compared_is_said() -> None:
 
 @pytest.fixture
 def orders(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> Simulator:
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
     for number in range(30):
         simulator.put({"pk": {"S": f"item-{number % 3}"}, "n": {"N": str(number)}})
     return simulator
@@ -89,11 +89,12 @@ def report(tmp_path: Path, *words: str) -> str:
 
 
 def test_an_item_that_is_picked_has_its_life_told(orders: Simulator, tmp_path: Path) -> None:
-    page = report(tmp_path, "orders", "--key", "pk=item-1")
+    words = ["orders", "--region", "us-east-1", "--endpoint-url", orders.endpoint]
+    page = report(tmp_path, *words, "--key", "pk=item-1")
     assert "What happened to pk=item-1" in page
     assert page.count('<li><p><b class="kind') == 10
     assert page.index("4 -&gt; 7") < page.index("25 -&gt; 28")
-    page = report(tmp_path, "orders")
+    page = report(tmp_path, *words)
     assert "The latest 20 of 30 changes." in page
     assert page.index("26 -&gt; 29") < page.index("24 -&gt; 27")
 

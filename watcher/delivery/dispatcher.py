@@ -21,6 +21,7 @@ from watcher.delivery.on_error import GivenUp, OnError
 from watcher.delivery.stdout import OutputClosed
 from watcher.errors import LeaseLostError, ObserverError
 from watcher.record.origin import Origin
+from watcher.record.page import RecordPage
 from watcher.record.record import Record
 
 logger = logging.getLogger("watcher")
@@ -55,6 +56,8 @@ class Dispatcher:
         self._check = check
         self._clock = clock
         self._calls = [observer.handle for observer in observers]
+        # Where several print, their lines take turns, record by record.
+        self._take = observers[0].handle_page if len(observers) == 1 else None
         self._begun: set[str] = set()
         self._is_closing = False
         self._output_closed = False
@@ -94,6 +97,26 @@ class Dispatcher:
                     fatal = stop
         if fatal is not None:
             raise fatal
+
+    @property
+    def takes_pages(self) -> bool:
+        """Whether `deliver_page` may do something."""
+        return self._take is not None
+
+    def deliver_page(self, page: RecordPage) -> bool:
+        """A shortcut for `deliver`; False where each record is to be delivered by itself.
+
+        That is also how it shows on which of them an observer fails. Raises OutputClosed.
+        """
+        if self._take is None:
+            return False
+        try:
+            return self._take(page)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._end_if_output_is_closed(error)
+            return False
 
     # Failures: the one place where a policy is applied
 
@@ -141,7 +164,7 @@ class Dispatcher:
         """
         end = self._clock.monotonic() + seconds
         while not ((self._is_closing or self.ending.has_begun) and observer.pending(origin)):
-            if self.ending.is_late():
+            if self.ending.look() and self.ending.is_late():
                 raise Overdue
             left = end - self._clock.monotonic()
             if left <= 0:
@@ -253,6 +276,7 @@ class Dispatcher:
 
     def _leave(self) -> None:
         self._calls[:] = [_end_child]
+        self._take = None
 
 
 def _end_child(record: Record) -> None:
