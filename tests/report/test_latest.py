@@ -9,20 +9,19 @@ import pytest
 
 from tests.past.ledger import Ledger
 from tests.past.test_archive import archive
-from tests.simulator import Simulator
 from watcher.cli import main
 from watcher.record.record import Record
 from watcher.report.latest import Latest, section
 from watcher.report.markup import document
 
 
-def change(number: int, kind: str = "MODIFY", **images: Any) -> Record:
-    names = {"old": "OldImage", "new": "NewImage"}
+def change(number: int, kind: str = "MODIFY", name: str = "a", **images: Any) -> Record:
+    columns = {"old": "OldImage", "new": "NewImage"}
     part = {
-        "Keys": {"pk": {"S": "a"}},
+        "Keys": {"pk": {"S": name}},
         "SequenceNumber": str(number),
         "ApproximateCreationDateTime": 1_700_000_000,
-        **{names[name]: image for name, image in images.items()},
+        **{columns[which]: image for which, image in images.items()},
     }
     return Record.from_json(json.dumps({"eventName": kind, "dynamodb": part}).encode())
 
@@ -73,30 +72,25 @@ def test_what_is_long_or_can_not_be_compared_is_said() -> None:
     assert "and 60 more" in long and "(1,001 characters)" in long
 
 
-@pytest.fixture
-def orders(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> Simulator:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    for number in range(30):
-        simulator.put({"pk": {"S": f"item-{number % 3}"}, "n": {"N": str(number)}})
-    return simulator
-
-
 def report(tmp_path: Path, *words: str) -> str:
     target = tmp_path / "r.html"
     assert main(["report", *words, "-o", str(target)]) == 0
     return target.read_text()
 
 
-def test_an_item_that_is_picked_has_its_life_told(orders: Simulator, tmp_path: Path) -> None:
-    words = ["orders", "--region", "us-east-1", "--endpoint-url", orders.endpoint]
-    page = report(tmp_path, *words, "--key", "pk=item-1")
+def test_an_item_that_is_picked_has_its_life_told(tmp_path: Path) -> None:
+    file = tmp_path / "changes.jsonl"
+    with file.open("wb") as lines:
+        for number in range(30):
+            images = {name: {"n": {"N": str(number + n)}} for n, name in enumerate(("old", "new"))}
+            lines.write(bytes(change(number, name=f"item-{number % 3}", **images).raw) + b"\n")
+    page = report(tmp_path, str(file), "--key", "pk=item-1")
     assert "What happened to pk=item-1" in page
     assert page.count('<li><p><b class="kind') == 10
-    assert page.index("4 -&gt; 7") < page.index("25 -&gt; 28")
-    page = report(tmp_path, *words)
+    assert page.index("4 -&gt; 5") < page.index("25 -&gt; 26")
+    page = report(tmp_path, str(file))
     assert "The latest 20 of 30 changes." in page
-    assert page.index("26 -&gt; 29") < page.index("24 -&gt; 27")
+    assert page.index("26 -&gt; 27") < page.index("24 -&gt; 25")
 
 
 def test_an_item_of_an_archive_or_a_file(tmp_path: Path) -> None:
