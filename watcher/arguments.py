@@ -130,6 +130,6 @@ def observer(each: object) -> "Observer":
     if not callable(each):
         raise UsageError(f"observer {each!r} can't be called: give a function of a record")
     name = getattr(each, "__name__", repr(each))
-    if reason := unfit(each, "record"):
+    if reason := unfit(each, "record", is_awaited=True):
         raise UsageError(f"observer {name} {reason}")
     return Observer(name, each)

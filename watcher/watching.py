@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import threading
 
     from watcher.delivery.observer import Observer
+    from watcher.engine.checkpoint import Store
     from watcher.engine.figures import Display, Totals
     from watcher.engine.settings import Settings
     from watcher.engine.streams import Streams
@@ -110,7 +111,8 @@ def watch(
         Parameter(
             metavar="FILE",
             group="failures",
-            help="resume from FILE if it exists, and save the positions to it",
+            help="resume from FILE if it exists, and save the positions to it; "
+            "dynamodb://TABLE/NAME: shared with watches that stand by",
         ),
     ] = None,
     on_error: Annotated[
@@ -238,7 +240,6 @@ def watch(
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
-    from watcher.engine.stores import store_of
     from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
@@ -267,9 +268,7 @@ def watch(
         if metrics_port is not None:
             displays.append(stack.enter_context(exporting(metrics_port)))
         chosen = [arguments.observer(each) for each in observers]
-        store = None
-        if checkpoint is not None:
-            store = stack.enter_context(closing(store_of(checkpoint)))
+        store = stack.enter_context(_opened(checkpoint, settings, stream))
         queue = Queue()
         manager = Manager(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
@@ -281,6 +280,16 @@ def watch(
         )
         with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
+
+
+def _opened(
+    checkpoint: "str | os.PathLike[str] | Positions | None", settings: "Settings", stream: object
+) -> "AbstractContextManager[Store | None]":
+    from watcher.engine.stores import store_of
+
+    if checkpoint is None:
+        return nullcontext()
+    return closing(store_of(checkpoint, settings.connection, stream))
 
 
 def _found(

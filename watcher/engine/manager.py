@@ -126,7 +126,7 @@ class Manager:
     # The beginning and the end
 
     def _begin(self) -> None:
-        if self._store is not None and self._store.stand_by(lambda: self.ending.has_begun):
+        if self._store is not None and self._store.stand_by(self.ending.look):
             self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.working():

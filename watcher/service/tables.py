@@ -96,9 +96,21 @@ _scan_page = msgspec.json.Decoder(_ScanPage)
 class TablesClient:
     """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
 
-    def __init__(self, connection: Connection, arn_region: str | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        arn_region: str | None = None,
+        *,
+        attempts: int = 8,
+        call_seconds: float = 60.0,
+        patience: float = _GIVE_UP_SECONDS,
+    ) -> None:
+        """`patience`: for how many seconds a call is tried again that only time can mend."""
+        self._patience = patience
         settings = Config(
-            retries={"mode": "standard", "total_max_attempts": 8},
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            connect_timeout=call_seconds,
+            read_timeout=call_seconds,
             user_agent_extra=f"watcher/{__version__}",
         )
         try:
@@ -190,13 +202,24 @@ class TablesClient:
     def create(self, table: str, like: Description) -> Description:
         """Create a table with the same keys, paid by request, and wait until it can be used."""
         names = {each["AttributeName"] for each in like.keys}
+        attributes = [each for each in like.attributes if each["AttributeName"] in names]
+        self.create_table(table, like.keys, attributes)
+        return self.wait_for(table)
+
+    def create_table(
+        self, table: str, keys: list[dict[str, str]], attributes: list[dict[str, str]]
+    ) -> None:
+        """Have a table made, paid by request."""
         self._call(
             self._client.create_table,
             TableName=table,
-            KeySchema=like.keys,
-            AttributeDefinitions=[a for a in like.attributes if a["AttributeName"] in names],
+            KeySchema=keys,
+            AttributeDefinitions=attributes,
             BillingMode="PAY_PER_REQUEST",
         )
+
+    def wait_for(self, table: str) -> Description:
+        """Wait until a table that is being made can be used."""
         deadline = time.monotonic() + _CREATE_SECONDS
         while time.monotonic() < deadline:
             made = self._call(self._client.describe_table, TableName=table)["Table"]
@@ -269,7 +292,7 @@ class TablesClient:
                     raise DeniedError(f"no permission ({one_line(error)}); {text}") from error
                 if not (isinstance(meaning, TransientError) or code_of(error) == _IN_USE):
                     raise StreamError(one_line(error)) from error
-                if time.monotonic() > started + _GIVE_UP_SECONDS:
+                if time.monotonic() >= started + self._patience:
                     raise TransientError(one_line(error)) from error
                 time.sleep(random.uniform(0.5, 1.5))
 
