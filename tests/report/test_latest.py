@@ -82,7 +82,9 @@ def test_an_item_that_is_picked_has_its_life_told(tmp_path: Path) -> None:
     file = tmp_path / "changes.jsonl"
     with file.open("wb") as lines:
         for number in range(30):
-            images = {name: {"n": {"N": str(number + n)}} for n, name in enumerate(("old", "new"))}
+            images: Any = {
+                name: {"n": {"N": str(number + n)}} for n, name in enumerate(("old", "new"))
+            }
             lines.write(bytes(change(number, name=f"item-{number % 3}", **images).raw) + b"\n")
     page = report(tmp_path, str(file), "--key", "pk=item-1")
     assert "What happened to pk=item-1" in page
