@@ -23,7 +23,7 @@ from watcher.errors import UsageError
 from watcher.past.archive import Archive
 from watcher.record.wire import KINDS
 from watcher.report import changes, summary
-from watcher.report.latest import Latest
+from watcher.report.latest import LatestChanges
 from watcher.report.page import Report, page
 from watcher.report.shards import Bar, bars, lanes
 from watcher.report.summary import Busiest, CountedChange, ShardCount, Summary, Timeline
@@ -105,7 +105,7 @@ def test_ever_so_many_keys_take_little_memory() -> None:
     for number in range(100_000):
         made.add(CountedChange("INSERT", NOON + 60.0 * number, (("pk", str(number)),)))
     assert len(made.keys.counts) <= 20_000
-    text = page(Report(title="t", origin="o", summary=made, latest=Latest()))
+    text = page(Report(title="t", origin="o", summary=made, latest=LatestChanges()))
     assert "over 20,000" in text
     assert "a count may be too low by" in text
 
@@ -419,5 +419,5 @@ def test_what_was_lost_is_on_the_page(simulator: Simulator, tmp_path: Path) -> N
     made = Summary()
     made.add(CountedChange("INSERT", float(NOON), (("pk", "a"),)))
     warnings = ["DATA LOSS: at 1 place"]
-    report = Report(title="t", origin="o", summary=made, latest=Latest(), warnings=warnings)
+    report = Report(title="t", origin="o", summary=made, latest=LatestChanges(), warnings=warnings)
     assert '<p class="warning">DATA LOSS: at 1 place</p>' in page(report)
