@@ -80,7 +80,7 @@ class PlayedService:
             raise ShardNotFoundError("no such shard")
         return "iterator", self.now
 
-    def records(self, iterator: str) -> bytes:
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
         raise NotImplementedError("the shards' processes are played")
 
     def latest_stream(self, table: str) -> str:
