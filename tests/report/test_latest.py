@@ -55,10 +55,10 @@ def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:
     words = [each.strip() for each in text.split("|") if each.strip()]
     assert words[0] == "MODIFY"
     assert words[3:] == [
-        *("~", "changed", "n", "1 -&gt; 2"),
+        *("-", "removed", "gone", "'&lt;b&gt;'"),
         *("+", "added", "here", "True"),
         *("~", "changed", "in.x", "1 -&gt; 3"),
-        *("-", "removed", "gone", "'&lt;b&gt;'"),
+        *("~", "changed", "n", "1 -&gt; 2"),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from watcher.clock import CLOCK, Clock
@@ -26,6 +26,8 @@ from watcher.service.names import table_name, table_of
 from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
+
+_FEW = 4
 
 
 class Followed:
@@ -200,7 +202,18 @@ class Followed:
         """The shards whose turn has come; from now on they count as being read."""
         shards = self.roster.to_begin()
         self.reading.update(shard.id for shard in shards)
+        self._say_begun(shards)
         return shards
+
+    def _say_begun(self, shards: Sequence[Tracked]) -> None:
+        """A line each is a comfort of few shards, and a wall of many."""
+        if len(shards) > _FEW:
+            several = f"{len(shards):,} shards, {shards[0].id} to {shards[-1].id}"
+            logger.info(f"Starting watchers for {several}")
+        level = logging.INFO if len(shards) <= _FEW else logging.DEBUG
+        for each in shards:
+            text = f"Starting watcher for shard: {each.id}"
+            logger.log(level, text, extra=self.roster.about(each))
 
     def newly_closed(self) -> list[Origin]:
         """The shards being read that are known to get no more records, each once."""

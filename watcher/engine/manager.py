@@ -247,7 +247,6 @@ class Manager:
                 self._workers.close(origin)
         begun = stream.to_begin()
         for shard in begun:
-            logger.info(f"Starting watcher for shard: {shard.id}", extra=stream.roster.about(shard))
             self._start(stream, shard)
         self.totals.shards += len(begun)
 
