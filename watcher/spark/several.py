@@ -30,7 +30,7 @@ _LOOK_SECONDS = 60.0
 _STREAMS = "streams"
 
 
-class Finder:
+class StreamsByName:
     """The streams that names and globs mean by now."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -70,7 +70,7 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options: SourceOptions,
         make: Callable[[SourceOptions], Any],
         *,
-        finder: Callable[[SourceOptions], Finder] = Finder,
+        finder: Callable[[SourceOptions], StreamsByName] = StreamsByName,
         clock: Clock = CLOCK,
     ) -> None:
         self._options = options
@@ -78,7 +78,7 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._make_finder = finder
         self._clock = clock
         # Made at the first use: this object travels to the executors.
-        self._finder: Finder | None = None
+        self._finder: StreamsByName | None = None
         self._found: list[str] = []
         self._look_at = -math.inf
         self._readers: dict[str, Any] = {}

@@ -36,7 +36,7 @@ from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
 from watcher.spark.schema import Columns, columns, ddl
-from watcher.spark.several import Finder, SeveralReader
+from watcher.spark.several import SeveralReader, StreamsByName
 from watcher.spark.tasks import HeldRange, TaskPartition, shared
 from watcher.spark.typed import refuse_unfit
 from watcher.spark.versions import (
@@ -208,7 +208,7 @@ class BatchReader(DataSourceReader):
         """One partition per shard that has records up to now."""
         if not self._options.table_names:
             return self._partitions(self._options.stream)
-        found = Finder(self._options).found()
+        found = StreamsByName(self._options).found()
         return [each for stream in found for each in self._partitions(stream)]
 
     def _partitions(self, stream: str) -> list[InputPartition]:
