@@ -158,7 +158,7 @@ class Followed:
         if token is not None:
             self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
         if not self._settings.follow:
-            self.until = self.roster.settled_at
+            self.until = self.roster.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.roster.about())
 

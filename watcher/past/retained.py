@@ -149,7 +149,7 @@ class Retained:
             tracked.id,
             tracked.position,
             closed=self._roster.is_closed(tracked.id),
-            until=self._roster.settled_at,
+            until=self._roster.written_at,
             clock=self._clock,
         )
 

@@ -85,12 +85,14 @@ class Remark(msgspec.Struct, frozen=True, tag="remark"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """Nothing more will come: the shard is `closed`, or all of it was read that was asked for.
 
-    `reason` says why that is all, of one that is not closed. `gone` says that the service knows no
-    such shard, and what of it was not read.
+    `reason` says why that is all, of one that is not closed; `proven`, that it was open after the
+    beginning, whatever a listing may show. `gone` says that the service knows no such shard, and
+    what of it was not read.
     """
 
     closed: bool
     gone: Loss | None = None
+    proven: bool = False
     reason: str = ""
 
 

@@ -259,7 +259,8 @@ class ShardReader:
             reason = "what comes next was written later"
             if self._empty_pages:
                 reason = f"{self._empty_pages} empty pages in a row"
-            messages.append(self._finish(closed=False, reason=reason))
+            proven = self._open_end is not None and self._open_end.is_open
+            messages.append(self._finish(closed=False, proven=proven, reason=reason))
         elif wire.NextShardIterator is None:
             messages.append(self._finish(closed=True))
         elif self._empty_pages >= _EMPTY_PAGES_TO_SAY and worth_saying(self._empty_pages):
@@ -280,14 +281,17 @@ class ShardReader:
             return True
         if self._open_end is None or self.closed or self._iterator is None:
             return False
-        is_left = self._open_end.is_left(self._empty_pages)
-        if has_records or is_left:
+        if has_records or self._open_end.may_be_left(self._empty_pages):
             self._open_end.ask(self.streams, self._sieve.newest)
         number = self._open_end.number
-        return is_left if number is None else self._sieve.newest >= number
+        if number is None:
+            return self._open_end.is_left(self._empty_pages)
+        return self._sieve.newest >= number
 
     def _repeated(self) -> Remark | Trouble:
         text = "the service gives records again that came before; they are left out"
+        if self._sieve.leads_back and isinstance(self.position, AfterSequence):
+            self._iterator = None  # a new one is at the last record at once
         if not self._sieve.stuck:
             return Remark(text)
         self._iterator = None
@@ -300,6 +304,8 @@ class ShardReader:
             self._empty_pages = 0
             full = len(wire.Records) >= _FULL_RECORDS or size >= _FULL_BYTES
             self.pause = 0.0 if full else _PAUSE_AFTER_SOME
+        elif wire.Records and not self._sieve.stuck:
+            self.pause = _PAUSE_TO_TIP  # no empty page: an iterator that has gone back
         else:
             self._empty_pages += 1
             self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
@@ -322,10 +328,12 @@ class ShardReader:
         longest = backoff(times + 1)
         return self._jitter(longest / 2, longest)
 
-    def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> Finished:
+    def _finish(
+        self, *, closed: bool, gone: Loss | None = None, proven: bool = False, reason: str = ""
+    ) -> Finished:
         self.finished = True
         self.pause = 0.0
-        return Finished(closed, gone, reason)
+        return Finished(closed, gone, proven, reason)
 
     def _loss(self, reason: str) -> Loss:
         match self.position:

@@ -13,7 +13,7 @@ from watcher.errors import StreamGoneError, UsageError
 from watcher.reading.lineage import RETENTION, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Remark, Started, Trouble
-from watcher.reading.open_end import SETTLED_SECONDS
+from watcher.reading.open_end import WRITTEN_SECONDS
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.service.connect import connect, for_worker
 from watcher.service.model import (
@@ -40,8 +40,8 @@ _FIRST_SECONDS = 5.0
 class _StoppingPoint(msgspec.Struct, frozen=True):
     """Where `availableNow` ends."""
 
-    settled: datetime
-    """Some seconds later: what was there then shows by now."""
+    written: datetime
+    """Some seconds later: what was written then is in its shard by now."""
     closed: set[str]
     """The shards that were closed by then: what is in them was written before."""
 
@@ -103,8 +103,8 @@ class Planner:
     def stop_at_now(self) -> None:
         """From here on, behave as if nothing was written after this moment (`availableNow`)."""
         listing = patiently(lambda: self._service.listing(self.arn), self._clock)
-        settled = listing.time + timedelta(seconds=SETTLED_SECONDS + 1)
-        self._stop_at = _StoppingPoint(settled, listing.closed())
+        written = listing.time + timedelta(seconds=WRITTEN_SECONDS + 1)
+        self._stop_at = _StoppingPoint(written, listing.closed())
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself where there is nothing to do (now)."""
@@ -217,7 +217,7 @@ class Planner:
             return
         until, closed = None, set[str]()
         if self._stop_at is not None:
-            until, closed = self._stop_at.settled, self._stop_at.closed
+            until, closed = self._stop_at.written, self._stop_at.closed
         elif self._options.max_records is None:
             closed = roster.listing.closed()
         for shard in ready:

@@ -94,7 +94,9 @@ class RangeReader:
                     case Remark(text) if text not in remarks:
                         remarks.add(text)
                         logger.warning(f"{between}: {text}")
-                    case Finished(closed=False) if not (task.closed or self._is_listed_open(shard)):
+                    case Finished(closed=False, proven=False) if not (
+                        task.closed or self._is_listed_open(shard)
+                    ):
                         task = msgspec.structs.replace(task, closed=True)
                         reader = self._reader(shard, task)
                     case Finished(gone=Loss() as loss) if self._is_listed_open(shard):
