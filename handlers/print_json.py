@@ -9,6 +9,7 @@ from watcher.files import WholeFile, append_lines
 from watcher.printing.escaping import printable_json
 from watcher.printing.plain_json import plain_record
 from watcher.printing.style import are_tables_shown
+from watcher.record.page import RecordPage
 
 OPTIONS = {
     "jmespath": (
@@ -69,6 +70,18 @@ def handle(record: Record) -> None:
         out.buffer.write(b"%b\n" % wire_json(record))
     else:
         out.write(str(wire_json(record), "utf-8") + "\n")
+
+
+def handle_page(page: RecordPage) -> bool:
+    """As `handle`, record by record; False where that has to do more than to copy bytes."""
+    out = sys.stdout
+    if query is not None or file is not None or on_a_terminal:
+        return False
+    if not getattr(out, "write_through", False):
+        return False
+    lines = map(wire_json, page) if are_tables_shown() else page.raws
+    out.buffer.write(b"\n".join([*lines, b""]))
+    return True
 
 
 def wire_json(record: Record) -> Any:

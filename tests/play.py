@@ -16,6 +16,7 @@ from tests.simulation.probe import probed
 from tests.wire import FIRST, body
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
+from watcher.engine.checkpoint import Store
 from watcher.engine.followed import Followed
 from watcher.engine.manager import Manager
 from watcher.engine.orders import Order, Read, Work
@@ -155,7 +156,7 @@ class PlayedQueue(Queue):
         return None
 
 
-class Memory:
+class Memory(Store):
     """A store without a disk."""
 
     name = "memory"

@@ -11,7 +11,10 @@ PACKAGE = Path(watcher.__file__).parent
 
 # The rooms, from the ground up: a file imports only from rooms below its own, and from its own.
 ROOMS = [
-    {"backoff", "clock", "errors", "files", "forks", "side_by_side", "version"},
+    {
+        *("backoff", "clock", "declared", "errors", "files", "forks"),
+        *("side_by_side", "stepping", "version"),
+    },
     {"service"},
     {"record"},
     {"printing"},

@@ -1,4 +1,4 @@
-"""Every block of the README runs: its commands on a table that is written to, its Python as it is.
+"""Every block of the README and of docs/ runs: commands on a table that is written to, Python too.
 
 `console` blocks: each `$` command is run; one that would go on watching is ended as by Ctrl-C once
 it has printed, a Spark job by `--once`. `python` blocks that begin with a file's name are that
@@ -22,21 +22,30 @@ from tests.dynamodb_local import DynamoDBLocal, MissingPart
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+# Pages that are about the same table; the others' tests are where their features' are.
+_SAME = ("watching", "handlers", "library", "metrics", "report", "spark", "output")
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-BLOCKS = blocks(README)
-# Pages whose commands are about the same table.
-PAGES = [(ROOT / "docs" / name).read_text() for name in ("output.md",)]
+BLOCKS = [
+    each
+    for text in dict.fromkeys([README, *(PAGES[f"{name}.md"] for name in _SAME)])
+    for each in blocks(text)
+]
 FILES = {
     text.splitlines()[0].removeprefix("# "): text
     for kind, text in BLOCKS
     if kind == "python" and re.match(r"# [\w/]+\.py\n", text)
 }
-PROGRAMS = [text for kind, text in BLOCKS if kind == "python" and text not in FILES.values()]
+PROGRAMS = [
+    text
+    for text in dict.fromkeys(text for kind, text in BLOCKS if kind == "python")
+    if text not in FILES.values()
+]
 
 
 def commands(blocks: list[tuple[str, str]]) -> Iterator[str]:
@@ -50,7 +59,7 @@ def commands(blocks: list[tuple[str, str]]) -> Iterator[str]:
             yield command
 
 
-COMMANDS = list(commands(BLOCKS))
+COMMANDS = list(dict.fromkeys(commands(BLOCKS)))
 JOBS = ("query", "archive", "replicate", "metrics")
 ON_SPARK = [
     line
@@ -59,8 +68,12 @@ ON_SPARK = [
 ]
 HERE = [
     line
-    for line in [*COMMANDS, *(each for page in PAGES for each in commands(blocks(page)))]
-    if line.startswith("python -m watcher") and line not in ON_SPARK and "arn:" not in line
+    for line in COMMANDS
+    if line.startswith("python -m watcher")
+    and line not in ON_SPARK
+    and "arn:" not in line
+    # What needs a past is in tests/test_time_machine.py.
+    and not line.startswith(("python -m watcher as-of", "python -m watcher undo"))
 ]
 
 
@@ -68,9 +81,31 @@ HERE = [
 BUSY = threading.Event()
 
 
-def test_every_file_that_it_links_to_is_there() -> None:
-    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
-    assert [name for name in linked if not (ROOT / name).exists()] == []
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}" for name in PAGES)])
+def test_every_file_that_it_links_to_is_there(page: str) -> None:
+    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text())
+    folder = (ROOT / page).parent
+    assert [name for name in linked if not (folder / name).exists()] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert README.count("\n") <= 150
+
+
+def test_the_site_is_built_without_a_loose_end(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
+    done = subprocess.run(
+        [*build, "-f", ROOT / "scripts" / "site" / "mkdocs.yml", "-d", tmp_path],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("index.html", "traps/index.html", "reference/index.html"):
+        assert (tmp_path / name).exists()
+    assert "--print-summary" in (tmp_path / "reference" / "index.html").read_text()
 
 
 @pytest.fixture(scope="module")

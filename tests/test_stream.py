@@ -1,4 +1,9 @@
+import asyncio
+import gc
 import json
+import threading
+import time
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -203,3 +208,128 @@ def test_a_start_before_all_there_is_is_a_warning(
     stream(sim, datetime.now(UTC) - timedelta(hours=30))
     (said,) = [each for each in caplog.records if "holds changes from" in each.message]
     assert said.levelname == "WARNING"
+
+
+def test_a_record_that_is_there_is_not_missed_by_a_next_that_comes_soon(sim: Simulator) -> None:
+    made = stream(sim)
+    assert next(made) is None
+    sim.write("a", 1)
+    time.sleep(0.26)  # an idle shard rests for a second by now
+    assert next(made) is not None
+
+
+def test_none_costs_a_shard_four_reads_a_second_at_most(sim: Simulator) -> None:
+    made = stream(sim)
+    assert next(made) is None
+    began, before = time.monotonic(), sim.calls["GetRecords"]
+    while time.monotonic() < began + 1.1:
+        assert next(made) is None
+        time.sleep(0.005)
+    assert 6 <= sim.calls["GetRecords"] - before <= 3 * 5
+
+
+# As a service has it
+
+
+def test_what_is_closed_has_no_socket_left_and_says_so(sim: Simulator) -> None:
+    sim.write("a", 1)
+    with stream(sim) as made:
+        pull(made, 1)
+    token = made.token
+    made.close()
+    for use in (made.__next__, made.heartbeat, lambda: made.move_to("latest")):
+        with pytest.raises(UsageError, match="the stream is closed"):
+            use()
+    with stream(sim, token) as again:
+        assert next(again) is None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        left = stream(sim)
+        with pytest.raises(StreamError):
+            Stream("nosuch", region="us-east-1", endpoint_url=sim.endpoint)
+        del left
+        gc.collect()
+    assert not [each for each in caught if issubclass(each.category, ResourceWarning)]
+
+
+async def taken(made: Stream, count: int) -> list[str]:
+    numbers = []
+    async for record in made:
+        numbers.append(record.sequence_number)
+        if len(numbers) == count:
+            break
+    return numbers
+
+
+def test_a_task_gets_all_records_in_order_and_waits_for_more(sim: Simulator) -> None:
+    async def run() -> list[str]:
+        with await asyncio.to_thread(stream, sim) as made:
+            task = asyncio.create_task(taken(made, 720))
+            for _ in range(3):
+                sim.bulk(240, keys=30)
+                sim.split()
+                await asyncio.sleep(0.15)
+            return await asyncio.wait_for(task, 30)
+
+    pulled = asyncio.run(run())
+    assert not any(judge(sim.records, pulled))
+    assert threading.active_count() < 10
+
+
+def test_a_wait_that_is_cancelled_takes_no_record_and_moves_no_token(sim: Simulator) -> None:
+    async def run() -> list[str]:
+        made = stream(sim)
+        pulled: list[str] = []
+        for turn in range(40):
+            if turn % 8 == 0:
+                sim.bulk(20, keys=5)
+            try:
+                async with asyncio.timeout(0.002 * (turn % 5)):
+                    async for record in made:
+                        pulled.append(record.sequence_number)
+            except TimeoutError:
+                pass
+            if turn % 5 == 4:
+                made = stream(sim, made.token)
+        while len(pulled) < 100:
+            pulled += await taken(made, 1)
+        return pulled
+
+    pulled = asyncio.run(run())
+    assert not any(judge(sim.records, pulled))
+
+
+def test_the_loop_goes_on_while_a_task_waits(sim: Simulator) -> None:
+    async def run() -> int:
+        made, turns = stream(sim), 0
+        sim.set_faults(latency=0.1)
+        task = asyncio.create_task(taken(made, 1))
+        await asyncio.sleep(0)
+        while sim.calls["GetRecords"] < 8:
+            turns += 1
+            await asyncio.sleep(0.005)
+        sim.write("a", 1)
+        await asyncio.wait_for(task, 10)
+        return turns
+
+    assert asyncio.run(run()) > 10
+
+
+def test_a_backlog_leaves_other_tasks_their_turn(sim: Simulator) -> None:
+    sim.bulk(900)
+
+    async def run() -> int:
+        turns = 0
+
+        async def turn() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(turn())
+        await taken(stream(sim), 900)
+        other.cancel()
+        return turns
+
+    assert asyncio.run(run()) >= 8

@@ -21,6 +21,8 @@ COMMANDS = [
     for line in text.splitlines()
     if kind == "console" and line.startswith("$ ")
 ]
+README = (DOCS.parent / "README.md").read_text()
+IN_README = re.findall(r"^\$ python -m watcher ((?:as-of|undo) .*)", README, re.MULTILINE)
 PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
 
 
@@ -42,6 +44,14 @@ def night(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator
         put(simulator, 3, "33")
         simulator.advance(0.25 * 3600)
         yield simulator
+
+
+@pytest.mark.parametrize("command", IN_README)
+def test_a_command_of_the_readme_about_the_past(
+    command: str, night: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(command)) == 0
+    assert "user-7" in capsys.readouterr().out
 
 
 def put(simulator: Simulator, number: int, total: str, **more: dict[str, str]) -> None:

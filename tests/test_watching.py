@@ -1,9 +1,12 @@
 import json
 import os
+import pydoc
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import watcher
 from tests.simulator import RemoteSimulator, Simulator, judge
 from watcher import ObserverError, Record, StreamError, UsageError, watch
 from watcher.cli import options
@@ -95,6 +99,50 @@ def test_it_works_in_a_thread_that_is_not_the_main_one(sim: RemoteSimulator) -> 
     assert len(seen) == 20
 
 
+def test_an_event_stops_it_in_any_thread(sim: RemoteSimulator, tmp_path: Path) -> None:
+    stop, seen, totals = threading.Event(), list[str](), list[Totals]()
+    file = tmp_path / "state.json"
+    sim.write("a", 300)
+
+    def slowly(record: Record) -> None:
+        seen.append(record.sequence_number)
+        time.sleep(0.01)
+        if len(seen) == 30:
+            stop.set()
+
+    def run() -> None:
+        settings: dict[str, Any] = {"follow": True, "stop": stop, "stop_timeout": 0.5}
+        totals.append(see(sim, slowly, checkpoint=file, **settings))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    (done,) = totals
+    assert done.stopped and 30 <= done.records == len(seen) < 90
+    see(sim, lambda record: seen.append(record.sequence_number), checkpoint=file)
+    assert not any(judge(sim.records, seen))
+
+
+def test_an_event_stops_a_watch_that_waits_to_try_again(sim: RemoteSimulator) -> None:
+    stop, tries = threading.Event(), list[float]()
+    sim.write("a", 2)
+
+    def fail(record: Record) -> None:
+        tries.append(time.monotonic())
+        if len(tries) == 4:
+            stop.set()
+        raise ValueError
+
+    began = time.monotonic()
+    see(sim, fail, follow=True, stop=stop, stop_timeout=0.4, on_error="retry:1000")
+    assert len(tries) < 9 and time.monotonic() - began < 30
+
+
+def test_a_stop_that_is_no_event_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"stop 3: give a threading\.Event"):
+        watch("orders", [print], stop=3)  # type: ignore[arg-type]
+
+
 def test_an_observer_may_be_a_handlers_name_or_a_module(
     sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,8 +201,29 @@ def test_a_bad_setting_is_refused_by_its_parameters_name(
 def test_every_parameter_of_watch_is_a_flag_of_the_command_line() -> None:
     import inspect
 
-    parameters = set(inspect.signature(watch).parameters) - {"stream", "observers", "display"}
+    parameters = set(inspect.signature(watch).parameters) - {
+        "stream",
+        "observers",
+        "display",
+        "stop",
+    }
     assert {each.name for each in options.of(watch)} == parameters
+
+
+def test_help_of_watch_shows_plain_types_and_what_each_option_is_for() -> None:
+    text = pydoc.plain(pydoc.render_doc(watch))
+    assert "Annotated" not in text
+    assert "Parameter(" not in text
+    for each in options.of(watch):
+        assert re.search(rf"^ +{each.name}: \w", text, re.MULTILINE), each.name
+
+
+def test_dir_lists_what_there_is() -> None:
+    assert (
+        {"watch", "Stream", "history", "undo"}
+        <= {*dir(watcher)}
+        == {*watcher.__all__} | {"__version__"}
+    )
 
 
 def test_a_program_without_a_main_guard_is_told_to_have_one(

@@ -69,6 +69,11 @@ _PLACES = {
 }
 
 
+def __dir__() -> list[str]:
+    """What there is, also what nobody has asked for yet."""
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     """A public name, from the module that it is in."""
     if name not in _PLACES:

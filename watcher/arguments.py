@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -47,6 +48,19 @@ def refuse_bad_seconds(**seconds: object) -> None:
         if not (isinstance(value, int | float) and 0 < value < math.inf):
             text = f"{value:g}" if isinstance(value, int | float) else repr(value)
             raise UsageError("give more than 0 seconds", option, text)
+
+
+def asked_by(stop: object) -> Callable[[], bool]:
+    """Whether an event (or what has its `is_set`) says that it is time to stop.
+
+    Raises UsageError.
+    """
+    if stop is None:
+        return lambda: False
+    is_set = getattr(stop, "is_set", None)
+    if not callable(is_set):
+        raise UsageError("give a threading.Event, or what has its is_set()", "stop", repr(stop))
+    return lambda: bool(is_set())
 
 
 def position(start: str | datetime) -> "Position":

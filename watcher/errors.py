@@ -106,6 +106,10 @@ class ObserverError(WatcherError):
         """Which one."""
 
 
+class LeaseLostError(WatcherError):
+    """Another watch delivers now from the checkpoint that this one had the lease of."""
+
+
 class StillAskingError(WatcherError):
     """The service was asked aside, and has not answered yet: ask again soon."""
 

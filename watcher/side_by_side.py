@@ -30,10 +30,13 @@ class SideBySide:
             return [_done(call) for call in calls]
         return [self._pool.submit(call) for call in calls]
 
-    def close(self) -> None:
-        """End the threads: a process that forks others must not have any."""
+    def close(self, *, wait: bool = True) -> None:
+        """End the threads, as a process that forks others must not have any.
+
+        With `wait`, once the calls that have begun are through.
+        """
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown(wait, cancel_futures=True)
             self._pool = None
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from watcher.arguments import poll_seconds, position
 from watcher.clock import CLOCK, Clock
@@ -21,11 +24,16 @@ from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position, Service
 from watcher.service.wanted_streams import WantedStreams
 from watcher.side_by_side import SideBySide
+from watcher.stepping import Stepping
 
 logger = logging.getLogger("watcher")
 
 # So long a stream of several rests that can't be read.
 _REST_SECONDS = 30.0
+# How often a task that waits for a record looks whether a read is due.
+_STEP_SECONDS = 0.1
+# So many records are given to a task before others have a turn, at the latest.
+_IN_A_ROW = 100
 
 Start: TypeAlias = str | datetime | dict[str, Any]
 
@@ -38,7 +46,11 @@ class Stream:
     JSON. `filters`, `key`, `only` and `poll_max` are those of `watch()`; what is left out moves the
     token, and is counted in `filtered`. Of several streams one that can't be read is left out as
     long as that lasts (`errors`). Raises StreamError where the stream (or all of them) can't be
-    used, UsageError for a bad start or filter. Not for use by several threads at once.
+    used, UsageError for a bad start or filter, or once it is closed. Not for use by several threads
+    at once.
+
+    `next` reads before it says None, a shard four times a second at most; what it costs is what
+    one asks for. `async for` waits for records, and reads an idle shard as `watch` does.
     """
 
     def __init__(
@@ -58,11 +70,13 @@ class Stream:
         test = wanted(filters, key, only)
         asked = WantedStreams.of(stream)
         clients = Clients(Connection(region, profile, endpoint_url))
+        self._calls, self._poll_max = SideBySide(), poll_seconds(poll_max)
+        # Also where nobody closes it, or no stream is found.
+        self._close = weakref.finalize(self, _close_all, self._calls, clients)
         found = {arn: clients.of(arn) for arn in clients.all_of(asked)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         services: dict[str, Service] = {**found}
-        self._calls, self._poll_max = SideBySide(), poll_seconds(poll_max)
         self._set_up(services, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
@@ -79,6 +93,7 @@ class Stream:
         """A stream over a service, or one for each ARN, and a clock that are handed in."""
         made = cls.__new__(cls)
         made._calls, made._poll_max = SideBySide(threads=False), 1.0
+        made._close = weakref.finalize(made, _close_all, made._calls, None)
         services = service if isinstance(service, Mapping) else {arn: service}
         made._set_up(services, start, wanted, fail_on_data_loss, clock)
         return made
@@ -103,7 +118,21 @@ class Stream:
         self.losses: list[str] = []
         """What was gone before it was read: one line each, shard and position named."""
         self._losses_are_errors = fail_on_data_loss
+        self._steps = Stepping(self._step)
+        self._token: dict[str, Any] = {}
+        self._stepped_at = 0.0
+        self._in_a_row = 0
         self.move_to(start)
+
+    def close(self) -> None:
+        """Close its connections and end its threads; the token can still be read."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def move_to(self, start: Start) -> None:
         """Go on from another position; takes what the constructor takes.
@@ -111,6 +140,7 @@ class Stream:
         A token's shards that are gone are dropped, their children begin at their trim horizon,
         and what is lost thereby is in `losses` (or raised, with `fail_on_data_loss`).
         """
+        self._begin()
         starts: dict[str, Position | Token] = {}
         self._kept: list[Token] = []
         if isinstance(start, dict) or (isinstance(start, str) and start.lstrip().startswith("{")):
@@ -143,20 +173,86 @@ class Stream:
 
     def __next__(self) -> Record | None:
         """The next record; None when there is nothing now. Never ends by itself."""
+        self._begin()
         while (record := self._next()) is not None:
             if self._wanted is None or self._wanted(record):
                 return record
             self.filtered += 1
         return None
 
+    def _begin(self) -> None:
+        """Nothing else is done meanwhile."""
+        self._refuse_closed()
+        self._steps.settle()
+
+    def _refuse_closed(self) -> None:
+        if not self._close.alive:
+            raise UsageError("the stream is closed: make another one, with its token")
+
     def _next(self) -> Record | None:
-        found: list[tuple[float, Puller]] = []
+        for look in (Puller.look, functools.partial(Puller.look, at_once=True)):
+            found: list[tuple[float, Puller]] = []
+            for arn in self._services:
+                seconds = self._let(arn, look)
+                if seconds is not None:
+                    found.append((seconds, self._pullers[arn]))
+            self._raise_if_all_fail()
+            if found:
+                return min(found, key=_seconds)[1].take()
+        return None
+
+    # For tasks
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        """The next record, once there is one. Never ends by itself.
+
+        Whoever is cancelled while waiting takes none: neither is one lost, nor the token moved.
+        """
+        while True:
+            self._refuse_closed()
+            if self._in_a_row >= _IN_A_ROW:
+                self._in_a_row = 0
+                await asyncio.sleep(0)
+            elif not self._steps.is_under_way and (record := self._next_read()) is not None:
+                self._in_a_row += 1
+                return record
+            else:
+                self._in_a_row = 0
+                await self._wait()
+
+    async def _wait(self) -> None:
+        """For one read of what is due, or a moment where nothing is."""
+        if not self._steps.is_under_way:
+            left = self._stepped_at + _STEP_SECONDS - self._clock.monotonic()
+            if left > 0 and all(each.next_at is None for each in self._pullers.values()):
+                await asyncio.sleep(left)
+                return
+            self._token = self._token_now()
+        await self._steps.wait()
+        self._stepped_at = self._clock.monotonic()
+
+    def _step(self) -> None:
         for arn in self._services:
-            seconds = self._let(arn, Puller.look)
-            if seconds is not None:
-                found.append((seconds, self._pullers[arn]))
+            self._let(arn, Puller.look)
         self._raise_if_all_fail()
-        return min(found, key=lambda each: each[0])[1].take() if found else None
+
+    def _next_read(self) -> Record | None:
+        """The next record of those that were read; None where there may be an earlier one."""
+        is_late = self._clock.monotonic() >= self._stepped_at + _STEP_SECONDS
+        while True:
+            found = [(each.next_at, each) for each in self._pullers.values()]
+            first = min(
+                ((at, each) for at, each in found if at is not None), key=_seconds, default=None
+            )
+            if first is None or (is_late and any(at is None for at, _ in found)):
+                return None
+            record = first[1].take_read()
+            if self._wanted is None or self._wanted(record):
+                return record
+            self.filtered += 1
 
     def _let(self, arn: str, step: Callable[[Puller], float | None]) -> float | None:
         """Let a stream do something; what is wrong with one of several is its own."""
@@ -195,6 +291,9 @@ class Stream:
 
         Of several streams it is `{"streams": [...]}`, a list of such tokens.
         """
+        return self._token if self._steps.is_under_way else self._token_now()
+
+    def _token_now(self) -> dict[str, Any]:
         found = [puller.token for puller in self._pullers.values()]
         # One that could not be begun is where it was to begin.
         waiting = (start for arn, start in self._starts.items() if arn not in self._pullers)
@@ -207,5 +306,16 @@ class Stream:
         For callers that pull seldom; an iterator lives 15 minutes. (One that expires all the same
         loses nothing here: a new one goes on from the last position.)
         """
+        self._begin()
         for arn in self._services:
             self._let(arn, Puller.read_all)
+
+
+def _seconds(found: tuple[float, Puller]) -> float:
+    return found[0]
+
+
+def _close_all(calls: SideBySide, clients: Clients | None) -> None:
+    calls.close(wait=False)
+    if clients is not None:
+        clients.close()

@@ -30,6 +30,7 @@ from watcher.delivery.observer import Failure, Observer
 from watcher.errors import UsageError
 from watcher.record.record import Record
 from watcher.stream import Stream
+from watcher.version import install
 
 _REGION = "us-east-1"
 
@@ -121,7 +122,7 @@ def embedded_dynamodb() -> Iterator[str]:
     try:
         from moto.server import ThreadedMotoServer
     except ImportError:
-        raise UsageError("tests of handlers need moto: pip install 'watcher[demo]'") from None
+        raise UsageError(f"tests of handlers need moto: {install('demo')}") from None
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

@@ -4,20 +4,23 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from datetime import datetime
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from watcher import arguments
+from watcher.declared import declares_options
 from watcher.delivery import stdout
 from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
+from watcher.engine.positions import Positions
 from watcher.service.price import PRICE
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
+    import threading
+
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
     from watcher.engine.settings import Settings
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from watcher.record.record import Record
 
 
+@declares_options
 def watch(
     stream: str | Iterable[str],
     observers: "Iterable[Callable[[Record], Any] | Observer | ModuleType | str]",
@@ -102,7 +106,7 @@ def watch(
         ),
     ] = None,
     checkpoint: Annotated[
-        str | os.PathLike[str] | None,
+        str | os.PathLike[str] | Positions | None,
         Parameter(
             metavar="FILE",
             group="failures",
@@ -209,6 +213,7 @@ def watch(
         ),
     ] = STOP_SECONDS,
     display: "Display | None" = None,
+    stop: "threading.Event | None" = None,
 ) -> "Totals":
     """Call each observer with every change of a table, in order, until stopped.
 
@@ -217,8 +222,11 @@ def watch(
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
     parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
     and SIGHUP end the watch: the record in hand is delivered, and of what was read already as much
-    as `stop_timeout` seconds allow; the rest is said, and the checkpoint saved. `display` is shown
-    the figures of the watch a few times a second, as the command line's status line is.
+    as `stop_timeout` seconds allow; the rest is said, and the checkpoint saved. In every thread,
+    `stop` does, once it is set: within a fifth of a second, unless a handler keeps it longer (only
+    in the main thread can one be broken off). `display` is shown the figures of the watch a few
+    times a second, as the command line's status line is.
+    `checkpoint` may also be an object with `load()` and `save(token)` (see docs/positions.md).
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
     checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError.
@@ -230,7 +238,7 @@ def watch(
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
-    from watcher.engine.stores import CheckpointFile
+    from watcher.engine.stores import store_of
     from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
@@ -249,6 +257,7 @@ def watch(
         wanted=wanted(filters, key, only),
         on_error=OnError.parse(on_error),
         stop_timeout=stop_timeout,
+        asked_to_stop=arguments.asked_by(stop),
     )
     arguments.refuse_bad_counts(max_records=max_records, processes=processes)
     arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
@@ -260,7 +269,7 @@ def watch(
         chosen = [arguments.observer(each) for each in observers]
         store = None
         if checkpoint is not None:
-            store = stack.enter_context(closing(CheckpointFile(Path(checkpoint))))
+            store = stack.enter_context(closing(store_of(checkpoint)))
         queue = Queue()
         manager = Manager(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),

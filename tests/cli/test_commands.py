@@ -1,12 +1,14 @@
 """How the words of a command line are read, and what is said of those that can't be."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.simulator import Simulator
 from watcher import cli
 from watcher.cli import main
-from watcher.cli.commands import COMMANDS, Invocation, app, arguments
+from watcher.cli.commands import COMMANDS, Invocation, app, arguments, named
 from watcher.cli.completion import candidates
 from watcher.errors import UsageError
 
@@ -51,6 +53,12 @@ def test_an_option_that_other_tools_have_under_another_name_works(words: str) ->
         ("--max-records 5 --max-records 6", "max_records", 6),
         ("--retries -1 --lambda a.f", "retries", -1),
         ("--retries=-1 --lambda a.f", "retries", -1),
+        ("-q", "quiet", True),
+        ("-ojson", "output", "json"),
+        ("-o jsonl", "output", "jsonl"),
+        ("--prefix", "prefix", True),
+        ("--summary", "handler_print_summary", True),
+        ("--diff", "handler_print_diff", True),
         ("--no-follow", "follow", False),
         ("--no-follow --follow", "follow", True),
         ("--utc --no-utc", "utc", False),
@@ -77,6 +85,8 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
     [
         ("orders --zzz", "unknown --zzz; --help lists what there is"),
         ("orders --frm=1h", "unknown --frm; did you mean --from?"),
+        ("orders --form=1h", "unknown --form; did you mean --from?"),
+        ("orders --local", "unknown --local; --help lists what there is"),
         ("orders --no-max-records", "unknown --no-max-records; did you mean --max-records?"),
         ("orders --empty-only", "unknown --empty-only; --help lists what there is"),
         ("orders -psv", "unknown -psv; did you mean -ps?"),
@@ -96,6 +106,62 @@ def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Invocation("watch", words.split())
     assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "tail"),
+    [
+        ("tail orders", 10),
+        ("tail orders -n 5", 5),
+        ("tail -n5 orders", 5),
+        ("tail orders --tail 3", 3),
+        ("tail orders --from 2h", None),
+        ("orders", None),
+    ],
+)
+def test_tail_begins_with_the_last_changes(words: str, tail: int | None) -> None:
+    name, rest = named(words.split())
+    assert Invocation(name, rest).values["tail"] == tail
+
+
+def test_ls_lists_streams_and_a_table_may_be_called_tail() -> None:
+    assert named(["ls", "--region", "r"]) == ("streams", ["--region", "r"])
+    assert named(["tail"]) == ("watch", ["tail"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "piece"),
+    [
+        ("watch", ["orders", "--key", "PK=a", "SK=order-5"], "SK=order-5"),
+        ("history", ["orders", "--key", "PK=a", "SK=order-5"], "SK=order-5"),
+        ("shards", ["orders", "SK=5"], "SK=5"),
+        ("watch", ["orders", "--filter", '{"eventName":', '["INSERT"]}'], '["INSERT"]}'),
+    ],
+)
+def test_what_no_quotes_have_kept_with_its_option_is_named(
+    name: str, words: list[str], piece: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"what is {piece!r}? repeat --key")):
+        Invocation(name, words)
+
+
+def test_without_a_word_a_few_lines_say_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == UsageError.exit_status
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert len(told.err.splitlines()) == 5
+    assert "watcher demo" in told.err
+    assert "--help" in told.err
+
+
+def test_quiet_leaves_only_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    with Simulator(table="orders") as sim:
+        sim.bulk(2)
+        words = "orders --from trim-horizon --no-follow -q -ps --region us-east-1 --endpoint-url"
+        assert main([*words.split(), sim.endpoint]) == 0
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 2
+    assert told.err == ""
 
 
 def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path) -> None:

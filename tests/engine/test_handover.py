@@ -16,6 +16,7 @@ from watcher.engine.figures import Figures, Totals
 from watcher.engine.handover import Handover
 from watcher.errors import ObserverError
 from watcher.reading.lineage import Tracked
+from watcher.record.page import RecordPage
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence, TrimHorizon
 from watcher.service.tally import Board
@@ -24,13 +25,15 @@ from watcher.service.tally import Board
 class Page:
     """A handover of one page, its shard and its clock."""
 
-    def __init__(self, observe: Any, on_error: str = "log", **more: Any) -> None:
+    def __init__(
+        self, observe: Any, on_error: str = "log", *, together: Any = None, **more: Any
+    ) -> None:
         self.clock = HandClock()
         self.totals = Totals()
         self.shard = Tracked("a", None, TrimHorizon())
-        dispatcher = Dispatcher(
-            [Observer("seen", observe)], OnError.parse(on_error), clock=self.clock
-        )
+        observer = Observer("seen", observe)
+        observer.handle_page = together
+        dispatcher = Dispatcher([observer], OnError.parse(on_error), clock=self.clock)
         figures = Figures(1.0, Board(4), self.clock)
         self.handover = Handover(dispatcher, figures, self.totals, clock=self.clock, **more)
 
@@ -88,4 +91,76 @@ def test_between_two_pages_there_is_nothing_to_move() -> None:
     made.deliver(1)
     made.shard.position = TrimHorizon()
     made.handover.move()
+    assert made.shard.position == TrimHorizon()
+
+
+# Observers that take records together
+
+
+class Together:
+    """Takes records together, and notes how many at once; each takes so long."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.numbers: list[int] = []
+        self.at_once: list[int] = []
+        self.seconds = seconds
+        self.clock: HandClock | None = None
+
+    def __call__(self, page: RecordPage) -> bool:
+        self.numbers += [int(wire.dynamodb.SequenceNumber) - FIRST for wire in page.wires]
+        self.at_once.append(len(page))
+        if self.clock is not None:
+            self.clock.sleep(self.seconds * len(page))
+        return True
+
+
+def test_a_page_goes_to_one_that_takes_records_together() -> None:
+    together = Together()
+    made = Page(None, together=together)
+    made.deliver(*range(3000))
+    assert together.numbers == list(range(3000)) and made.shard.position == after(2999)
+    assert made.totals.records == 3000 and made.totals.kinds == {"MODIFY": 3000}
+    assert together.at_once == [16, 32, 64, 128, 256, 512, 1024, 968]
+
+
+def test_one_that_is_slow_gets_few_together_so_that_the_rest_can_have_its_turn() -> None:
+    together = Together(0.01)
+    made = Page(None, together=together)
+    together.clock = made.clock
+    assert len(made.deliver(*range(300))) > 10
+    assert together.numbers == list(range(300)) and max(together.at_once[2:]) <= 4
+
+
+def test_together_it_ends_at_the_number_asked_for() -> None:
+    seen, together = Seen(), Together()
+    made = Page(seen, together=together, max_records=20)
+    made.deliver(*range(40))
+    assert together.numbers == list(range(16)) and seen.numbers == [16, 17, 18, 19]
+    assert made.shard.position == after(19) and made.handover.is_complete
+
+
+@pytest.mark.parametrize("how", ["raises", "refuses"])
+def test_what_is_not_taken_together_is_delivered_one_by_one(how: str) -> None:
+    def take(page: RecordPage) -> bool:
+        if how == "raises":
+            raise ValueError("not together")
+        return False
+
+    def fail(record: Record) -> None:
+        if record.sequence_number == str(FIRST + 2):
+            raise ValueError("two")
+
+    made = Page(fail, "stop", together=take)
+    with pytest.raises(ObserverError, match=f"failed on record {FIRST + 2}"):
+        made.deliver(1, 2, 3)
+    assert made.shard.position == after(1) and made.totals.records == 1
+
+
+def test_nothing_is_taken_together_once_it_is_late() -> None:
+    together = Together()
+    made = Page(None, together=together)
+    made.handover._dispatcher.ending.timeout = 0.0
+    made.handover._dispatcher.ending.begin()
+    made.deliver(1, 2)
+    assert together.numbers == [] and made.handover.left == 2
     assert made.shard.position == TrimHorizon()

@@ -241,7 +241,7 @@ def test_without_prometheus_client_one_line_names_the_extra(
     program = run(*("orders", "--metrics-port", "0"), env={**sim.environment, "PYTHONPATH": path})
     assert program.process.returncode == 2
     assert program.err == [
-        "error: --metrics-port: needs prometheus-client: pip install 'watcher[metrics]'"
+        "error: --metrics-port: needs prometheus-client: pip install 'dynamodb-watcher[metrics]'"
     ]
 
 

@@ -17,6 +17,20 @@ def plain_again() -> Any:
 
 
 @pytest.mark.parametrize(
+    ("several", "prefix", "shown"),
+    [(False, False, False), (True, False, True), (False, True, True)],
+)
+def test_a_table_is_named_where_there_are_several_or_on_request(
+    several: bool, prefix: bool, shown: bool
+) -> None:
+    style.set_prefix(prefix=prefix)
+    style.show_tables(several)
+    assert style.are_tables_shown() is shown
+    style.set_prefix()
+    style.show_tables(several=False)
+
+
+@pytest.mark.parametrize(
     ("color", "terminal", "environment", "painted"),
     [
         ("auto", True, {"TERM": "xterm"}, True),

@@ -27,6 +27,10 @@ def test_trim_horizon_as_the_aws_cli_and_boto3_spell_it(text: str) -> None:
         ("2h", timedelta(hours=2)),
         ("1.5h", timedelta(minutes=90)),
         ("1d", timedelta(days=1)),
+        ("2 hours ago", timedelta(hours=2)),
+        ("an hour ago", timedelta(hours=1)),
+        ("2h 30m", timedelta(minutes=150)),
+        ("1 day, 2 hours and 5 mins ago", timedelta(hours=26, minutes=5)),
     ],
 )
 def test_an_age_is_a_moment_before_now(text: str, age: timedelta) -> None:
@@ -62,8 +66,20 @@ def test_a_moment_in_the_future_is_refused() -> None:
         at_time(NOW.astimezone(timezone(timedelta(hours=3))) + timedelta(seconds=1), NOW)
 
 
+def test_today_and_yesterday_are_midnights_or_the_days_of_a_time() -> None:
+    midnight = NOW.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    assert parse_start("today", NOW) == AtTime(midnight)
+    assert parse_start("Yesterday", NOW) == AtTime(midnight - timedelta(days=1))
+    assert parse_start("yesterday 14:00", NOW) == AtTime(midnight - timedelta(hours=10))
+    assert parse_start("yesterday at 14:00", NOW) == AtTime(midnight - timedelta(hours=10))
+
+
 @pytest.mark.parametrize(
-    "text", ["", "soon", "2x", "-2h", "999999999d", "2026-13-45", "08:00 EST", "0001-01-01"]
+    "text",
+    [
+        *("", "soon", "2x", "-2h", "999999999d", "2026-13-45", "08:00 EST", "0001-01-01"),
+        *("2", "2m3", "hours ago", "1 month", "yesterday noon", "yesterday 2026-01-01"),
+    ],
 )
 def test_anything_else_is_refused_with_the_forms_there_are(text: str) -> None:
     with pytest.raises(UsageError, match=r"latest|24 hours"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import http.server
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -106,8 +108,35 @@ def test_bodies_in_no_encoding_are_errors_of_ours(
         with pytest.raises(WatcherError) as caught:
             call()
         assert "\n" not in str(caught.value)
-    for client in (loop, worker):
-        client._client.close()
+    for client in (loop._client, loop._tables, worker._client):
+        client.close()
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_error_that_nobody_holds_is_gone_and_its_connection_with_it(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(_Odd, "status", status)
+    monkeypatch.setattr(_Odd, "body", b"\xff")
+    client = for_worker(Connection("us-east-1", endpoint_url=endpoint), ARN)
+    calls: list[Callable[[], object]] = [
+        lambda: list(client.list_streams()),  # through botocore, in a thread
+        lambda: client.iterator(ARN, "shardId-1", TrimHorizon()),
+    ]
+    gc.disable()
+    try:
+        assert [raised(call)() for call in calls] == [None, None]
+    finally:
+        gc.enable()
+    client._client.close()
+
+
+def raised(call: Callable[[], object]) -> Callable[[], WatcherError | None]:
+    try:
+        call()
+    except WatcherError as error:
+        return weakref.ref(error)
+    raise AssertionError("nothing is wrong")
 
 
 def test_a_page_whose_images_are_in_no_encoding_is_no_page() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tests.simulation.judge import Judge
 from tests.simulation.scheduler import Killed, Life, Scheduler
+from watcher.engine.checkpoint import Store
 from watcher.errors import UsageError
 from watcher.reading.token import Token, all_from_json, encode_all
 
@@ -20,7 +21,7 @@ class Disk:
         """Where the next save ends the program: before or after the writing."""
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A run's way to the disk."""
 
     name = "checkpoint.json"

@@ -41,13 +41,13 @@ def main(argv: list[str] | None = None) -> int:
 def _run(name: str, words: Sequence[str]) -> int:
     invocation: Invocation | None = None
     logs.set_up("text")
-    set_verbose(False)
+    set_level()
     logs.set_up(commands.first(name, words, commands.LOG_FORMAT)[0])
     try:
         asked = _asked(name, words)
         if asked is None:
             invocation = Invocation(name, words)
-            set_verbose(invocation.values["verbose"])
+            set_level(invocation.values["verbose"], invocation.values["quiet"])
             if topic := invocation.values["help"]:  # -hs may have been a handler's
                 asked = _help(name, words, topic)
         status = 0
@@ -71,7 +71,7 @@ def _asked(name: str, words: Sequence[str]) -> str | None:
         if word == "--":
             return None
         option, equals, topic = word.partition("=")
-        if option == "--version":
+        if option in ("--version", "-V"):
             return f"watcher {watcher.__version__}\n"
         if option in ("--help", "-h"):
             if not equals:
@@ -88,6 +88,6 @@ def _help(name: str, words: Sequence[str], topic: str) -> str:
     return help.page(name, words, topic)
 
 
-def set_verbose(verbose: bool) -> None:
-    """With `-v`: more status, and tracebacks."""
-    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+def set_level(verbose: bool = False, quiet: bool = False) -> None:
+    """What is said on stderr. With `-v`: more, and tracebacks; with `-q`: only what is wrong."""
+    logger.setLevel(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)

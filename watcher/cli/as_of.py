@@ -6,7 +6,7 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -19,6 +19,7 @@ from watcher.errors import UsageError
 from watcher.files import replacing
 from watcher.past.as_of import ItemsAsOf, items_as_of
 from watcher.past.copies import copy_to
+from watcher.past.export import Baseline
 from watcher.past.item_keys import OneKey
 from watcher.past.sources import Sources
 from watcher.past.times import moment
@@ -29,6 +30,7 @@ from watcher.printing.rows import CsvRaw, write_csv, write_table
 from watcher.printing.style import time_text
 from watcher.record.images import plain_json
 from watcher.record.selection import wanted
+from watcher.service.connection import Connection
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -42,6 +44,19 @@ _Words = Annotated[
         "an age (2h); first, folders that archive wrote for what is older than the stream",
     ),
 ]
+_At = Annotated[
+    str | None, Parameter(metavar="TIME", help="the time, where it does not stand at the end")
+]
+BASELINE = Annotated[
+    list[str] | None,
+    Parameter(
+        metavar="EXPORT",
+        completer=completers.files,
+        help="a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin "
+        "with, so that an archive is enough; repeat it for incremental ones after it",
+    ),
+]
+"""A table's export, and those after it."""
 _Key = Annotated[
     list[str] | None,
     Parameter(metavar="NAME=VALUE", help="one item's key; repeat it for the sort key"),
@@ -76,6 +91,8 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
 def _as_of(
     *words: _Words,
+    at: _At = None,
+    baseline: BASELINE = None,
     key: _Key = None,
     output: _Output = None,
     to: _File = None,
@@ -85,15 +102,18 @@ def _as_of(
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
-    if len(words) < 2:
+    *names, time = words if at is None else (*words, at)
+    if not names:
         raise UsageError("name a stream and a time: as-of orders 14:05")
-    *names, time = words
-    at = moment(time, "time")
+    then = moment(time, "time" if at is None else "at")
     one, test = None if key is None else OneKey(key), wanted(values["filters"])
     _refuse_two_places(output, to, to_table, dynamodb_json)
+    exports = opened(baseline, values)
     sources = Sources.named(names, options.connection(values), strict=True)
+    if to_table is not None and sources.stream is None:
+        raise UsageError("it is made like the stream's table: name the stream, too", "to_table")
     with _target(to) as out:
-        found = items_as_of(sources, at, one, test)
+        found = items_as_of(sources, then, one, test, exports)
         if not found.exact and (dynamodb_json or to_table):
             raise UsageError(
                 "this archive holds plain JSON, which does not tell a set from a list nor binary "
@@ -106,6 +126,13 @@ def _as_of(
     where = f" to {to or to_table}" if to or to_table else ""
     logger.info(f"As of {time_text(found.at)}, its whole second: {grouped(count, 'item')}{where}")
     return 0
+
+
+def opened(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | None:
+    """The exports to begin with. Raises UsageError."""
+    if not baseline:
+        return None
+    return Baseline(baseline, Connection(values["region"], values["profile"]))
 
 
 def _refuse_two_places(

@@ -14,7 +14,7 @@ from cyclopts import App, Argument, ArgumentCollection, CycloptsError, Parameter
 from watcher.cli import completers, mistakes
 from watcher.cli.defaults import Defaults, keys
 from watcher.cli.options import Given, option
-from watcher.cli.synonyms import translated
+from watcher.cli.synonyms import OTHER_NAMES, tailed, translated
 from watcher.errors import ObserverError, UsageError, WatcherError
 
 PROGRAM = "python -m watcher"
@@ -67,6 +67,12 @@ LOG_FORMAT = option(
     ),
 )
 VERBOSE = option("verbose", bool, False, Parameter(alias="-v", help="more status, and tracebacks"))
+QUIET = option(
+    "quiet",
+    bool,
+    False,
+    Parameter(alias="-q", help="no status on stderr, only warnings and errors"),
+)
 HELP = option(
     "help",
     str,
@@ -78,8 +84,8 @@ HELP = option(
         help="help; on a group of options; all",
     ),
 )
-VERSION = option("version", bool, False, Parameter(negative=(), help="the version"))
-OF_ALL = (VERBOSE, LOG_FORMAT, HELP, VERSION)
+VERSION = option("version", bool, False, Parameter(alias="-V", negative=(), help="the version"))
+OF_ALL = (VERBOSE, QUIET, LOG_FORMAT, HELP, VERSION)
 """The options that every command has."""
 # Before a word that Cyclopts would take for an option that it does not know.
 _COVER = "\0"
@@ -90,9 +96,13 @@ _ALL = Parameter(allow_repeating=True, negative_iterable=())
 
 def named(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The command of a line, and the words that are its own."""
-    if words and words[0] in COMMANDS:
-        return words[0], words[1:]
-    return "watch", words
+    name = words[0] if words else ""
+    if name in COMMANDS:
+        return name, words[1:]
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name], words[1:]
+    # A table may be called so; but hardly beside another.
+    return "watch", tailed(words[1:]) if name == "tail" and words[1:] else words
 
 
 def sentence(name: str) -> str:
@@ -180,6 +190,7 @@ class Invocation:
         # Of a switch with something behind it Cyclopts leaves an operand over: -v5.
         if rest := [each for each in bound.args if each not in words]:
             raise mistakes.unknown(rest[0], words, self._arguments.values())
+        mistakes.refuse_pieces(each for each in bound.args if isinstance(each, str))
         bound.apply_defaults()
         given = {name: value for name, value in bound.kwargs.items() if name not in asked}
         self.values: dict[str, Any] = {name: _written(value) for name, value in given.items()}

@@ -18,6 +18,7 @@ from watcher.cli import choosing, options, terminal
 from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
 from watcher.printing import style
+from watcher.version import install
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -48,7 +49,7 @@ def _demo(choice: choosing.Choice, values: dict[str, Any]) -> int:
         raise UsageError("give 0 or more seconds", "seconds", f"{values['seconds']:g}")
     observers = choice.load(_DEFAULT_HANDLER)
     if importlib.util.find_spec("moto") is None:
-        raise UsageError("the demo needs the embedded DynamoDB: pip install 'watcher[demo]'")
+        raise UsageError(f"the demo needs the embedded DynamoDB: {install('demo')}")
     # Nothing here may reach a real account, whatever this shell is logged in to.
     credentials = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
     for name in [name for name in os.environ if name.startswith("AWS_")]:

@@ -165,7 +165,7 @@ def _front(
         yield from (_row(name, others[name]) for name in alone)
         yield from (_row("  ".join(names) + " ", text) for text, names in _TOGETHER.items())
         yield ""
-    yield "options (--help GROUP shows them; --help all; -v, --verbose; --version):"
+    yield "options (--help GROUP shows them; --help all; -v, --verbose; -q, --quiet; -V):"
     for title in filter(GROUPS.__contains__, groups):
         names = [shown(each)[0] for each in groups[title] if not _is_module(each)]
         yield _row(title, " ".join(names))

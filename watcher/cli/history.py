@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from cyclopts import Parameter
 
 from watcher.arguments import end
 from watcher.cli import completers, options
+from watcher.cli.as_of import BASELINE, opened
 from watcher.past.item_keys import OneKey
 from watcher.past.sources import Sources
 from watcher.past.timeline import History, timeline
@@ -59,6 +61,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 def _history(
     *sources: SOURCES,
     key: _Key | None = None,
+    baseline: BASELINE = None,
     output: _Output = "text",
     csv_raw: CsvRaw = False,
     **values: Any,
@@ -66,7 +69,9 @@ def _history(
     style.set_up(**options.values(style.set_up, values))
     wanted, start = OneKey(key or ()), begin(values["start"])
     until = end(values["until"], values["start"])
-    found = timeline(Sources.named(sources, options.connection(values)), wanted, start, until)
+    exports = opened(baseline, values)
+    read = Sources.named(sources, options.connection(values))
+    found = timeline(read, wanted, start, until, exports)
     if output == "csv":
         _as_csv(found, raw=csv_raw)
     else:
@@ -74,35 +79,57 @@ def _history(
     return 0
 
 
+class _State(NamedTuple):
+    """How the item was, or is, as a whole."""
+
+    kind: str
+    time: datetime
+    item: dict[str, Attribute] | None
+
+
+def _told(found: History) -> Iterator[Record | _State]:
+    """Its changes and states, by their times."""
+    before = found.before_export()
+    yield from found.records[:before]
+    if found.exported_at is not None:
+        yield _State("EXPORT", found.exported_at.astimezone(), found.exported_wire)
+    yield from found.records[before:]
+    if found.asked_at is not None:
+        yield _State("NOW", found.asked_at, found.now_wire)
+
+
 def _as_text(found: History) -> None:
-    for record in found:
-        sys.stdout.write("\n".join(change_lines(record)) + "\n")
-    if found.asked_at is None:
-        return
-    sys.stdout.write(f"{'NOW':<6} {time_text(found.asked_at)} {printable_key(found.key)}\n")
-    if found.now_wire is None:
-        sys.stdout.write("  (there is no such item)\n")
-    for name, value in sorted((found.now_wire or {}).items()):
+    for each in _told(found):
+        lines = _state_lines(each, found) if isinstance(each, _State) else change_lines(each)
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _state_lines(state: _State, found: History) -> Iterator[str]:
+    yield f"{state.kind:<6} {time_text(state.time)} {printable_key(found.key)}"
+    if state.item is None:
+        yield "  (there is no such item)"
+    for name, value in sorted((state.item or {}).items()):
         if name not in found.key:
-            sys.stdout.write("\n".join(attribute_lines(name, (ABSENT, value))) + "\n")
+            yield from attribute_lines(name, (ABSENT, value))
 
 
 def _as_json(found: History) -> None:
-    rows: list[dict[str, Any]] = [
-        {
-            "time": time_text(record.created_at),
-            "kind": record.event_name,
-            "by_ttl": record.expired_by_ttl,
-            "differences": [
-                {"attribute": place, **_pair(old, new)} for place, old, new in _differences(record)
-            ],
-            "sequence_number": record.sequence_number,
-        }
-        for record in found
-    ]
-    if found.asked_at is not None:
-        rows.append({"time": time_text(found.asked_at), "kind": "NOW", "item": _item(found)})
+    rows = [_row(each) for each in _told(found)]
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
+
+
+def _row(each: Record | _State) -> dict[str, Any]:
+    if isinstance(each, _State):
+        return {"time": time_text(each.time), "kind": each.kind, "item": _item(each.item)}
+    return {
+        "time": time_text(each.created_at),
+        "kind": each.event_name,
+        "by_ttl": each.expired_by_ttl,
+        "differences": [
+            {"attribute": place, **_pair(old, new)} for place, old, new in _differences(each)
+        ],
+        "sequence_number": each.sequence_number,
+    }
 
 
 def _as_csv(found: History, *, raw: bool) -> None:
@@ -111,13 +138,14 @@ def _as_csv(found: History, *, raw: bool) -> None:
 
 
 def _cells(found: History) -> Iterator[tuple[str, ...]]:
-    for record in found:
-        head = time_text(record.created_at), record.event_name, str(record.expired_by_ttl)
-        for place, old, new in _differences(record):
+    for each in _told(found):
+        if isinstance(each, _State):
+            for name, value in sorted((each.item or {}).items()):
+                yield time_text(each.time), each.kind, "False", name, "", _cell(value)
+            continue
+        head = time_text(each.created_at), each.event_name, str(each.expired_by_ttl)
+        for place, old, new in _differences(each):
             yield *head, place, _cell(old), _cell(new)
-    if found.asked_at is not None:
-        for name, value in sorted((found.now_wire or {}).items()):
-            yield time_text(found.asked_at), "NOW", "False", name, "", _cell(value)
 
 
 def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attribute | Absent]]:
@@ -133,10 +161,8 @@ def _pair(old: Attribute | Absent, new: Attribute | Absent) -> dict[str, Any]:
     return {n: _plain(each) for n, each in values.items() if not isinstance(each, Absent)}
 
 
-def _item(found: History) -> dict[str, Any] | None:
-    if found.now_wire is None:
-        return None
-    return {name: _plain(value) for name, value in found.now_wire.items()}
+def _item(wire: dict[str, Attribute] | None) -> dict[str, Any] | None:
+    return None if wire is None else {name: _plain(value) for name, value in wire.items()}
 
 
 def _plain(value: Attribute) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from cyclopts import (
@@ -16,6 +18,10 @@ from cyclopts import (
 
 from watcher.errors import UsageError, WatcherError
 
+# "prefix" is to "profile" what 0.77 says.
+_CLOSE = 0.8
+# NAME=VALUE, and parts of JSON
+_PIECE = re.compile(r"[\w.-]+=\S*|[\[{\"]\S*|\S+[\]}\",]")
 _KINDS = {int: "a whole number", float: "a number", bool: "yes or no"}
 
 
@@ -32,7 +38,9 @@ def told(
                 word = error.token.keyword or error.token.value
             if word.startswith("-") and word not in _operands(words):
                 return unknown(word, words, arguments)
-            return UsageError(f"one word too many: {word}".replace("\0", ""))
+            word = word.replace("\0", "")
+            refuse_pieces([word])
+            return UsageError(f"one word too many: {word}")
         case MissingArgumentError(argument=Argument() as argument):
             if error.keyword is None:
                 missing = [each.name for each in arguments if _is_missing(each, argument.index)]
@@ -46,6 +54,13 @@ def told(
                 return UsageError(f"{given}: use {_either(choices)}")
             return UsageError(f"{given} is not {_KINDS.get(argument.hint, 'what it can be')}")
     return UsageError(str(error))
+
+
+def refuse_pieces(operands: Iterable[str]) -> None:
+    """Raises UsageError for what belongs to an option, and no quotes have kept there."""
+    for word in operands:
+        if _PIECE.fullmatch(word) and not os.path.exists(word):
+            raise UsageError(f"what is {word!r}? repeat --key, or quote the JSON")
 
 
 def _operands(words: Sequence[str]) -> Sequence[str]:
@@ -68,9 +83,25 @@ def unknown(word: str, words: Sequence[str], arguments: Iterable[Argument]) -> U
     """That there is no such option as the line has for this word, or part of one."""
     word = _whole(word, words).partition("=")[0]
     names = {name.strip("-"): name for argument in arguments for name in argument.names}
-    near = difflib.get_close_matches(word.strip("-"), names, 1)
-    advice = f"did you mean {names[near[0]]}?" if near else "--help lists what there is"
+    near = nearest(word.strip("-"), names)
+    advice = f"did you mean {names[near]}?" if near else "--help lists what there is"
     return UsageError(f"unknown {word}; {advice}")
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The one that may have been meant; better none than a wrong one."""
+    names = list(names)
+    if close := difflib.get_close_matches(word, names, 1, _CLOSE):
+        return close[0]
+    return next((each for each in names if _is_slip(word, each)), None)
+
+
+def _is_slip(word: str, name: str) -> bool:
+    """One wrong letter, or letters in another order: of a short word that is a larger part."""
+    if name == word.rstrip("0123456789"):  # a switch with a value: -v5
+        return True
+    wrong = [pair for pair in zip(word, name, strict=False) if pair[0] != pair[1]]
+    return len(word) == len(name) and (len(wrong) == 1 or sorted(word) == sorted(name))
 
 
 def _either(words: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from watcher.cli import commands
 from watcher.errors import UsageError
+from watcher.version import install
 
 logger = logging.getLogger("watcher")
 
@@ -109,7 +110,7 @@ def _write(name: str) -> int:
             raise UsageError(f"can't write {path}: {error.strerror}") from None
         print(path)
     logger.info(f"Try it: python -m watcher STREAM {flag}")
-    logger.info(f"Test it: pytest {test} (pip install pytest 'watcher[demo]')")
+    logger.info(f"Test it: pytest {test} ({install('demo')} pytest)")
     return 0
 
 

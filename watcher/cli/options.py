@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter, Token
 
 from watcher.cli import completers
+from watcher.declared import declared
 
 if TYPE_CHECKING:
     from watcher.service.connection import Connection
@@ -85,7 +86,7 @@ def of(function: Callable[..., Any], *names: str, **own: str) -> Iterator[inspec
     `own` are defaults of the command's own. Where a parameter takes several types, the first is
     the command line's.
     """
-    for name, parameter in inspect.signature(function).parameters.items():
+    for name, parameter in declared(function).parameters.items():
         is_option = typing.get_origin(parameter.annotation) is Annotated
         if not is_option or (names and name not in names):
             continue

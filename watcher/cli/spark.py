@@ -12,6 +12,7 @@ from typing import Any
 
 from watcher.cli import options
 from watcher.errors import UsageError
+from watcher.version import install
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -21,7 +22,7 @@ def module(name: str) -> ModuleType:
     """A module of watcher.spark. Raises UsageError where the extra is not installed."""
     for needed in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(needed) is None:
-            raise UsageError("this runs on Spark: pip install 'watcher[spark]'")
+            raise UsageError(f"this runs on Spark: {install('spark')}")
     return importlib.import_module(f"watcher.spark.{name}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 
 _SYNONYMS = {
@@ -16,7 +17,21 @@ _SYNONYMS = {
     "--endpoint": "--endpoint-url",
     "--poll": "--poll-max",
     "--json": "--print-json",
+    "--summary": "--print-summary",
+    "--diff": "--print-diff",
 }
+
+OTHER_NAMES = {"ls": "streams"}
+"""Commands by the names that hands type; `tail` is below."""
+_COUNT = re.compile(r"-n=?(\d+)")
+_STARTS = ("--tail", "--from", "--since", "--since-time", "--checkpoint")
+
+
+def tailed(words: Sequence[str]) -> list[str]:
+    """What the words behind `tail` are to a watch: it begins with the last changes, `-n` many."""
+    words = [_COUNT.sub(r"--tail=\1", "--tail" if word == "-n" else word) for word in words]
+    begins = any(word.partition("=")[0] in _STARTS for word in words)
+    return words if begins else ["--tail=10", *words]
 
 
 def translated(arguments: Sequence[str], known: Container[str]) -> list[str]:

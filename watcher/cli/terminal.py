@@ -125,6 +125,7 @@ def status_line(
     """A line at the bottom of the terminal; None where there is no place for one."""
     dumb = os.environ.get("TERM") in (None, "", "dumb", "unknown")
     unwanted = not status or dumb or logs.is_json() or _is_piped()
+    unwanted = unwanted or not logger.isEnabledFor(logging.INFO)  # --quiet
     if unwanted or not isinstance(_raw(sys.stderr), TerminalFile):
         yield None
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from watcher.engine.figures import Totals
 
 logger = logging.getLogger("watcher")
+
+_FIRST = f"""\
+See every change of a DynamoDB table, live and in order. To begin with:
+  {commands.PROGRAM} demo                      a small shop to look at; no AWS account needed
+  {commands.PROGRAM} TABLE --print-summary     your own table, by its name or ARN
+  {commands.PROGRAM} streams                   which streams there are
+  {commands.PROGRAM} --help                    all that it can do
+"""
 
 _ENGINE = options.option(
     "engine",
@@ -39,6 +48,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
     parts = [
         *options.of(watch),
         *options.of(style.set_up),
+        *options.of(style.set_prefix),
         *options.of(terminal.status_line),
         *choosing.CALLS,
         _ENGINE,
@@ -49,6 +59,9 @@ def command(words: Sequence[str]) -> Callable[..., int]:
         return watch_on_spark.command(handlers, parts)
 
     def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
+        if not (streams or given.typed or values["everything"]):
+            sys.stderr.write(_FIRST)
+            return UsageError.exit_status
         _refuse_a_command_misspelled(streams)
         _refuse_an_option_behind_dashes(streams)
         return _watch(streams, handlers, given, values)
@@ -78,6 +91,7 @@ def _watch(
     values: dict[str, Any],
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
+    style.set_prefix(**options.values(style.set_prefix, values))
     choice = choosing.Choice(handlers, given, values)
     if choice.has_lambda:
         choosing.set_region(streams, values["region"])

@@ -65,8 +65,10 @@ def _watch(stream: str, choice: Choice, given: options.Given, values: dict[str, 
 
 
 def _load(choice: Choice, values: dict[str, Any]) -> list[Observer]:
-    style.set_up(**options.values(style.set_up, values))  # in the executor's process
-
+    # In the executor's process:
+    style.set_up(**options.values(style.set_up, values))
+    style.set_prefix(**options.values(style.set_prefix, values))
+    style.show_tables(several=False)
     observers = choice.load(choosing.DEFAULT_HANDLER)
     test = wanted(values["filters"], values["key"], values["only"])
     return observers if test is None else [_filtered(each, test) for each in observers]

@@ -19,8 +19,9 @@ from watcher.delivery.ending import Ending, Overdue
 from watcher.delivery.observer import Failure, Observer
 from watcher.delivery.on_error import GivenUp, OnError
 from watcher.delivery.stdout import OutputClosed
-from watcher.errors import ObserverError
+from watcher.errors import LeaseLostError, ObserverError
 from watcher.record.origin import Origin
+from watcher.record.page import RecordPage
 from watcher.record.record import Record
 
 logger = logging.getLogger("watcher")
@@ -34,7 +35,8 @@ class Dispatcher:
     An observer's failure follows `on_error` and never keeps a record from another observer.
     `before_retry` is called before what has failed is tried again, which may take long. Once
     `ending` has begun, what is pending is not tried again; once it is late, nothing is, and
-    whatever is at work may raise Overdue. Raises UsageError for a file that can't be written.
+    whatever is at work may raise Overdue. `check` raises where nothing may be delivered any more.
+    Raises UsageError for a file that can't be written.
     """
 
     def __init__(
@@ -44,14 +46,18 @@ class Dispatcher:
         ending: Ending | None = None,
         clock: Clock = CLOCK,
         before_retry: Callable[[], object] = lambda: None,
+        check: Callable[[], object] | None = None,
     ) -> None:
         self.ending = ending or Ending(clock=clock)
         self._observers = observers
         self._on_error = on_error
         self._given_up = GivenUp(on_error)
         self._before_retry = before_retry
+        self._check = check
         self._clock = clock
         self._calls = [observer.handle for observer in observers]
+        # Where several print, their lines take turns, record by record.
+        self._take = observers[0].handle_page if len(observers) == 1 else None
         self._begun: set[str] = set()
         self._is_closing = False
         self._output_closed = False
@@ -76,6 +82,8 @@ class Dispatcher:
     def deliver(self, record: Record) -> None:
         """Call every observer. Raises ObserverError under `stop`, OutputClosed."""
         fatal: ObserverError | None = None
+        if self._check is not None:
+            self._check()
         for index, call in enumerate(self._calls):
             try:
                 if (answer := call(record)) is not None:
@@ -89,6 +97,26 @@ class Dispatcher:
                     fatal = stop
         if fatal is not None:
             raise fatal
+
+    @property
+    def takes_pages(self) -> bool:
+        """Whether `deliver_page` may do something."""
+        return self._take is not None
+
+    def deliver_page(self, page: RecordPage) -> bool:
+        """A shortcut for `deliver`; False where each record is to be delivered by itself.
+
+        That is also how it shows on which of them an observer fails. Raises OutputClosed.
+        """
+        if self._take is None:
+            return False
+        try:
+            return self._take(page)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._end_if_output_is_closed(error)
+            return False
 
     # Failures: the one place where a policy is applied
 
@@ -112,6 +140,8 @@ class Dispatcher:
             retry_in, origin = error.retry_in, records[0].origin
             if retry_in is not None and not self._wait(retry_in, observer, origin):
                 return
+            if self._check is not None:
+                self._check()
             try:
                 observer.go_on(error, given_up=error.retry_in is None)
                 return
@@ -134,7 +164,7 @@ class Dispatcher:
         """
         end = self._clock.monotonic() + seconds
         while not ((self._is_closing or self.ending.has_begun) and observer.pending(origin)):
-            if self.ending.is_late():
+            if self.ending.look() and self.ending.is_late():
                 raise Overdue
             left = end - self._clock.monotonic()
             if left <= 0:
@@ -144,6 +174,8 @@ class Dispatcher:
 
     def _let(self, observer: Observer, step: Callable[[], None]) -> None:
         """Let an observer do what is its turn, whatever fails meanwhile. Raises as `deliver`."""
+        if self._check is not None:
+            self._check()
         with self.ending.working():
             while True:
                 try:
@@ -232,7 +264,7 @@ class Dispatcher:
                 self._let(observer, observer.settle)
         except ObserverError as error:
             logger.error(str(error))
-        except (OutputClosed, Overdue):
+        except (OutputClosed, Overdue, LeaseLostError):
             pass
         if self._output_closed:
             return
@@ -244,6 +276,7 @@ class Dispatcher:
 
     def _leave(self) -> None:
         self._calls[:] = [_end_child]
+        self._take = None
 
 
 def _end_child(record: Record) -> None:

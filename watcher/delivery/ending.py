@@ -25,11 +25,20 @@ class Overdue(KeyboardInterrupt):
 
 
 class Ending:
-    """How much time is left to a run that was told to end: `timeout` seconds from then on."""
+    """How much time is left to a run that was told to end: `timeout` seconds from then on.
 
-    def __init__(self, timeout: float = math.inf, clock: Clock = CLOCK) -> None:
+    It is told by a call of `begin`, or by `asked`, which is looked at now and then (`look`).
+    """
+
+    def __init__(
+        self,
+        timeout: float = math.inf,
+        clock: Clock = CLOCK,
+        asked: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.timeout = timeout
         self.has_begun = False
+        self._asked = asked
         self.signal = 0
         """The signal that it was told by, if it was one."""
         self.at_work = False
@@ -42,6 +51,12 @@ class Ending:
         if not self.has_begun:
             self._began_at = self._clock.monotonic()
             self.has_begun = True
+
+    def look(self) -> bool:
+        """Whether the run is to end; to be called several times a second."""
+        if not self.has_begun and self._asked():
+            self.begin()
+        return self.has_begun
 
     def is_late(self) -> bool:
         """Whether nothing more is to be begun: half of the time is for what is at work already."""

@@ -153,6 +153,8 @@ def load(handler: Handler, options: Mapping[str, Any] | None = None) -> Observer
         text = f"{type(error).__name__}: {error}"
         raise UsageError(f"handler {handler.path} can't be imported: {text}") from error
     made = observer(module, handler.name, str(handler.path))
+    if handler.is_built_in:
+        made.handle_page = getattr(module, "handle_page", None)
     _configure(handler, module, options or {})
     return made
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from watcher.declared import declares_options
 from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handlers import function
 from watcher.errors import UsageError
@@ -34,6 +35,7 @@ class BadAnswerError(Exception):
     """A function's answer has `batchItemFailures` that name no record of the batch."""
 
 
+@declares_options
 def lambda_function(
     handler: str | Callable[[dict[str, Any], Any], Any],
     *,

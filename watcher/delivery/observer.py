@@ -7,6 +7,7 @@ from typing import Any
 
 from watcher.delivery.callables import check_answer
 from watcher.record.origin import Origin
+from watcher.record.page import RecordPage
 from watcher.record.record import Record
 
 
@@ -40,6 +41,11 @@ class Observer:
     """Records of the stream with this ARN are to come; of others, too, in a watch of several."""
     close: Callable[[], Any]
     """No more records come."""
+    handle_page: Callable[[RecordPage], bool] | None = None
+    """A shortcut: take records of a shard together.
+
+    Where it answers False, or raises before any of them is out, each of them goes to `handle`.
+    """
 
     def __init__(
         self,

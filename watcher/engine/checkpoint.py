@@ -21,12 +21,20 @@ _SAVE_IDLE_SECONDS = 300.0
 class Store(Protocol):
     """Where a watch's tokens are kept, one for each stream.
 
-    Both methods raise UsageError where that can't be.
+    `load` and `save` raise UsageError where that can't be.
     """
 
     @property
     def name(self) -> str:
         """What to call it in a sentence."""
+
+    def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+        """Wait until it is this watch's turn to deliver; False where the watch is to end first."""
+        return True
+
+    def check(self) -> None:
+        """Before anything is delivered: raise LeaseLostError where that is another's turn now."""
+        return None
 
     def load(self) -> list[Token]:
         """The stored ones; none where nothing was stored yet."""
@@ -48,6 +56,8 @@ class Keeper:
         self._clock = clock
         self._unsaved = False
         self._saved_at = clock.monotonic()
+        self._took = 0.0
+        """How long the last save has taken: delivery gets as much time as saving at least."""
 
     def begin(self) -> None:
         """Save once: that it can't be is said now, not after the first thousand records.
@@ -64,12 +74,13 @@ class Keeper:
     def save_if_due(self) -> None:
         """Save about once a second, and seldom while all is idle."""
         age = self._clock.monotonic() - self._saved_at
-        if age >= (_SAVE_SECONDS if self._unsaved else _SAVE_IDLE_SECONDS):
+        if age >= max(_SAVE_SECONDS if self._unsaved else _SAVE_IDLE_SECONDS, self._took):
             self._save()
 
     def save_before_waiting(self) -> None:
         """What was delivered must not grow old unsaved while something takes its time."""
-        if self._unsaved and self._clock.monotonic() - self._saved_at > _TICK_SECONDS:
+        age = self._clock.monotonic() - self._saved_at
+        if self._unsaved and age > max(_TICK_SECONDS, self._took):
             self._save()
 
     def end(self) -> None:
@@ -85,13 +96,18 @@ class Keeper:
     def _save(self) -> None:
         """A full disk is no reason to stop the watch."""
         self._unsaved = False
-        self._saved_at = self._clock.monotonic()
+        began = self._saved_at = self._clock.monotonic()
         if self._store is None:
             return
         try:
             self._store.save(self._tokens())
+            if self.error is not None:
+                logger.info("The positions are saved again")
             self.error = None
         except UsageError as error:
             if self.error is None:
                 logger.error(f"{error}; the watch goes on, its positions are not saved")
             self.error = error
+        finally:
+            self._saved_at = self._clock.monotonic()
+            self._took = self._saved_at - began

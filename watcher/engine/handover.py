@@ -11,12 +11,17 @@ from watcher.engine.figures import Figures, Totals
 from watcher.engine.tail import Tail
 from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Page
-from watcher.record import page as pages
 from watcher.record.origin import Origin
+from watcher.record.page import RecordPage
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence
 
 _TICK_SECONDS = 0.2
+# Of records that an observer takes together: so many at first, and at most, and more if it was so
+# quick with those before.
+_AT_ONCE = 16
+_MOST_AT_ONCE = 1024
+_QUICK_SECONDS = 0.02
 
 
 class Handover:
@@ -41,6 +46,7 @@ class Handover:
         self._limit = math.inf if max_records is None else max_records
         self._clock = clock
         self._shard: Tracked | None = None
+        self._at_once = _AT_ONCE
         self._record: Record | None = None  # the last one delivered, or left out by a filter
 
     @property
@@ -60,39 +66,67 @@ class Handover:
         the shard may follow. Raises as `Dispatcher.deliver`; the position is then before the record
         that it failed on.
         """
-        deliver, wanted = self._dispatcher.deliver, self._wanted
-        totals, kinds, monotonic = self._totals, self._totals.kinds, self._clock.monotonic
-        ending = self._dispatcher.ending
-        self.left = page.last - page.first
-        self._end = totals.records + totals.filtered + self.left
+        monotonic, ending = self._clock.monotonic, self._dispatcher.ending
+        self.left = page.count
+        self._end = self._totals.records + self._totals.filtered + self.left
         tick = monotonic() + _TICK_SECONDS
         self._shard, origin = shard, Origin(stream, shard.id)
+        deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
         try:
             ending.at_work = True
-            for record in pages.records(page.body, origin, page.first, page.last):
-                if ending.has_begun and ending.is_late():
-                    return
-                if wanted is None or wanted(record):
-                    deliver(record)
-                    self._record = record
-                    kinds[record.event_name] += 1
-                    totals.records += 1
-                    if totals.records >= self._limit:
-                        break
-                else:
-                    self._record = record
-                    totals.filtered += 1
+            for _ in deliver(RecordPage(page.body, origin, range(page.first, page.last))):
                 if monotonic() >= tick:
                     ending.at_work = False
                     self.move()
                     yield
                     ending.at_work = True
                     tick = monotonic() + _TICK_SECONDS
-            self._dispatcher.page_end(origin)
+            if not self._is_late():
+                self._dispatcher.page_end(origin)
         finally:
             ending.at_work = False
             self.move()
             self._shard = None
+
+    def _is_late(self) -> bool:
+        ending = self._dispatcher.ending
+        return ending.has_begun and ending.is_late()
+
+    def _one_by_one(self, records: RecordPage) -> Iterator[None]:
+        """Deliver each record by itself; stops after each."""
+        deliver, wanted, totals = self._dispatcher.deliver, self._wanted, self._totals
+        ending, kinds, limit = self._dispatcher.ending, totals.kinds, self._limit
+        for record in records:
+            if totals.records >= limit or (ending.has_begun and ending.is_late()):
+                return
+            if wanted is None or wanted(record):
+                deliver(record)
+                kinds[record.event_name] += 1
+                totals.records += 1
+            else:
+                totals.filtered += 1
+            self._record = record
+            yield
+
+    def _in_parts(self, records: RecordPage) -> Iterator[None]:
+        """A shortcut: as many at once as take the observer no longer than a look around may wait.
+
+        A slow reader of what is printed (a pipe's) gets a few at a time.
+        """
+        monotonic, totals = self._clock.monotonic, self._totals
+        while records and not self._is_late():
+            part, records = records[: self._at_once], records[self._at_once :]
+            began = monotonic()
+            too_many = totals.records + len(part) > self._limit
+            if too_many or self._wanted is not None or not self._dispatcher.deliver_page(part):
+                yield from self._one_by_one(part)
+                continue
+            totals.records += len(part)
+            totals.kinds.update(wire.eventName or "" for wire in part.wires)
+            self._record = part.last
+            factor = 2 if monotonic() - began < _QUICK_SECONDS else 0.25
+            self._at_once = min(max(1, int(self._at_once * factor)), _MOST_AT_ONCE)
+            yield
 
     def move(self) -> None:
         """The position is behind the last record delivered: what has left us, not what waits.

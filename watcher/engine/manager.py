@@ -57,9 +57,10 @@ class Manager:
         self._display_due = 0.0
         self._clock = clock
         self._keeper = Keeper(store, self._tokens, clock)
-        self.ending = Ending(settings.stop_timeout, clock)
+        self.ending = Ending(settings.stop_timeout, clock, settings.asked_to_stop)
+        check = None if store is None else store.check
         self._dispatcher = Dispatcher(
-            observers, settings.on_error, self.ending, clock, self._before_retry
+            observers, settings.on_error, self.ending, clock, self._before_retry, check
         )
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
         limits = settings.wanted, settings.max_records
@@ -67,7 +68,6 @@ class Manager:
 
     def stop(self) -> None:
         """End the watch soon; what was read is delivered while there is time. Safe in a handler."""
-        self.totals.stopped = True
         self.ending.begin()
         self._workers.queue.wake()
 
@@ -75,7 +75,7 @@ class Manager:
         """Watch. Raises StreamError, ObserverError, DataLossError, UsageError (checkpoint)."""
         try:
             self._begin()
-            while not (self.ending.has_begun or self._is_done()):
+            while not (self.ending.look() or self._is_done()):
                 self._join()
                 self._keep_house()
                 self._receive()
@@ -97,7 +97,7 @@ class Manager:
     def _keep_house(self) -> None:
         """Whatever is due; also between two records where observers are slow."""
         self._dispatcher.tick()
-        if not self.ending.has_begun:
+        if not self.ending.look():
             for stream in self._streams:
                 self._attend(stream)
             self._restart_shards()
@@ -126,19 +126,19 @@ class Manager:
     # The beginning and the end
 
     def _begin(self) -> None:
-        if self._store is not None:
+        if self._store is not None and self._store.stand_by(lambda: self.ending.has_begun):
             self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.working():
                 self._begin_at_tail()
-                for stream in self._streams if not self.ending.has_begun else ():
+                for stream in self._streams if not self.ending.look() else ():
                     self._begin_stream(stream)
         except Overdue:
             logger.warning("The service had not answered by then")
             return
         if self._streams.all_fail():
             self._streams.raise_error()
-        if not self.ending.has_begun:
+        if not self.ending.look():
             self._keeper.begin()
 
     def _begin_at_tail(self) -> None:
@@ -146,8 +146,8 @@ class Manager:
         fresh = [stream for stream in self._streams if not stream.is_resumed]
         if self._settings.tail is None or not fresh:
             return
-        wanted, ending = self._settings.wanted, self.ending
-        tail = Tail(self._settings.tail, wanted, lambda: ending.has_begun, self._clock)
+        wanted = self._settings.wanted
+        tail = Tail(self._settings.tail, wanted, self.ending.look, self._clock)
         tail.begin(fresh)
         if not self._settings.follow and len(fresh) == len(self._streams):
             self._handover.end_with(tail)
@@ -208,6 +208,7 @@ class Manager:
         self._keeper.moved()
 
     def _end(self) -> None:
+        self.totals.stopped = self.ending.has_begun
         if self.totals.stopped and (left := self._handover.left + self._workers.unread()):
             what = f"{counted(left, 'record')} left unread"
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")

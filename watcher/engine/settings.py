@@ -15,6 +15,10 @@ from watcher.service.model import Latest, Position
 from watcher.service.price import PRICE
 
 
+def _never() -> bool:
+    return False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How to watch: what `watch()` and the command line let the user choose."""
 
@@ -35,3 +39,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     price: float = PRICE
     """Dollars for 100,000 GetRecords calls."""
     stop_timeout: float = STOP_SECONDS
+    asked_to_stop: Callable[[], bool] = _never
+    """Whether somebody wants the watch to end, beside the signals."""

@@ -1,20 +1,27 @@
-"""Where a checkpoint is kept: a file that always holds whole tokens."""
+"""Where a checkpoint is kept: a file that always holds whole tokens, or what the caller gives."""
 
 from __future__ import annotations
 
 import fcntl
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from watcher import files, forks
+from watcher.delivery.callables import check_answer, unfit
+from watcher.engine.checkpoint import Store
+from watcher.engine.positions import Positions
 from watcher.errors import UsageError
 from watcher.reading.token import Token, all_from_json, encode_all
 
 # A token takes some 200 bytes a shard; more than this is not a token.
 _LARGEST = 64 * 1024 * 1024
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
-class CheckpointFile:
+class CheckpointFile(Store):
     """A file that always holds whole tokens, even when the machine stops in the middle.
 
     Opening it takes a lock for the life of the process, so that two programs can't take turns in
@@ -24,7 +31,7 @@ class CheckpointFile:
     def __init__(self, path: str | Path) -> None:
         # Where links end: the lock is for the file itself, and a rename must not replace a link.
         self.path = Path(path).resolve()
-        self.name = str(self.path)
+        self._name = str(self.path)
         self._aside = self.path.with_name(self.path.name + ".new")
         try:
             self._lock = files.lock_file(f"{self.path}.lock")
@@ -37,6 +44,11 @@ class CheckpointFile:
         except OSError:
             self._lock.close()
             raise self._refused("in use by another watch") from None
+
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return self._name
 
     def load(self) -> list[Token]:
         """The stored tokens; none where there is no file yet."""
@@ -69,4 +81,64 @@ class CheckpointFile:
         return self._refused(f"can't be used: {error.strerror or error}")
 
     def _refused(self, text: str) -> UsageError:
+        return UsageError(text, "checkpoint", self._name)
+
+
+class CallersStore(Store):
+    """An object of the caller's, whose `load` and `save` take care of a token's JSON text."""
+
+    def __init__(self, given: Positions) -> None:
+        self._given = given
+        for name, arguments in {"load": (), "save": ("token",)}.items():
+            method: Any = getattr(given, name, None)
+            if not callable(method):
+                raise self._refused("give a file, or an object with load() and save(token)")
+            if reason := unfit(method, *arguments):
+                raise self._refused(f"its {name} {reason}")
+
+    @property
+    def name(self) -> str:
+        """The object's class."""
+        return type(self._given).__name__
+
+    def load(self) -> list[Token]:
+        """What its `load` gives; none where that is nothing."""
+        try:
+            text = self._given.load()
+        except Exception as error:
+            raise self._failed("load", error) from error
+        if not text:
+            return []
+        if not isinstance(text, str | bytes):
+            raise self._refused(f"its load gave {type(text).__name__}: give what save got")
+        try:
+            return all_from_json(text)
+        except UsageError as error:
+            raise self._refused(f"its load gave what can't be read ({error})") from None
+
+    def save(self, tokens: Sequence[Token]) -> None:
+        """Give it the tokens' JSON text."""
+        try:
+            check_answer(self._given.save(encode_all(tokens).decode()))
+        except Exception as error:
+            raise self._failed("save", error) from error
+
+    def close(self) -> None:
+        """It is the caller's."""
+
+    def _failed(self, name: str, error: Exception) -> UsageError:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        return self._refused(f"its {name} failed: {what}")
+
+    def _refused(self, text: str) -> UsageError:
         return UsageError(text, "checkpoint", self.name)
+
+
+def store_of(checkpoint: str | os.PathLike[str] | Positions) -> CheckpointFile | CallersStore:
+    """The store that a caller means. Raises UsageError where it can't be used."""
+    if not isinstance(checkpoint, str | os.PathLike):
+        return CallersStore(checkpoint)
+    if not isinstance(checkpoint, Path) and (found := _URL.match(os.fspath(checkpoint))):
+        text = f"no {found[0]} here: give a file, or an object with load() and save(token)"
+        raise UsageError(text, "checkpoint", os.fspath(checkpoint))
+    return CheckpointFile(Path(checkpoint))

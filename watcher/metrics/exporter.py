@@ -25,6 +25,7 @@ import msgspec
 from watcher import forks
 from watcher.engine.figures import Display, Snapshot
 from watcher.errors import UsageError
+from watcher.version import install
 
 logger = logging.getLogger("watcher")
 
@@ -45,7 +46,7 @@ def exporting(address: str | int) -> Iterator[Exporter]:
     Raises UsageError where that can't be.
     """
     if importlib.util.find_spec("prometheus_client") is None:
-        reason = "needs prometheus-client: pip install 'watcher[metrics]'"
+        reason = f"needs prometheus-client: {install('metrics')}"
         raise UsageError(reason, "metrics_port")
     with _listening(str(address)) as listening:
         url = _url(listening)

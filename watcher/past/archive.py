@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import msgspec
 
 from watcher.errors import UsageError
+from watcher.version import install
 
 _COUNTED: Final = (
     *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
@@ -60,7 +61,7 @@ class Archive:
                 "Parquet files"
             )
         if kinds == {"parquet"} and not _has_pyarrow():
-            raise UsageError("an archive is read with pyarrow: pip install 'watcher[spark]'")
+            raise UsageError(f"an archive is read with pyarrow: {install('spark')}")
 
     def _refuse_gaps(self, whole: dict[str, int]) -> None:
         """A page without some of the changes would say something wrong."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import IO, Any, Final
@@ -18,13 +18,15 @@ from typing import IO, Any, Final
 import msgspec
 
 from watcher.errors import StreamError, UsageError
-from watcher.past.item_keys import Identity, OneKey, identity, identity_of
+from watcher.past.export import Baseline, ExportLine
+from watcher.past.item_keys import Identity, OneKey, identity, identity_in
 from watcher.past.sources import Sources
 from watcher.past.times import moment
 from watcher.record.boto3_shape import image_of, native_item, wire_item
 from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.service.connection import Connection
+from watcher.service.model import CLOCKS_APART
 
 logger = logging.getLogger("watcher")
 
@@ -44,10 +46,13 @@ class ItemsAsOf:
     It can be iterated again. What is large lies in temporary files.
     """
 
-    def __init__(self, at: datetime, key_names: Iterable[str], test: Test | None = None) -> None:
+    def __init__(
+        self, at: datetime, key_names: Iterable[str] = (), test: Test | None = None
+    ) -> None:
         self.at = at
         """The second; its own changes are in."""
         self.key_names = tuple(key_names)
+        """Of an archive without a stream they are known from its first change on."""
         self.exact = True
         """Whether all types are known; an archive's plain JSON does not tell a set from a list."""
         self._test = test
@@ -69,15 +74,43 @@ class ItemsAsOf:
         item = identity(record.wire.dynamodb.Keys)
         if item not in self._then:
             old = bytes(record.wire.dynamodb.OldImage)
-            _refuse_without_image(record, old)
-            self._then[item] = (self._images.tell(), len(old)) if old else None
-            self._images.write(old)
+            _refuse_without_image(record, old, record.event_name != "INSERT", "old")
+            self._keep(item, old)
+
+    def left(self, record: Record) -> None:
+        """Take in a change up to the moment; an item's last one counts."""
+        new = bytes(record.wire.dynamodb.NewImage)
+        _refuse_without_image(record, new, record.event_name != "REMOVE", "new")
+        self._keep(identity(record.wire.dynamodb.Keys), new)
+
+    def exported(self, line: ExportLine) -> None:
+        """Take in what became of an item, of which no change tells."""
+        item = identity(line.Keys)
+        if item not in self._then:
+            self._keep(item, bytes(line.NewImage))
+
+    def _keep(self, item: Identity, image: bytes) -> None:
+        self.key_names = self.key_names or tuple(name for name, _ in item)
+        self._then[item] = (self._images.tell(), len(image)) if image else None
+        self._images.write(image)
 
     def scanned(self, images: Iterable[bytes | msgspec.Raw]) -> None:
-        """Take in items as they are now."""
+        """Take in items as they are now, or were at a baseline's time."""
         for image in images:
             # Between tokens line breaks mean nothing; in strings there are none.
             self._now.write(bytes(image).replace(b"\n", b" ") + b"\n")
+
+    def refuse_other_keys(self, place: str) -> None:
+        """Not the items of another table than the changes. Raises UsageError, which names it."""
+        self._now.seek(0)
+        first = self._now.readline()
+        missing = [name for name in self.key_names if first and name not in _shallow.decode(first)]
+        if missing:
+            raise UsageError(
+                f"it is of another table: its items have no {', '.join(missing)}",
+                "baseline",
+                place,
+            )
 
     def _all(self) -> Iterator[bytes]:
         self._now.seek(0)
@@ -91,20 +124,21 @@ class ItemsAsOf:
                 yield self._images.read(size)
 
     def _identity(self, image: bytes) -> Identity:
-        item = _shallow.decode(image)
-        return identity_of({name: msgspec.json.decode(item[name]) for name in self.key_names})
+        return identity_in(image, self.key_names)
 
     def _passes(self, image: bytes) -> bool:
         """A filter sees an item as the change that inserted it."""
-        item = _shallow.decode(image)
-        keys = _encode({name: item[name] for name in self.key_names})
         assert self._test is not None
-        return self._test(
-            Record.from_json(
-                b'{"eventName":"INSERT","dynamodb":{"SequenceNumber":"0","Keys":%b,"NewImage":%b}}'
-                % (keys, image)
-            )
-        )
+        return self._test(inserted(image, self.key_names))
+
+
+def inserted(image: bytes, key_names: Iterable[str]) -> Record:
+    """An item as the change that inserted it."""
+    item = _shallow.decode(image)
+    return Record.from_json(
+        b'{"eventName":"INSERT","dynamodb":{"SequenceNumber":"0","Keys":%b,"NewImage":%b}}'
+        % (_encode({name: item[name] for name in key_names}), image)
+    )
 
 
 def as_of(
@@ -112,6 +146,7 @@ def as_of(
     at: str | datetime,
     key: Iterable[str] | Mapping[str, Any] | None = None,
     filters: Iterable[str | Mapping[str, Any]] | None = None,
+    baseline: str | Sequence[str] = (),
     region: str | None = None,
     profile: str | None = None,
     endpoint_url: str | None = None,
@@ -119,25 +154,39 @@ def as_of(
     """A table's items (or the one of this key) as they were when the second `at` ended.
 
     `sources` are a stream, and before it archives and files for what is older than its retention.
+    With a `baseline`, which is the folder (or `s3://` URL) of a table's export, and of incremental
+    ones after it, they may be archives and files alone, and the table is not asked.
     `filters` see each item as the change that inserted it (`NewImage`). Raises UsageError (a time
     in the future, or before what the sources hold), StreamError (a stream without old images),
     DataLossError (changes in between are gone).
     """
     opened = Sources.named(sources, Connection(region, profile, endpoint_url), strict=True)
     one = None if key is None else OneKey(key)
-    return items_as_of(opened, moment(at, "at"), one, wanted(filters))
+    places = [baseline] if isinstance(baseline, str) else list(baseline)
+    # What the endpoint is of is DynamoDB.
+    exports = Baseline(places, Connection(region, profile)) if places else None
+    return items_as_of(opened, moment(at, "at"), one, wanted(filters), exports)
 
 
 def items_as_of(
-    sources: Sources, at: datetime, key: OneKey | None = None, test: Test | None = None
+    sources: Sources,
+    at: datetime,
+    key: OneKey | None = None,
+    test: Test | None = None,
+    baseline: Baseline | None = None,
 ) -> ItemsAsOf:
     """The same of sources that are open."""
+    at = at.replace(microsecond=0)
+    if baseline is not None:
+        return _on_baseline(sources, at, key, test, baseline)
     if sources.stream is None:
-        raise UsageError("an archive knows only what has changed: name the stream behind it")
+        raise UsageError(
+            "an archive knows only what has changed: name the stream behind it, or with --baseline "
+            "an export of the table"
+        )
     tables, name, table, _ = sources.stream.table
     types = table.types
     wire = None if key is None else key.wire(types)
-    at = at.replace(microsecond=0)
     found = ItemsAsOf(at, types, test)
     sources.begin(at)
     sources.wait_until_over(at)
@@ -157,14 +206,55 @@ def items_as_of(
     return found
 
 
-def _take(found: ItemsAsOf, records: Iterable[Record], key: OneKey | None) -> None:
-    """Changes after the moment's second are stamped with a later one."""
+def _on_baseline(
+    sources: Sources, at: datetime, key: OneKey | None, test: Test | None, baseline: Baseline
+) -> ItemsAsOf:
+    """From a baseline after the moment changes are taken back, from one before it they go on.
+
+    To go on, changes from a little before the baseline's time will do: what they have left is
+    right, whether the baseline has them already or not.
+    """
+    found = ItemsAsOf(at, test=test)
+    first = min(at, baseline.time.replace(microsecond=0))
+    if sources.stream is not None:
+        table = sources.stream.table.like
+        found.key_names = tuple(table.types)
+        if key is not None:
+            key.wire(table.types)
+        baseline.refuse_other(table)
+    sources.begin(first if first == at else first - CLOCKS_APART)
+    if sources.stream is not None:
+        sources.wait_until_over(at)
+    _take(found, sources.records(), key, is_later=baseline.time.timestamp() < at.timestamp() + 1)
+    sources.refuse_before(first)
+    sources.say_end(max(at, baseline.time))
+    for line in baseline.changed():
+        if key is None or key.is_in(line.Keys):
+            found.exported(line)
+    found.scanned(each for each in baseline.items() if key is None or key.is_in(each))
+    found.refuse_other_keys(baseline.full.place)
+    found.exact = sources.exact
+    return found
+
+
+def _take(
+    found: ItemsAsOf, records: Iterable[Record], key: OneKey | None, *, is_later: bool = False
+) -> None:
+    """Changes after the moment's second are stamped with a later one.
+
+    Those after the moment tell how it was; those before, where the moment `is_later` than what
+    they are applied to.
+    """
     after = found.at.timestamp() + 1
     for record in records:
         created = record.wire.dynamodb.ApproximateCreationDateTime
         if created is None:
             raise StreamError("the changes have no times: an item's past can't be told")
-        if created >= after and (key is None or key.is_of(record)):
+        if key is not None and not key.is_of(record):
+            continue
+        if is_later and created < after:
+            found.left(record)
+        elif not is_later and created >= after:
             found.changed(record)
 
 
@@ -182,10 +272,10 @@ def _scan(
                     found.scanned(page)
 
 
-def _refuse_without_image(record: Record, old: bytes) -> None:
-    if not old and record.event_name != "INSERT":
+def _refuse_without_image(record: Record, image: bytes, has_one: bool, which: str) -> None:
+    if has_one and not image:
         view = record.wire.dynamodb.StreamViewType or "none"
         raise StreamError(
-            f"a {record.event_name} has no old image (view type {view}): it takes "
-            "NEW_AND_OLD_IMAGES or OLD_IMAGE to tell what was"
+            f"a {record.event_name} has no {which} image (view type {view}): it takes "
+            f"NEW_AND_OLD_IMAGES or {which.upper()}_IMAGE to tell what was"
         )

@@ -19,6 +19,7 @@ WireKey: TypeAlias = dict[str, dict[str, str]]
 """`{"PK": {"S": "user-1"}}`, binary values in base64."""
 
 _keys: Final = msgspec.json.Decoder(dict[str, dict[str, str]])
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def identity(keys: msgspec.Raw | bytes) -> Identity:
@@ -29,6 +30,12 @@ def identity(keys: msgspec.Raw | bytes) -> Identity:
 def identity_of(key: WireKey) -> Identity:
     """What tells an item from the others."""
     return tuple(sorted((name, text) for name, value in key.items() for text in value.values()))
+
+
+def identity_in(image: bytes | msgspec.Raw, names: Iterable[str]) -> Identity:
+    """What tells an item, given whole as the wire's JSON, from the others."""
+    item = _shallow.decode(image)
+    return identity_of({name: msgspec.json.decode(item[name]) for name in names})
 
 
 def refuse_other_keys(given: Iterable[str] | Mapping[str, Any], types: Mapping[str, str]) -> None:
@@ -72,9 +79,25 @@ class OneKey:
             }
         return self._wire
 
+    @property
+    def known(self) -> WireKey:
+        """The key; as long as no types are known, its values as strings."""
+        given = {name: {"S": str(value)} for name, value in self._given.items()}
+        return given if self._wire is None else self._wire
+
     def is_of(self, record: Record) -> bool:
         """Whether a record is of this item."""
-        keys = _keys.decode(record.wire.dynamodb.Keys)
+        return self._is(_keys.decode(record.wire.dynamodb.Keys))
+
+    def is_in(self, image: msgspec.Raw) -> bool:
+        """Whether an item, given whole or by its key as the wire's JSON, is this one."""
+        item = _shallow.decode(image)
+        names = self._given if self._wire is None else self._wire
+        return all(name in item for name in names) and self._is(
+            {name: msgspec.json.decode(item[name]) for name in names}
+        )
+
+    def _is(self, keys: WireKey) -> bool:
         if self._wire is None:
             self.wire({name: kind for name, value in keys.items() for kind in value})
         assert self._wire is not None

@@ -174,15 +174,25 @@ class Sources:
 
         To be asked after the reading: what it took, retention did not wait for.
         """
-        assert self._retained is not None
-        since = self._retained.since
-        if self._files and self._oldest is not None:
-            since = min(since, self._oldest)
+        names, since = [*self._files], self._oldest if self._files else None
+        if self._retained is not None:
+            names.append(self._retained.listing.table)
+            since = min(since or self._retained.since, self._retained.since)
+        of = " and ".join(names)
+        if since is None:
+            raise UsageError(f"{of} holds no changes")
         if start < since:
-            of = " and ".join([*self._files, self._retained.listing.table])
             raise UsageError(
                 f"{_text(start)} is before what {of} holds, which begins {_text(since)}"
                 + ("" if self._files else "; an archive before the stream may go further back")
+            )
+
+    def say_end(self, end: datetime) -> None:
+        """Whether what it holds may end before this: a table without changes looks the same."""
+        if self._retained is None and self._newest is not None and self._newest < end:
+            logger.warning(
+                f"{self._files[-1]} ends {_text(self._newest)}; if the table was changed between "
+                f"then and {_text(end)}, that is not in it"
             )
 
     def refuse_without_new_images(self) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from watcher.errors import StreamError
+from watcher.past.export import Baseline
 from watcher.past.item_keys import OneKey, WireKey
 from watcher.past.sources import Sources
 from watcher.past.times import begin, made_by, moment
@@ -37,6 +38,26 @@ class History:
         """The item's key in wire types, binary as bytes."""
         self.asked_at: datetime | None = None
         """When the table was asked for it; None where it was not: without a stream or the right."""
+        self.exported_at: datetime | None = None
+        """When a baseline has it as `exported_wire`; None without one."""
+        self.exported_wire: dict[str, Any] | None = None
+        """How it was then, in wire types; None where there was none."""
+
+    def add_export(self, baseline: Baseline, key: OneKey) -> None:
+        """How a baseline has the item."""
+        self.exported_at = baseline.time
+        images = (line.NewImage for line in baseline.changed() if key.is_in(line.Keys))
+        found = next(images, None)
+        if found is None:
+            found = next(filter(key.is_in, baseline.items()), msgspec.Raw())
+        self.exported_wire = msgspec.json.decode(found) if bytes(found) else None
+        self.key = wire_item(_json(key.known))
+
+    def before_export(self) -> int:
+        """How many of its records were made before the baseline; 0 without one."""
+        end = self.exported_at
+        times = (record.created_at for record in self.records)
+        return 0 if end is None else sum(time is not None and time < end for time in times)
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -50,6 +71,7 @@ def history(
     key: Iterable[str] | Mapping[str, Any],
     start: str | datetime = "trim_horizon",
     until: str | datetime | None = None,
+    baseline: str | Sequence[str] = (),
     region: str | None = None,
     profile: str | None = None,
     endpoint_url: str | None = None,
@@ -58,22 +80,33 @@ def history(
 
     `sources` are archives and files of `--print-json`, if any, and at last a stream; `key` is the
     item's whole key (`{"PK": "user-1"}`, or `["PK=user-1"]`); `until` is the last moment that
-    counts. What may be missing is logged as a warning, and in `gaps`. Raises UsageError (key, a
-    time or a file), StreamError.
+    counts; `baseline` is the folder (or `s3://` URL) of a table's export, and of incremental ones
+    after it: how the item was then stands among its changes. What may be missing is logged as a
+    warning, and in `gaps`. Raises UsageError (key, a time or a file), StreamError.
     """
     opened = Sources.named(sources, Connection(region, profile, endpoint_url))
     last = None if until is None else moment(until, "until")
-    return timeline(opened, OneKey(key), begin(start), last)
+    places = [baseline] if isinstance(baseline, str) else list(baseline)
+    exports = Baseline(places, Connection(region, profile)) if places else None
+    return timeline(opened, OneKey(key), begin(start), last, exports)
 
 
 def timeline(
-    sources: Sources, key: OneKey, start: datetime | None, until: datetime | None = None
+    sources: Sources,
+    key: OneKey,
+    start: datetime | None,
+    until: datetime | None = None,
+    baseline: Baseline | None = None,
 ) -> History:
     """The same of sources that are open."""
     wire = _checked(sources, key)
+    if baseline is not None and sources.stream is not None and wire is not None:
+        baseline.refuse_other(sources.stream.table.like)
     sources.begin(start)
     records = [each for each in made_by(sources.records(), until) if key.is_of(each)]
     made = History(records, sources.gaps)
+    if baseline is not None:
+        made.add_export(baseline, key)
     if sources.stream is not None and wire is not None:
         _look(made, sources, wire)
     return made

@@ -23,6 +23,7 @@ _TABLE_COLORS: Final = ("36", "35", "34", "96", "95", "94", "37", "90")
 class _Style(msgspec.Struct):
     color: bool = False
     utc: bool = False
+    prefix: bool = False
     tables: dict[str, str] | None = None
     """Each table's name as it stands before a line; None where there is only one table."""
 
@@ -55,6 +56,21 @@ def set_up(
     time_text.cache_clear()
 
 
+def set_prefix(
+    *,
+    prefix: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="output",
+            help="say of each change which table it is of, also where there is only one",
+        ),
+    ] = False,
+) -> None:
+    """Choose whether one table alone is named, too."""
+    _style.prefix = prefix
+
+
 def _wants_color() -> bool:
     """https://no-color.org, https://force-color.org, and what every terminal but a dumb one can."""
     if os.environ.get("NO_COLOR"):
@@ -66,7 +82,7 @@ def _wants_color() -> bool:
 
 def show_tables(several: bool) -> None:
     """Whether `table_prefix` says from which of several tables a record is."""
-    _style.tables = {} if several else None
+    _style.tables = {} if several or _style.prefix else None
 
 
 def table_prefix(record: "Record") -> str:

@@ -49,6 +49,9 @@ class _Pulled(msgspec.Struct, eq=False):
     tracked: Tracked
     reader: ShardReader
     due: float = 0.0
+    """When it is to be read again, by itself and …"""
+    soonest: float = 0.0
+    """… where somebody asks who would go away with nothing."""
     answer: Future[list[Message]] | None = None
     """What a read of it brings that is going on, or has just ended."""
     records: Iterator[Record] = iter(())
@@ -69,6 +72,10 @@ class _Pulled(msgspec.Struct, eq=False):
     def is_free(self) -> bool:
         """Whether it may be read: nothing of it is waiting, or still to come."""
         return not (self.buffered or self.ended or self.answer)
+
+    def rests(self, now: float, seconds: float, least: float) -> None:
+        """Let it rest so long, or at least so long."""
+        self.due, self.soonest = now + seconds, now + min(least, seconds)
 
 
 class Puller:
@@ -97,6 +104,8 @@ class Puller:
         self._reading: dict[str, _Pulled] = {}
         self._in_call: dict[str, _Pulled] = {}
         self._size = 0
+        self._run_out: list[_Pulled] = []
+        """Of these all was taken; their children's turn may have come."""
         self._hurry_due = 0.0
         self._heap: list[tuple[float, int, str, Record]] = []
         token = start if isinstance(start, Token) else None
@@ -115,11 +124,15 @@ class Puller:
         # Iterators at once: "latest" means now, not the moment of the first `next`.
         self.read_all()
 
-    def look(self) -> float | None:
-        """The creation time (epoch seconds) of the next record; None when there is nothing now."""
+    def look(self, *, at_once: bool = False) -> float | None:
+        """The creation time (epoch seconds) of the next record; None when there is nothing now.
+
+        With `at_once` all shards are read before that is said, four times a second at most.
+        """
+        self._go_on()
         until = self._clock.monotonic() + _MOST_SECONDS
         while not self._heap:
-            self._read_due()
+            self._read_due(at_once)
             # An empty page alone does not say that there is nothing.
             more = any(shard.may_have_more for shard in self._reading.values())
             if not self._heap and not (more and self._clock.monotonic() < until):
@@ -128,12 +141,23 @@ class Puller:
 
     def take(self) -> Record:
         """The record that `look` has seen; the token moves behind it."""
+        record = self.take_read()
+        self._go_on()
+        return record
+
+    def take_read(self) -> Record:
+        """As `take`, but the service is not asked for anything before the next `look`."""
         *_, shard_id, record = heapq.heappop(self._heap)
         shard = self._reading[shard_id]
         shard.buffered = False
         shard.tracked.position = AfterSequence(record.sequence_number)
         self._buffer(shard)
         return record
+
+    @property
+    def next_at(self) -> float | None:
+        """The creation time (epoch seconds) of the next record, if one was read already."""
+        return self._heap[0][0] if self._heap else None
 
     @property
     def listing(self) -> Listing:
@@ -177,20 +201,22 @@ class Puller:
             del left[:_READS_AHEAD]
             self._take(list(self._in_call.values()), None)
 
-    def _read_due(self) -> None:
+    def _read_due(self, at_once: bool) -> None:
         """One read of each shard with nothing buffered that may have more, or has rested.
 
-        Those that may have more are waited for, the others for a moment only.
+        Those that may have more are waited for, the others (unless `at_once`) for a moment only.
         """
         self._attend()
         now = self._clock.monotonic()
         free = [shard for shard in self._reading.values() if shard.is_free]
         behind = sorted((shard for shard in free if shard.may_have_more), key=_due)
-        rested = sorted((s for s in free if s.due <= now and not s.may_have_more), key=_due)
+        idle = (s for s in free if not s.may_have_more)
+        rested = sorted((s for s in idle if (s.soonest if at_once else s.due) <= now), key=_due)
         room = max(_READS_AHEAD - len(self._in_call), 0)
         behind = behind[:room] if self._size < _BYTES else []
-        self._read(behind + rested[: room - len(behind)])
-        self._take(behind, _MOST_SECONDS)
+        rested = rested[: room - len(behind)]
+        self._read(behind + rested)
+        self._take(behind + rested if at_once else behind, _MOST_SECONDS)
         self._take(list(self._in_call.values()), _MOMENT_SECONDS)
 
     def _read(self, shards: list[_Pulled]) -> None:
@@ -250,10 +276,14 @@ class Puller:
                 case Trouble() | Remark():
                     self._roster.in_trouble(shard.tracked, message)
         pause = shard.reader.pause
-        if pause >= 1:  # of so many shards, this one process can't ask all every second
-            pause = max(pause, len(self._reading) * _PAUSE_A_SHARD)
-        shard.due = self._clock.monotonic() + pause
+        least = pause if shard.refused else shard.reader.least_pause
+        # Of very many shards, this one process can't ask all every second.
+        crowd = len(self._reading) * _PAUSE_A_SHARD
+        if pause >= 1:
+            pause = max(pause, crowd)
+        shard.rests(self._clock.monotonic(), pause, max(least, crowd))
         self._buffer(shard)
+        self._go_on()
 
     def _hurry(self) -> None:
         """Where one shard has records, the others may soon have some."""
@@ -263,7 +293,7 @@ class Puller:
         self._hurry_due = now + _HURRY_SECONDS
         for shard in self._reading.values():
             if shard.answer is None and shard.reader.hurry():
-                shard.due = now
+                shard.due = shard.soonest = now
 
     def _finished(self, shard: _Pulled, message: Finished) -> None:
         if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
@@ -274,7 +304,7 @@ class Puller:
             shard.ended = True
 
     def _buffer(self, shard: _Pulled) -> None:
-        """Put the shard's next record on the heap; past the last one, its children's turn comes."""
+        """Put the shard's next record on the heap, if there is one."""
         record = next(shard.records, None)
         if record is not None:
             created = record["dynamodb"].get("ApproximateCreationDateTime")
@@ -282,10 +312,16 @@ class Puller:
             entry = (seconds, int(record.sequence_number), shard.tracked.id, record)
             heapq.heappush(self._heap, entry)
             shard.buffered = True
-            return
-        self._size -= shard.size
-        shard.size = 0
-        if shard.ended:
+        else:
+            self._size -= shard.size
+            shard.size = 0
+            if shard.ended:
+                self._run_out.append(shard)
+
+    def _go_on(self) -> None:
+        """From shards that have ended to their children."""
+        while self._run_out:
+            shard = self._run_out.pop()
             del self._reading[shard.tracked.id]
             self._roster.finish(shard.tracked)
             self._attend()

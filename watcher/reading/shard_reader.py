@@ -122,6 +122,13 @@ class ShardReader:
         """
         return self._was_at_tip and self._empty_pages > 0 and not self._failures
 
+    @property
+    def least_pause(self) -> float:
+        """What passes of `pause` also where somebody waits for the next read."""
+        if self._failures or self._trimmed_in_a_row or self._sieve.stuck:
+            return self.pause
+        return min(self.pause, max(_PAUSE_AFTER_SOME, self._rate.pause()))
+
     def hurry(self) -> bool:
         """A sibling has records: read as often as in the first minute; whether it now rests longer.
 

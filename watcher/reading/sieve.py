@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from datetime import datetime
 
 from watcher.errors import TransientError
@@ -53,6 +54,8 @@ class Sieve:
     def through(self, records: list[WireRecord]) -> list[tuple[int, int]]:
         """The parts `first:last` of a page that go on. Raises TransientError."""
         numbers = numbers_of(records)
+        if self._all_go_on(numbers):
+            return [(0, len(numbers))]
         fresh = self._fresh(records, numbers)
         self._note_repeats(numbers, len(fresh))
         parts: list[tuple[int, int]] = []
@@ -65,6 +68,16 @@ class Sieve:
             else:
                 parts.append((place, place + 1))
         return parts
+
+    def _all_go_on(self, numbers: list[int]) -> bool:
+        """A shortcut, for nearly all pages: each number beyond the last one, and of any time."""
+        if not numbers or self.skip_before is not None or self._end is not None:
+            return False
+        if numbers[0] <= self.newest or not all(map(operator.lt, numbers, numbers[1:])):
+            return False
+        self.newest = self._passed = numbers[-1]
+        self._note_repeats(numbers, len(numbers))
+        return True
 
     def _fresh(self, records: list[WireRecord], numbers: list[int]) -> list[int]:
         """The places of those that did not come before."""

@@ -1,6 +1,10 @@
 """One GetRecords answer: raw bytes whose records are decoded where they are needed."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -58,24 +62,75 @@ def _unmended(body: bytes, mended: bytes) -> list[msgspec.Raw]:
     return found
 
 
-class _LazyRecords:
-    """A page taken apart into its records' bytes, once the first of them is asked for."""
+class RecordPage:
+    """Records of one page, in their order, decoded no further than somebody looks."""
+
+    def __init__(self, body: bytes | _Body, origin: Origin, places: Sequence[int]) -> None:
+        self.origin = origin
+        """The shard that they were read from."""
+        self._body = body if isinstance(body, _Body) else _Body(body)
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Record]:
+        body, origin, from_wire = self._body, self.origin, Record.from_wire
+        for place, wire in zip(self._places, self.wires, strict=True):
+            yield from_wire(wire, body, place, origin)
+
+    def __getitem__(self, part: slice) -> RecordPage:
+        """Some of them."""
+        return RecordPage(self._body, self.origin, self._places[part])
+
+    @property
+    def last(self) -> Record:
+        """The last one."""
+        place = self._places[-1]
+        return Record.from_wire(self._body.wires[place], self._body, place, self.origin)
+
+    @property
+    def wires(self) -> list[WireRecord]:
+        """Their fields, the images undecoded."""
+        return _chosen(self._body.wires, self._places)
+
+    @property
+    def raws(self) -> list[msgspec.Raw]:
+        """Their wire JSON, byte for byte."""
+        return _chosen(self._body.raws, self._places)
+
+
+class _Body:
+    """A page's bytes, taken apart once somebody looks."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._records: list[msgspec.Raw] | None = None
 
     def __getitem__(self, place: int) -> msgspec.Raw:
-        if self._records is None:
-            self._records = raw_records(self._body)
-        return self._records[place]
+        return self.raws[place]
+
+    @functools.cached_property
+    def raws(self) -> list[msgspec.Raw]:
+        return raw_records(self._body)
+
+    @functools.cached_property
+    def wires(self) -> list[WireRecord]:
+        return read(_wire_page, self._body).Records
+
+
+_T = TypeVar("_T")
+
+
+def _chosen(each: list[_T], places: Sequence[int]) -> list[_T]:
+    if isinstance(places, range):
+        return each[places.start : places.stop]
+    return [each[place] for place in places]
 
 
 def records(
     body: bytes, origin: Origin, first: int = 0, last: int | None = None
 ) -> Iterator[Record]:
     """The records `first:last` of a page, each made when its turn comes."""
-    raws = _LazyRecords(body)
-    from_wire = Record.from_wire
-    for place, wire in enumerate(read(_wire_page, body).Records[first:last], first):
-        yield from_wire(wire, raws, place, origin)
+    opened = _Body(body)
+    end = len(opened.wires) if last is None else last
+    return iter(RecordPage(opened, origin, range(first, end)))

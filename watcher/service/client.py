@@ -72,6 +72,7 @@ class StreamsClient:
         self.tally = Tally()
         """Where the calls are counted; the caller may set another."""
         self._tables: Any = None
+        self._opened: list[Any] = []
         try:
             session = login.session(connection)
             region = region_of(connection, session, arn_region)
@@ -94,6 +95,7 @@ class StreamsClient:
             self._timely = self._in_time(self._client)
             self._reads: Any = self._timely
             self._listings = Shortcut(session, self._client, self._timely)
+            self._opened += [self._client, self._listings]
             # A listing may be asked for in a thread of its own.
             self._listing_lock = threading.Lock()
             self._limiter = limiter(self._client.meta.endpoint_url)
@@ -163,14 +165,19 @@ class StreamsClient:
 
     def describe_table(self, table: str) -> dict[str, Any]:
         """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
-        made = self._tables = self._session.create_client("dynamodb", **self._settings)
-        client = self._in_time(made)
+        client = self._for_tables()
         found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
         return found
 
+    def _for_tables(self) -> Any:
+        if self._tables is None:
+            self._tables = self._session.create_client("dynamodb", **self._settings)
+            self._opened.append(self._tables)
+        return self._in_time(self._tables)
+
     def tags(self, table_arn: str) -> dict[str, str]:
         """A table's tags."""
-        client = self._in_time(self._session.create_client("dynamodb", **self._settings))
+        client = self._for_tables()
         tags: dict[str, str] = {}
         query = {"ResourceArn": table_arn}
         while True:
@@ -263,8 +270,14 @@ class StreamsClient:
         """
         with contextlib.suppress(boto.BotoCoreError):  # the first call will say what is wrong
             reads = Shortcut(self._session, self._client, self._timely)
+            self._opened.append(reads)
             reads.prepare(arn)
             self._reads = reads
+
+    def close(self) -> None:
+        """Close its connections; a call that comes all the same opens another."""
+        for each in self._opened:
+            each.close()
 
     def _call(self, operation: Callable[..., Any], member: str, **query: Any) -> Any:
         """Call an operation whose answer has this member.
@@ -281,12 +294,15 @@ class StreamsClient:
                 return answer
             raise TransientError(advice.page_in(answer) or f"an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
-            meaning = translated(error)
             if isinstance(error, boto.ClientError):
                 self.tally.call(name, _retries(error.response))
-            if isinstance(meaning, TransientError) and meaning.throttled:
-                self.tally.throttle()
-            raise meaning from error
+            raise self._counted(translated(error)) from error
+
+    def _counted(self, meaning: WatcherError) -> WatcherError:
+        """Apart from who raises it: an error that its own frame holds keeps its socket open."""
+        if isinstance(meaning, TransientError) and meaning.throttled:
+            self.tally.throttle()
+        return meaning
 
 
 def _retries(answer: Mapping[str, Any]) -> int:

@@ -60,6 +60,11 @@ class Clients:
             found += [row.arn for row in rows]
         return list(dict.fromkeys(found))
 
+    def close(self) -> None:
+        """Close the connections of all."""
+        for client in (*self._patient.values(), *self._for_loop.values()):
+            client.close()
+
     def _at(self, region: str | None) -> StreamsClient:
         if region not in self._patient:
             self._patient[region] = StreamsClient(self._connection, region)

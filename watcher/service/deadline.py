@@ -34,7 +34,7 @@ def within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
     thread.start()
     thread.join(seconds)
     if errors:
-        raise errors[0]
+        raise errors.pop()  # one that its own frame holds would keep its socket open
     if not answers:
         raise TransientError(f"no whole answer within {seconds:g} s", unreachable=True)
     return answers[0]

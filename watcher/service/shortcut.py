@@ -102,6 +102,11 @@ class Shortcut:
         self._call("GetShardIterator", {**_ANY_SHARD, "StreamArn": arn})
         self._call("GetRecords", {"ShardIterator": f"{arn}|1|any"})
 
+    def close(self) -> None:
+        """Close its connections; the next call opens another."""
+        for http in self._connections.values():
+            http.close()
+
     def describe_stream(self, **query: Any) -> Any:
         """As the client's."""
         answer = self._answer("DescribeStream", query)

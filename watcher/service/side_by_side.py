@@ -50,5 +50,5 @@ def side_by_side(
     for thread in threads:
         thread.join()
     if others:
-        raise others[0]
+        raise others.pop(0)  # its own frame is not to hold it
     return errors
