@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
 
 from watcher.record import page as pages
 from watcher.record.wire import WireRecord
+from watcher.service.model import AtTime, Latest, Position, TrimHorizon
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -56,6 +57,18 @@ class Loss(msgspec.Struct, frozen=True, tag="loss"):
     shard_id: str
     since: str
     reason: str
+
+    @classmethod
+    def at(cls, shard_id: str, position: Position, reason: str) -> Loss:
+        """What is gone from this position on."""
+        match position:
+            case TrimHorizon() | Latest():
+                since = "its trim horizon"
+            case AtTime(time):
+                since = time.astimezone(UTC).isoformat()
+            case position:
+                since = f"sequence number {position.sequence_number}"
+        return cls(shard_id, since, reason)
 
 
 class Kind(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
@@ -266,8 +266,7 @@ class ShardReader:
             reason = "what comes next was written later"
             if self._empty_pages:
                 reason = f"{self._empty_pages} empty pages in a row"
-            proven = self._open_end is not None and self._open_end.is_open
-            messages.append(self._finish(closed=False, proven=proven, reason=reason))
+            messages.append(self._finish(closed=False, reason=reason))
         elif wire.NextShardIterator is None:
             messages.append(self._finish(closed=True))
         elif self._empty_pages >= _EMPTY_PAGES_TO_SAY and worth_saying(self._empty_pages):
@@ -335,19 +334,11 @@ class ShardReader:
         longest = backoff(times + 1)
         return self._jitter(longest / 2, longest)
 
-    def _finish(
-        self, *, closed: bool, gone: Loss | None = None, proven: bool = False, reason: str = ""
-    ) -> Finished:
+    def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> Finished:
         self.finished = True
         self.pause = 0.0
+        proven = not closed and self._open_end is not None and self._open_end.is_open
         return Finished(closed, gone, proven, reason)
 
     def _loss(self, reason: str) -> Loss:
-        match self.position:
-            case TrimHorizon() | Latest():
-                since = "its trim horizon"
-            case AtTime(time):
-                since = time.astimezone(UTC).isoformat()
-            case position:
-                since = f"sequence number {position.sequence_number}"
-        return Loss(self.shard_id, since, reason)
+        return Loss.at(self.shard_id, self.position, reason)
