@@ -287,6 +287,22 @@ def test_every_engine_ends_where_reads_are_denied(engine: Engine, after: float) 
     assert 60 < clock.passed < 80 if after else clock.passed < at_once
 
 
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+def test_every_engine_says_at_once_that_an_answer_does_not_end(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has been waited for for half a minute by then."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    clock.at(
+        2.9, lambda: stream.read_errors.append(TransientError("no whole answer", overdue=True))
+    )
+    assert engine(stream, clock, 3.0 if engine is spark_batch else 8.0).numbers == list(range(10))
+    said = [message for message in caplog.messages if "no whole answer" in message]
+    assert len(said) == 1 and "in a row" not in said[0]
+
+
 # What ends up to now
 
 

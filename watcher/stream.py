@@ -19,6 +19,7 @@ from watcher.reading.puller import Puller
 from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.record.selection import wanted
+from watcher.service.aside import Aside
 from watcher.service.clients import Clients
 from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position, Service
@@ -30,6 +31,8 @@ logger = logging.getLogger("watcher")
 
 # So long a stream of several rests that can't be read.
 _REST_SECONDS = 30.0
+# So long `next` waits for what it asks the service about shards, and goes on without an answer.
+_ANSWER_SECONDS = 1.0
 # How often a task that waits for a record looks whether a read is due.
 _STEP_SECONDS = 0.1
 # So many records are given to a task before others have a turn, at the latest.
@@ -77,6 +80,8 @@ class Stream:
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         services: dict[str, Service] = {**found}
+        asides = {client: Aside(client, patience=_ANSWER_SECONDS) for client in found.values()}
+        self._asking: dict[str, Service] = {arn: asides[client] for arn, client in found.items()}
         self._set_up(services, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
@@ -92,7 +97,7 @@ class Stream:
     ) -> Stream:
         """A stream over a service, or one for each ARN, and a clock that are handed in."""
         made = cls.__new__(cls)
-        made._calls, made._poll_max = SideBySide(threads=False), 1.0
+        made._calls, made._poll_max, made._asking = SideBySide(threads=False), 1.0, {}
         made._close = weakref.finalize(made, _close_all, made._calls, None)
         services = service if isinstance(service, Mapping) else {arn: service}
         made._set_up(services, start, wanted, fail_on_data_loss, clock)
@@ -275,9 +280,16 @@ class Stream:
 
     def _new_puller(self, arn: str) -> Puller:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
-        service, start = self._services[arn], self._starts[arn]
-        calls, poll_max = self._calls, self._poll_max
-        made = Puller(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
+        made = Puller(
+            self._services[arn],
+            arn,
+            self._starts[arn],
+            losses,
+            self._clock,
+            calls=self._calls,
+            asking=self._asking.get(arn),
+            poll_max=self._poll_max,
+        )
         losses.say_if_begins_late(made.listing)
         return made
 

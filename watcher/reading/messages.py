@@ -7,6 +7,7 @@ from enum import Enum
 
 import msgspec
 
+from watcher.backoff import worth_saying
 from watcher.record import page as pages
 from watcher.record.wire import WireRecord
 from watcher.service.model import AtTime, Latest, Position, TrimHorizon
@@ -75,6 +76,8 @@ class Kind(Enum):
     """What sort of trouble it is."""
 
     PASSING = "passing"
+    OVERDUE = "overdue"
+    """An answer of which something comes now and then, but not the end."""
     ODD = "odd"
     """An answer that says nothing of the stream (`OddAnswerError`)."""
     DENIED = "denied"
@@ -87,6 +90,19 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     text: str
     failures: int
     kind: Kind = Kind.PASSING
+
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether to tell of it; what has taken half a minute by itself, the first time."""
+        if self.kind is Kind.OVERDUE:
+            return worth_saying(self.failures, unsaid=1)
+        return worth_saying(self.failures)
+
+    @property
+    def line(self) -> str:
+        """What to tell of it."""
+        several = f"{self.failures} failures in a row: " if self.failures > 1 else ""
+        return several + self.text
 
 
 class Remark(msgspec.Struct, frozen=True, tag="remark"):

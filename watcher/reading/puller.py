@@ -12,7 +12,6 @@ import msgspec
 
 from watcher.clock import CLOCK, Clock
 from watcher.reading import token as tokens
-from watcher.reading.asking import Asking
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
@@ -81,8 +80,9 @@ class _Pulled(msgspec.Struct, eq=False):
 class Puller:
     """One stream, from a position or from where a token stands.
 
-    `losses` is told what was gone; `calls` makes those that may go on side by side. The constructor
-    reads a first time: "latest" means now. Raises StreamError, DataLossError.
+    `losses` is told what was gone; `calls` makes those that may go on side by side; `asking` is the
+    service for what must not keep the reading waiting. The constructor reads a first time: "latest"
+    means now. Raises StreamError, DataLossError.
     """
 
     def __init__(
@@ -94,10 +94,12 @@ class Puller:
         clock: Clock = CLOCK,
         *,
         calls: SideBySide,
+        asking: Service | None = None,
         poll_max: float = 1.0,
     ) -> None:
         self.arn = arn
         self._service = service
+        self._asking = asking or service
         self._clock = clock
         self._calls = calls
         self._poll_max = poll_max
@@ -118,7 +120,6 @@ class Puller:
             clock=clock,
         )
         self._roster.begin(service)
-        self._asking = Asking(self._roster, service, calls)
         saved_at = token.saved_at if token else None
         losses.say_if_old("checkpoint", saved_at, self._roster.listing.time)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
@@ -237,7 +238,7 @@ class Puller:
                 self._hear(shard, answer.result())
 
     def _attend(self) -> None:
-        self._asking.attend()
+        self._roster.attend(self._asking)
         for shard in self._reading.values():
             shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
         for tracked in self._roster.to_begin():

@@ -10,7 +10,6 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -116,20 +115,26 @@ class Roster:
         self._take(patiently(lambda: service.listing(self.arn), self._clock))
         self._ask_for_late_children()
 
-    def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
-        """Ask what is due (answers of `Aside` come the next time). Raises DeniedError."""
-        with suppress(StillAskingError):
-            while (ask := self.due()) is not None:
-                before()
+    def attend(
+        self, service: Service, before: Callable[[], object] = lambda: None
+    ) -> set[Question]:
+        """Ask what is due; what an `Aside` has no answer to yet is returned. Raises DeniedError."""
+        asked = set[Question]()
+        while (ask := self.due(asked)) is not None:
+            before()
+            try:
                 self.put(ask, service)
+            except StillAskingError:
+                asked.add(ask.question)
+        return asked
 
-    def due(self) -> Ask | None:
-        """The next question that is due."""
-        if self._finished:
+    def due(self, asked: Container[Question] = ()) -> Ask | None:
+        """The next question that is due, but of none that are `asked` already."""
+        if self._finished and Question.CHILDREN not in asked:
             return Ask(Question.CHILDREN, self._finished[0])
-        if self._clock.monotonic() >= self._listing_due:
+        if self._clock.monotonic() >= self._listing_due and Question.LISTING not in asked:
             return Ask(Question.LISTING)
-        if self._hidden.is_due():
+        if self._hidden.is_due() and Question.HIDDEN not in asked:
             return Ask(Question.HIDDEN)
         return None
 
