@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +15,15 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from watcher.backoff import backoff
-from watcher.errors import DeniedError, StreamError, TransientError, without_passwords
+from watcher.backoff import backoff, worth_saying
+from watcher.errors import (
+    CredentialsError,
+    DeniedError,
+    StreamError,
+    TransientError,
+    WatcherError,
+    without_passwords,
+)
 from watcher.service import login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Signing
@@ -25,11 +33,15 @@ from watcher.service.names import is_another, table_name
 from watcher.service.shortcut import RawPages
 from watcher.version import __version__
 
+logger = logging.getLogger("watcher")
+
 BATCH = 25
 """How many writes BatchWriteItem takes."""
 _PAUSE_SECONDS = 0.05
 _PAUSE_SECONDS_MAX = 5.0
 _GIVE_UP_SECONDS = 300.0
+# A policy that is changed is not everywhere at once.
+_DENIED_SECONDS = 60.0
 _CREATE_SECONDS = 300.0
 # Somebody's transaction has the item for a moment.
 _IN_USE = "TransactionConflictException"
@@ -104,8 +116,9 @@ class TablesClient:
         try:
             session = login.session(connection)
             region = region_of(connection, session, arn_region)
-            credentials = login.own_credentials(connection, region)
-            session.register_component("credential_provider", Signing(credentials))
+            self._credentials = login.own_credentials(connection, region)
+            self._has_worked = False
+            session.register_component("credential_provider", Signing(self._credentials))
             session.register_component("response_parser_factory", RawPages())
             self._client: Any = session.create_client(
                 "dynamodb",
@@ -256,22 +269,56 @@ class TablesClient:
         read: Callable[[Any], Any] = lambda answer: answer,
         **query: Any,
     ) -> Any:
-        """Throttling outlasts botocore's retries at times: it passes."""
+        """Throttling outlasts botocore's retries at times: it passes.
+
+        As for a reader of shards, once there was an answer as it should be, so do refused
+        credentials, an answer that is none of the service's, and a denial within a minute.
+        """
         started = time.monotonic()
+        failures = 0
         while True:
             try:
-                return read(operation(**query))
-            except (boto.ClientError, boto.BotoCoreError, TransientError) as error:
-                meaning = error if isinstance(error, TransientError) else translated(error)
-                if isinstance(meaning, DeniedError):
-                    action = operation.__name__.title().replace("_", "")
-                    text = f"the role needs dynamodb:{action} on {query.get('TableName', 'it')}"
-                    raise DeniedError(f"no permission ({one_line(error)}); {text}") from error
-                if not (isinstance(meaning, TransientError) or code_of(error) == _IN_USE):
-                    raise StreamError(one_line(error)) from error
-                if time.monotonic() > started + _GIVE_UP_SECONDS:
-                    raise TransientError(one_line(error)) from error
+                answer = read(operation(**query))
+            except (
+                boto.ClientError,
+                boto.BotoCoreError,
+                TransientError,
+                CredentialsError,
+            ) as error:
+                failures += 1
+                action = operation.__name__.title().replace("_", "")
+                seconds = time.monotonic() - started
+                meaning = self._trouble(
+                    error, f"dynamodb:{action} on {query.get('TableName', 'it')}"
+                )
+                if seconds > (
+                    _DENIED_SECONDS if isinstance(meaning, DeniedError) else _GIVE_UP_SECONDS
+                ):
+                    raise meaning from error
+                if worth_saying(failures):
+                    logger.warning(f"{action}: {failures} failures in a row: {meaning}")
                 time.sleep(random.uniform(0.5, 1.5))
+            else:
+                self._has_worked = True
+                return answer
+
+    def _trouble(self, error: Exception, action: str) -> WatcherError:
+        """What an error means that may pass; what does not is raised."""
+        meaning = error if isinstance(error, WatcherError) else translated(error)
+        if isinstance(meaning, DeniedError):
+            text = f"no permission ({one_line(error)}); the role needs {action}"
+            meaning = DeniedError(text)
+        elif isinstance(meaning, TransientError) or code_of(error) == _IN_USE:
+            return TransientError(one_line(error))
+        elif not isinstance(meaning, CredentialsError):
+            meaning = StreamError(one_line(error))
+        is_odd = isinstance(error, boto.ClientError) and code_of(error).isdigit()
+        passes = is_odd or isinstance(meaning, DeniedError | CredentialsError)
+        if not (passes and self._has_worked):
+            raise meaning from error
+        if isinstance(meaning, CredentialsError):
+            self._credentials.renew()
+        return meaning
 
 
 def _page_of(answer: dict[str, Any]) -> _ScanPage:
