@@ -68,7 +68,11 @@ def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStre
     assert made.number is None
     stream.write("a", range(20, 30))
     records, firsts = stream.records, iter([5, 20, 15])
-    stream.records = lambda iterator: records(f"a {next(firsts)}")  # type: ignore[method-assign]
+
+    def from_others(iterator: str, limit: int | None = None) -> bytes:
+        return records(f"a {next(firsts)}", limit)
+
+    stream.records = from_others  # type: ignore[method-assign]
     clock.sleep(1)
     made.ask(stream, int(number(5)))
     assert made.number is None, "one knows no LATEST: all are asked for anew"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import logging
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -15,39 +14,33 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from watcher.backoff import backoff, worth_saying
+from watcher.backoff import backoff
 from watcher.errors import (
-    CredentialsError,
-    DeniedError,
     StreamError,
     TransientError,
-    WatcherError,
     without_passwords,
 )
 from watcher.service import login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Signing
-from watcher.service.errors_of import as_user_error, code_of, one_line, translated
+from watcher.service.errors_of import as_user_error, code_of
+from watcher.service.insisting import Insisting
 from watcher.service.json_text import read
 from watcher.service.names import is_another, table_name
 from watcher.service.shortcut import RawPages
 from watcher.version import __version__
-
-logger = logging.getLogger("watcher")
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
 _PAUSE_SECONDS = 0.05
 _PAUSE_SECONDS_MAX = 5.0
 _GIVE_UP_SECONDS = 300.0
-# A policy that is changed is not everywhere at once.
-_DENIED_SECONDS = 60.0
 _CREATE_SECONDS = 300.0
-# Somebody's transaction has the item for a moment.
-_IN_USE = "TransactionConflictException"
 
 Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
+Key = dict[str, dict[str, str]]
+"""An item's key as the wire's JSON has it: B in base64."""
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -99,7 +92,7 @@ class Written(NamedTuple):
 
 class _ScanPage(msgspec.Struct):
     Items: list[msgspec.Raw]
-    LastEvaluatedKey: dict[str, dict[str, str]] | None = None
+    LastEvaluatedKey: Key | None = None
 
 
 _scan_page = msgspec.json.Decoder(_ScanPage)
@@ -108,17 +101,27 @@ _scan_page = msgspec.json.Decoder(_ScanPage)
 class TablesClient:
     """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
 
-    def __init__(self, connection: Connection, arn_region: str | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        arn_region: str | None = None,
+        *,
+        attempts: int = 8,
+        call_seconds: float = 60.0,
+        patience: float = _GIVE_UP_SECONDS,
+    ) -> None:
+        """`patience`: for how many seconds a call is tried again that only time can mend."""
         settings = Config(
-            retries={"mode": "standard", "total_max_attempts": 8},
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            connect_timeout=call_seconds,
+            read_timeout=call_seconds,
             user_agent_extra=f"watcher/{__version__}",
         )
         try:
             session = login.session(connection)
             region = region_of(connection, session, arn_region)
-            self._credentials = login.own_credentials(connection, region)
-            self._has_worked = False
-            session.register_component("credential_provider", Signing(self._credentials))
+            credentials = login.own_credentials(connection, region)
+            session.register_component("credential_provider", Signing(credentials))
             session.register_component("response_parser_factory", RawPages())
             self._client: Any = session.create_client(
                 "dynamodb",
@@ -126,6 +129,7 @@ class TablesClient:
                 endpoint_url=connection.endpoint_url,
                 config=settings,
             )
+            self._call = Insisting(credentials, patience)
         except (boto.BotoCoreError, ValueError) as error:
             told = as_user_error(error)
             told.option = connection.to_blame(error)
@@ -203,13 +207,24 @@ class TablesClient:
     def create(self, table: str, like: Description) -> Description:
         """Create a table with the same keys, paid by request, and wait until it can be used."""
         names = {each["AttributeName"] for each in like.keys}
+        attributes = [each for each in like.attributes if each["AttributeName"] in names]
+        self.create_table(table, like.keys, attributes)
+        return self.wait_for(table)
+
+    def create_table(
+        self, table: str, keys: list[dict[str, str]], attributes: list[dict[str, str]]
+    ) -> None:
+        """Have a table made, paid by request."""
         self._call(
             self._client.create_table,
             TableName=table,
-            KeySchema=like.keys,
-            AttributeDefinitions=[a for a in like.attributes if a["AttributeName"] in names],
+            KeySchema=keys,
+            AttributeDefinitions=attributes,
             BillingMode="PAY_PER_REQUEST",
         )
+
+    def wait_for(self, table: str) -> Description:
+        """Wait until a table that is being made can be used."""
         deadline = time.monotonic() + _CREATE_SECONDS
         while time.monotonic() < deadline:
             made = self._call(self._client.describe_table, TableName=table)["Table"]
@@ -226,24 +241,28 @@ class TablesClient:
         Each is the wire's JSON.
         """
         query: dict[str, Any] = {} if limit is None else {"Limit": limit}
+        after: Key | None = None
         while True:
-            page: _ScanPage = self._call(
-                self._client.scan,
-                _page_of,
-                TableName=table,
-                Segment=segment,
-                TotalSegments=segments,
-                ConsistentRead=True,
-                **query,
-            )
-            yield page.Items
-            if not page.LastEvaluatedKey:
+            part = {"Segment": segment, "TotalSegments": segments, **query}
+            items, after = self.page(table, after, **part)
+            yield items
+            if after is None:
                 return
+
+    def page(
+        self, table: str, after: Key | None, **query: Any
+    ) -> tuple[list[msgspec.Raw], Key | None]:
+        """The items behind a key, as they are, and the key of the last (None: of all there are)."""
+        if after is not None:
             query["ExclusiveStartKey"] = {
                 name: {kind: base64.b64decode(text) if kind == "B" else text}
-                for name, value in page.LastEvaluatedKey.items()
+                for name, value in after.items()
                 for kind, text in value.items()
             }
+        page: _ScanPage = self._call(
+            self._client.scan, _page_of, TableName=table, ConsistentRead=True, **query
+        )
+        return page.Items, page.LastEvaluatedKey or None
 
     def write(self, table: str, writes: list[Write]) -> None:
         """Carry out up to 25 puts and deletes of different items; all are done on return."""
@@ -262,63 +281,6 @@ class TablesClient:
                 refusals += 1
                 pause = backoff(refusals, _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
                 time.sleep(random.uniform(pause / 2, pause))
-
-    def _call(
-        self,
-        operation: Callable[..., Any],
-        read: Callable[[Any], Any] = lambda answer: answer,
-        **query: Any,
-    ) -> Any:
-        """Throttling outlasts botocore's retries at times: it passes.
-
-        As for a reader of shards, once there was an answer as it should be, so do refused
-        credentials, an answer that is none of the service's, and a denial within a minute.
-        """
-        started = time.monotonic()
-        failures = 0
-        while True:
-            try:
-                answer = read(operation(**query))
-            except (
-                boto.ClientError,
-                boto.BotoCoreError,
-                TransientError,
-                CredentialsError,
-            ) as error:
-                failures += 1
-                action = operation.__name__.title().replace("_", "")
-                seconds = time.monotonic() - started
-                meaning = self._trouble(
-                    error, f"dynamodb:{action} on {query.get('TableName', 'it')}"
-                )
-                if seconds > (
-                    _DENIED_SECONDS if isinstance(meaning, DeniedError) else _GIVE_UP_SECONDS
-                ):
-                    raise meaning from error
-                if worth_saying(failures):
-                    logger.warning(f"{action}: {failures} failures in a row: {meaning}")
-                time.sleep(random.uniform(0.5, 1.5))
-            else:
-                self._has_worked = True
-                return answer
-
-    def _trouble(self, error: Exception, action: str) -> WatcherError:
-        """What an error means that may pass; what does not is raised."""
-        meaning = error if isinstance(error, WatcherError) else translated(error)
-        if isinstance(meaning, DeniedError):
-            text = f"no permission ({one_line(error)}); the role needs {action}"
-            meaning = DeniedError(text)
-        elif isinstance(meaning, TransientError) or code_of(error) == _IN_USE:
-            return TransientError(one_line(error))
-        elif not isinstance(meaning, CredentialsError):
-            meaning = StreamError(one_line(error))
-        is_odd = isinstance(error, boto.ClientError) and code_of(error).isdigit()
-        passes = is_odd or isinstance(meaning, DeniedError | CredentialsError)
-        if not (passes and self._has_worked):
-            raise meaning from error
-        if isinstance(meaning, CredentialsError):
-            self._credentials.renew()
-        return meaning
 
 
 def _page_of(answer: dict[str, Any]) -> _ScanPage:

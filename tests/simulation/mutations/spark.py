@@ -56,6 +56,22 @@ SPARK = [
         "spark",
     ),
     Mutant(
+        "the driver goes on behind a backlog that nobody is left with",
+        "spark/read_ahead.py",
+        "        self.left = what\n",
+        "",
+        "spark",
+        given={"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"},
+    ),
+    Mutant(
+        "a backlog ends behind the record near the tip",
+        "spark/backlog.py",
+        "                return records[0].dynamodb.SequenceNumber\n",
+        "                return str(int(records[0].dynamodb.SequenceNumber) + 1)\n",
+        "spark",
+        given={"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"},
+    ),
+    Mutant(
         "a finished range is read again",
         "spark/offsets.py",
         "        if before.finished:\n            continue\n",
