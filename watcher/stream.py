@@ -21,7 +21,6 @@ from watcher.reading.snapshot import Items
 from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.record.selection import wanted
-from watcher.service.aside import Aside
 from watcher.service.clients import Clients
 from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position, Service
@@ -34,8 +33,6 @@ logger = logging.getLogger("watcher")
 
 # So long a stream of several rests that can't be read.
 _REST_SECONDS = 30.0
-# So long `next` waits for what it asks the service about shards, and goes on without an answer.
-_ANSWER_SECONDS = 1.0
 # How often a task that waits for a record looks whether a read is due.
 _STEP_SECONDS = 0.1
 # So many records are given to a task before others have a turn, at the latest.
@@ -84,8 +81,6 @@ class Stream:
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         services: dict[str, Service] = {**found}
-        asides = {client: Aside(client, patience=_ANSWER_SECONDS) for client in found.values()}
-        self._asking: dict[str, Service] = {arn: asides[client] for arn, client in found.items()}
         connection = Connection(region, profile, endpoint_url)
         self._items = {arn: TableItems(connection, arn) for arn in found if snapshot}
         self._set_up(services, start, test, fail_on_data_loss, CLOCK)
@@ -104,7 +99,7 @@ class Stream:
     ) -> Stream:
         """A stream over a service, or one for each ARN, and a clock that are handed in."""
         made = cls.__new__(cls)
-        made._calls, made._poll_max, made._asking = SideBySide(threads=False), 1.0, {}
+        made._calls, made._poll_max = SideBySide(threads=False), 1.0
         made._close = weakref.finalize(made, _close_all, made._calls, None)
         made._items = items or {}
         services = service if isinstance(service, Mapping) else {arn: service}
@@ -293,16 +288,9 @@ class Stream:
         kind: Callable[..., Puller] = Puller
         if arn in self._items:
             kind = functools.partial(ItemsFirst, items=self._items[arn])
-        made = kind(
-            self._services[arn],
-            arn,
-            self._starts[arn],
-            losses,
-            self._clock,
-            calls=self._calls,
-            asking=self._asking.get(arn),
-            poll_max=self._poll_max,
-        )
+        service, start = self._services[arn], self._starts[arn]
+        calls, poll_max = self._calls, self._poll_max
+        made = kind(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
         losses.say_if_begins_late(made.listing)
         return made
 

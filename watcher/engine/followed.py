@@ -143,8 +143,7 @@ class Followed:
             now = datetime.fromtimestamp(int(self._clock.time()), UTC)
             start = AtTime(now - window)
         losses = Losses(clock=self._clock)
-        services = self._first, self.arn, start, losses, self._clock
-        return Puller(*services, calls=calls, asking=self.service)
+        return Puller(self._first, self.arn, start, losses, self._clock, calls=calls)
 
     def begin(self) -> None:
         """Make the first listing. Raises StreamError, DataLossError."""

@@ -21,6 +21,7 @@ from watcher.reading.token import Token
 from watcher.record import page as pages
 from watcher.record.origin import Origin
 from watcher.record.record import Record
+from watcher.service.aside import Aside
 from watcher.service.model import (
     AfterSequence,
     AtSequence,
@@ -35,6 +36,8 @@ from watcher.side_by_side import SideBySide
 _MOST_SECONDS = 1.0
 # So long for what a read of a shard brings that is only looked after.
 _MOMENT_SECONDS = 0.05
+# So long for what is asked about shards; an answer that comes later is taken in then.
+_ANSWER_SECONDS = 1.0
 # Reads at the same time, and bytes of pages that wait for their turn.
 _READS_AHEAD = 100
 _BYTES = 64 * 1024 * 1024
@@ -80,9 +83,8 @@ class _Pulled(msgspec.Struct, eq=False):
 class Puller:
     """One stream, from a position or from where a token stands.
 
-    `losses` is told what was gone; `calls` makes those that may go on side by side; `asking` is the
-    service for what must not keep the reading waiting. The constructor reads a first time: "latest"
-    means now. Raises StreamError, DataLossError.
+    `losses` is told what was gone; `calls` makes those that may go on side by side. The constructor
+    reads a first time: "latest" means now. Raises StreamError, DataLossError.
     """
 
     def __init__(
@@ -94,12 +96,13 @@ class Puller:
         clock: Clock = CLOCK,
         *,
         calls: SideBySide,
-        asking: Service | None = None,
         poll_max: float = 1.0,
     ) -> None:
         self.arn = arn
         self._service = service
-        self._asking = asking or service
+        # What there is to read must not wait for a listing, or for a shard that hangs.
+        aside = Aside(service, patience=_ANSWER_SECONDS)
+        self._asking: Service = aside if calls.may_have_threads else service
         self._clock = clock
         self._calls = calls
         self._poll_max = poll_max
