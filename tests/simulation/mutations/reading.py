@@ -277,4 +277,26 @@ READING = [
         "            None,\n",
         "stream",
     ),
+    # How often a shard is read that others read, too
+    Mutant(
+        "a throttled reader asks on at once",
+        "reading/read_rate.py",
+        "        interval = 1 / self._rate\n",
+        "        return 0.0\n        interval = 1 / self._rate\n",
+        given={"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}},
+    ),
+    Mutant(
+        "the rate does not shrink",
+        "reading/read_rate.py",
+        "            self._rate = max(self._rate * share, _LEAST)\n",
+        "            self._rate = _MOST\n",
+        given={"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}},
+    ),
+    Mutant(
+        "a rate is not below three a second",
+        "reading/read_rate.py",
+        "_LEAST = 0.8",
+        "_LEAST = 3.0",
+        given={"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}},
+    ),
 ]
