@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from watcher.service.connection import Connection
 from watcher.spark import session
 from watcher.spark.jobs import archive
+from watcher.spark.options import parse
 from watcher.spark.source import DynamoDBStreams, StreamReader
 
 POINT, STREAM, ENDPOINT, TO = sys.argv[1:]
@@ -39,8 +40,7 @@ class CrashingReader(StreamReader):
 
 class CrashingStreams(DynamoDBStreams):
     def streamReader(self, schema: StructType) -> StreamReader:
-        sane = super().streamReader(schema)
-        return CrashingReader(sane._options, schema, self.parallelism)
+        return CrashingReader(parse(dict(self.options), streaming=True), schema, self.parallelism)
 
 
 def is_time() -> bool:
