@@ -9,13 +9,16 @@ import pytest
 
 # Seconds a test, roughly: it works on a Spark, starts programs, or does neither.
 _ON_SPARK, _OF_PROGRAMS, _OF_PARTS = 15.0, 2.0, 0.2
-# These share a session, which takes as long to start and to become fast as they do: one worker's.
-_ONE_SPARK = "tests/spark/"
+# These share a session, which takes as long to start, and to become fast, as many a test.
+_ON_A_SESSION = "tests/spark/"
 
 
 def _unit(nodeid: str) -> str:
-    """What one worker does as a whole: a file, or all files that share a Spark."""
-    return _ONE_SPARK if nodeid.startswith(_ONE_SPARK) else nodeid.partition("::")[0]
+    """What one worker does as a whole: a file, or half of those that share a Spark."""
+    file = nodeid.partition("::")[0]
+    if not file.startswith(_ON_A_SESSION):
+        return file
+    return _ON_A_SESSION + ("a-m" if file < _ON_A_SESSION + "test_n" else "n-z")
 
 
 def _seconds(item: pytest.Item) -> float:
