@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
     from watcher.delivery.observer import Observer
     from watcher.engine.figures import Display, Totals
+    from watcher.engine.hands import Hands
     from watcher.engine.settings import Settings
+    from watcher.engine.shared_queue import Queue
     from watcher.engine.streams import Streams
+    from watcher.engine.workers import Workers
     from watcher.record.record import Record
 
 
@@ -145,6 +148,15 @@ def watch(
             help="a process for each shard up to N of them, then shards share them; default 64",
         ),
     ] = 64,
+    concurrency: Annotated[
+        int,
+        Parameter(
+            metavar="N",
+            group="handlers",
+            help="handle records of up to N shards at once, in threads (async handlers: in tasks); "
+            "of each shard one after the other; default 1",
+        ),
+    ] = 1,
     price: Annotated[
         float,
         Parameter(
@@ -234,12 +246,10 @@ def watch(
     arguments.refuse_in_child()
     from watcher.delivery.on_error import OnError
     from watcher.engine import open_files
-    from watcher.engine.forked import Forked
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
     from watcher.engine.stores import store_of
-    from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
@@ -260,6 +270,7 @@ def watch(
         asked_to_stop=arguments.asked_by(stop),
     )
     arguments.refuse_bad_counts(max_records=max_records, processes=processes)
+    hands = _hands(concurrency)
     arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
@@ -275,9 +286,10 @@ def watch(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
             chosen,
             settings,
-            workers=Workers(queue, Forked(), processes=processes),
+            workers=_workers(queue, processes, in_threads=hands is not None),
             store=store,
             displays=displays,
+            hands=hands,
         )
         with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
@@ -290,6 +302,20 @@ def _found(
     from watcher.service.wanted_streams import WantedStreams
 
     return find(WantedStreams.of(*asked), settings, strict=strict, yes=yes, tell=tell)
+
+
+def _hands(concurrency: int) -> "Hands | None":
+    from watcher.engine.hands import ThreadedHands
+
+    arguments.refuse_bad_counts(concurrency=concurrency)
+    return ThreadedHands(concurrency) if concurrency > 1 else None
+
+
+def _workers(queue: "Queue", processes: int, *, in_threads: bool) -> "Workers":
+    from watcher.engine.forked import Forked
+    from watcher.engine.workers import Workers
+
+    return Workers(queue, Forked(with_threads=in_threads), processes=processes)
 
 
 def _closing(displays: "Iterable[Display]") -> list[Callable[[], object]]:

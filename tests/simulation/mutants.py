@@ -31,7 +31,42 @@ class Mutant(NamedTuple):
     """What has to be the case for it to matter, where seeds seldom say so."""
 
 
+_HANDS = MappingProxyType({"concurrency": 3, "slow": 0.3, "slow_share": 0.3})
+
 MUTANTS = [
+    # Several shards' records at once
+    Mutant(
+        "a shard's end is heard while its records are still handled",
+        "engine/lanes.py",
+        "        if lane is None or not (lane.is_taken or lane.jobs or lane.later):",
+        "        if True:",
+        "processes",
+        _HANDS,
+    ),
+    Mutant(
+        "two work for the same shard",
+        "engine/lanes.py",
+        "        if not is_taken:",
+        "        if True:",
+        "processes",
+        _HANDS,
+    ),
+    Mutant(
+        "a position moves as a record is begun",
+        "engine/lanes.py",
+        "            lane.in_hand = record, monotonic()\n",
+        "            lane.in_hand = record, monotonic()\n            lane.last = record\n",
+        "processes",
+        _HANDS,
+    ),
+    Mutant(
+        "an observer's failure that is to stop the watch does not",
+        "engine/lanes.py",
+        "            self._error = self._error or error",
+        "            pass",
+        "processes",
+        MappingProxyType({"concurrency": 3, "on_error": "stop", "failing": 0.1}),
+    ),
     # Which shards are read when
     Mutant(
         "a child begins early",

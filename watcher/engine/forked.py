@@ -19,10 +19,10 @@ from watcher.service.tally import Board
 
 
 class Forked:
-    """Starts them."""
+    """Starts them; beside threads, which are to come, where there are some."""
 
-    def __init__(self) -> None:
-        self._context = forks.processes()
+    def __init__(self, *, with_threads: bool = False) -> None:
+        self._context = forks.processes(with_threads=with_threads)
         # By stream. Never used in this process: a socket that is open can't be shared with a fork.
         self._clients: dict[str, StreamsClient] = {}
 

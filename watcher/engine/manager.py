@@ -12,9 +12,12 @@ from watcher.delivery.ending import Ending, Overdue
 from watcher.delivery.observer import Observer
 from watcher.delivery.stdout import OutputClosed
 from watcher.engine.checkpoint import Keeper, Store
-from watcher.engine.figures import Display, Figures, Totals
+from watcher.engine.displays import Displays
+from watcher.engine.figures import Display, Figures, Snapshot, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
+from watcher.engine.hands import Hands
+from watcher.engine.lanes import Lanes
 from watcher.engine.settings import Settings
 from watcher.engine.streams import Streams
 from watcher.engine.tail import Tail
@@ -47,24 +50,25 @@ class Manager:
         store: Store | None = None,
         displays: Sequence[Display] = (),
         clock: Clock = CLOCK,
+        hands: Hands | None = None,
     ) -> None:
         self.totals = Totals()
         self._streams = streams
         self._settings = settings
         self._workers = workers
         self._store = store
-        self._displays = displays
-        self._display_due = 0.0
+        self._displays = Displays(displays, self._snapshot, clock)
         self._clock = clock
         self._keeper = Keeper(store, self._tokens, clock)
         self.ending = Ending(settings.stop_timeout, clock, settings.asked_to_stop)
         check = None if store is None else store.check
-        self._dispatcher = Dispatcher(
-            observers, settings.on_error, self.ending, clock, self._before_retry, check
-        )
+        failing = settings.on_error, self.ending, clock, self._before_retry, check
+        self._dispatcher = Dispatcher(observers, *failing, in_threads=hands is not None)
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
         limits = settings.wanted, settings.max_records
-        self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
+        given = self._dispatcher, self._figures, self.totals, *limits, clock
+        aside = hands and Lanes(hands, workers, self._keeper.moved, *given)
+        self._handover = aside or Handover(*given)
 
     def stop(self) -> None:
         """End the watch soon; what was read is delivered while there is time. Safe in a handler."""
@@ -81,6 +85,7 @@ class Manager:
                 self._receive()
             if not self._handover.is_complete:
                 self._drain()
+            self._handover.rest()
             self._dispatcher.settle()
         except OutputClosed:
             pass
@@ -96,17 +101,17 @@ class Manager:
 
     def _keep_house(self) -> None:
         """Whatever is due; also between two records where observers are slow."""
-        self._dispatcher.tick()
+        self._handover.tick()
         if not self.ending.look():
             for stream in self._streams:
                 self._attend(stream)
             self._restart_shards()
         self._keeper.save_if_due()
-        self._display()
+        self._displays.show()
 
     def _receive(self) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._workers.receive(_TICK_SECONDS)
+        received = self._handover.receive(self._workers.receive, _TICK_SECONDS)
         if received is None:
             return False
         origin, message = received
@@ -118,9 +123,11 @@ class Manager:
         """Stop the reading, and deliver what was read while there is time."""
         self._workers.stop()
         deadline = self._clock.monotonic() + _END_SECONDS
-        while self._workers and not self.ending.is_late() and self._clock.monotonic() < deadline:
+        while not self.ending.is_late() and self._clock.monotonic() < deadline:
+            if not self._workers and not self._handover.at_work:
+                break
             self._keep_house()
-            if self._receive():
+            if self._receive() or self._handover.at_work:
                 deadline = self._clock.monotonic() + _END_SECONDS
 
     # The beginning and the end
@@ -214,11 +221,13 @@ class Manager:
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
         self._workers.end()
         try:
+            self._handover.give_up()
             self._dispatcher.close()
         finally:
+            self.totals.losses = self._streams.losses
             self.totals.failures = self._dispatcher.failures
             self.totals.bill = self._figures.bill()
-            self._display(at_once=True)
+            self._displays.show(at_once=True)
             self._keeper.end()
 
     # Shards and their processes
@@ -336,13 +345,6 @@ class Manager:
         self._keeper.moved()
         self._keeper.save_before_waiting()
 
-    def _display(self, *, at_once: bool = False) -> None:
-        now = self._clock.monotonic()
+    def _snapshot(self) -> Snapshot:
         self.totals.losses = self._streams.losses
-        if not self._displays or not (at_once or now >= self._display_due):
-            return
-        self._display_due = now + _TICK_SECONDS
-        standings = self._streams.standings()
-        snapshot = self._figures.snapshot(self.totals, standings, self._dispatcher)
-        for display in self._displays:
-            display.show(snapshot)
+        return self._figures.snapshot(self.totals, self._streams.standings(), self._dispatcher)
