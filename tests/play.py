@@ -28,6 +28,7 @@ from watcher.engine.workers import Workers
 from watcher.errors import ShardNotFoundError, WatcherError
 from watcher.reading import token as tokens
 from watcher.reading.messages import Message, Page
+from watcher.reading.snapshot import Items
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
 from watcher.record.record import Record
@@ -81,7 +82,7 @@ class PlayedService:
             raise ShardNotFoundError("no such shard")
         return "iterator", self.now
 
-    def records(self, iterator: str) -> bytes:
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
         raise NotImplementedError("the shards' processes are played")
 
     def latest_stream(self, table: str) -> str:
@@ -196,9 +197,10 @@ class Play:
         others: Mapping[str, PlayedService] | None = None,
         newcomers: Any = None,
         hands: Hands | None = None,
+        items: Items | None = None,
         **settings: Any,
     ) -> None:
-        """`others` are streams beside the first, by their ARNs."""
+        """`others` are streams beside the first, by their ARNs; `items` those of its table."""
         self.clock = clock or HandClock()
         self.service = service or PlayedService(self.clock)
         self.store = Memory() if store is None else store
@@ -213,7 +215,15 @@ class Play:
         of_table = settings.pop("of_table", False)
         made = Settings(on_error=on_error, **settings)
         followed = [
-            Followed(arn, made, first=service, service=service, of_table=of_table, clock=self.clock)
+            Followed(
+                arn,
+                made,
+                first=service,
+                service=service,
+                of_table=of_table,
+                items=items if arn == ARN else None,
+                clock=self.clock,
+            )
             for arn, service in {ARN: self.service, **(others or {})}.items()
         ]
         self.manager = Manager(

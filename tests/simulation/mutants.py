@@ -543,6 +543,22 @@ MUTANTS = [
         "spark",
     ),
     Mutant(
+        "the driver goes on behind a backlog that nobody is left with",
+        "spark/read_ahead.py",
+        "        self.left = what\n",
+        "",
+        "spark",
+        MappingProxyType({"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"}),
+    ),
+    Mutant(
+        "a backlog ends behind the record near the tip",
+        "spark/backlog.py",
+        "                return records[0].dynamodb.SequenceNumber\n",
+        "                return str(int(records[0].dynamodb.SequenceNumber) + 1)\n",
+        "spark",
+        MappingProxyType({"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"}),
+    ),
+    Mutant(
         "a finished range is read again",
         "spark/offsets.py",
         "        if before.finished:\n            continue\n",
@@ -601,7 +617,6 @@ def tried(mutant: Mutant) -> Catch:
         path.write_text(text.replace(mutant.before, mutant.after))
         for each in ("simulator", "simulation"):
             shutil.copytree(_ROOT / "tests" / each, Path(folder, "tests", each))
-        shutil.copy(_ROOT / "tests" / "probe.py", Path(folder, "tests"))
         # Else the tests of an installed tree would be found before these.
         shutil.copy(_ROOT / "tests" / "__init__.py", Path(folder, "tests"))
         command = [sys.executable, "-m", "tests.simulation", "--until-caught"]

@@ -48,6 +48,8 @@ class Scenario:
     pipe_bytes: int = 65536
     limit: int | None = None
     """Spark's maxRecordsPerTrigger."""
+    behind_seconds: float = 10.0
+    """How old a page has to be for Spark's driver to leave what follows to executors."""
     writes: float = 15.0
     """Until when there are writes."""
     trouble: float = 20.0
@@ -101,6 +103,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     _draw_service(scenario, rng)
     _draw_odd_clocks(scenario, random.Random(f"odd clocks {seed}"))
     _draw_events(scenario, rng)
+    scenario.behind_seconds = random.Random(f"behind {seed}").choice((1.0, 2.0, 10.0))
     _draw_others(scenario)
     for name, value in (given or {}).items():
         if name == "events":

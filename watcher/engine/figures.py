@@ -157,11 +157,11 @@ class Figures:
     def moved(self, record: Record, totals: Totals) -> None:
         """Take note of the last record delivered (or filtered out) of its shard."""
         shard = self._shards.get(record.origin)
+        counted = totals.records + totals.filtered
+        before, self._counted = self._counted, counted
         if shard is None:
             return
-        counted = totals.records + totals.filtered
-        shard.delivered += counted - self._counted
-        self._counted = counted
+        shard.delivered += counted - before
         if created := record.created_at:
             shard.last = created.timestamp()
             shard.first = shard.last if shard.first is None else shard.first

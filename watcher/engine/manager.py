@@ -13,12 +13,13 @@ from watcher.delivery.observer import Observer
 from watcher.delivery.stdout import OutputClosed
 from watcher.engine.checkpoint import Keeper, Store
 from watcher.engine.displays import Displays
-from watcher.engine.figures import Display, Figures, Snapshot, Totals
+from watcher.engine.figures import Display, Figures, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
 from watcher.engine.hands import Hands
 from watcher.engine.lanes import Lanes
 from watcher.engine.settings import Settings
+from watcher.engine.snapshots import Snapshots
 from watcher.engine.streams import Streams
 from watcher.engine.tail import Tail
 from watcher.engine.workers import Workers
@@ -27,7 +28,6 @@ from watcher.printing.plural import counted
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.roster import End
-from watcher.reading.token import Token
 from watcher.record.origin import Origin
 
 logger = logging.getLogger("watcher")
@@ -57,9 +57,10 @@ class Manager:
         self._settings = settings
         self._workers = workers
         self._store = store
-        self._displays = Displays(displays, self._snapshot, clock)
+        self._displays = Displays(displays, clock)
         self._clock = clock
-        self._keeper = Keeper(store, self._tokens, clock)
+        self._snapshots = Snapshots(clock)
+        self._keeper = Keeper(store, lambda: self._streams.tokens(self._unsettled), clock)
         self.ending = Ending(settings.stop_timeout, clock, settings.asked_to_stop)
         check = None if store is None else store.check
         failing = settings.on_error, self.ending, clock, self._before_retry, check
@@ -67,8 +68,8 @@ class Manager:
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
         limits = settings.wanted, settings.max_records
         given = self._dispatcher, self._figures, self.totals, *limits, clock
-        aside = hands and Lanes(hands, workers, self._keeper.moved, *given)
-        self._handover = aside or Handover(*given)
+        lanes = hands and Lanes(hands, workers, self._keeper.moved, *given)
+        self._handover = lanes or Handover(*given)
 
     def stop(self) -> None:
         """End the watch soon; what was read is delivered while there is time. Safe in a handler."""
@@ -80,9 +81,11 @@ class Manager:
         try:
             self._begin()
             while not (self.ending.look() or self._is_done()):
-                self._join()
+                for stream in self._streams.joining():
+                    self._begin_stream(stream)
                 self._keep_house()
-                self._receive()
+                self._take_items()
+                self._snapshots.changes_come = self._receive(self._snapshots.pause(_TICK_SECONDS))
             if not self._handover.is_complete:
                 self._drain()
             self._handover.rest()
@@ -107,11 +110,20 @@ class Manager:
                 self._attend(stream)
             self._restart_shards()
         self._keeper.save_if_due()
-        self._displays.show()
+        self._display()
 
-    def _receive(self) -> bool:
+    def _take_items(self) -> None:
+        """A page of a table's items; no change is taken before all of it is settled."""
+        with self.ending.working():
+            found = self._snapshots.next(self._streams)
+        if found is not None:
+            stream, snapshot, page = found
+            self._deliver(stream, snapshot.shard, page)
+            self._dispatcher.settle(snapshot.origin)
+
+    def _receive(self, seconds: float = _TICK_SECONDS) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._handover.receive(self._workers.receive, _TICK_SECONDS)
+        received = self._handover.receive(self._workers.receive, seconds)
         if received is None:
             return False
         origin, message = received
@@ -124,8 +136,8 @@ class Manager:
         self._workers.stop()
         deadline = self._clock.monotonic() + _END_SECONDS
         while not self.ending.is_late() and self._clock.monotonic() < deadline:
-            if not self._workers and not self._handover.at_work:
-                break
+            if not (self._workers or self._handover.at_work):
+                return
             self._keep_house()
             if self._receive() or self._handover.at_work:
                 deadline = self._clock.monotonic() + _END_SECONDS
@@ -133,7 +145,7 @@ class Manager:
     # The beginning and the end
 
     def _begin(self) -> None:
-        if self._store is not None and self._store.stand_by(lambda: self.ending.has_begun):
+        if self._store is not None and self._store.stand_by(self.ending.look):
             self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.working():
@@ -172,32 +184,20 @@ class Manager:
             if stream.arn != arn:
                 self._moved_on(arn, stream)
 
-    def _join(self) -> None:
-        """Streams that have come to match since."""
-        for stream in self._streams.joining():
-            self._begin_stream(stream)
-
     def _is_done(self) -> bool:
         for stream in self._streams:
             if self._is_over(stream):
                 self._streams.leave(stream)
-        if self._handover.is_complete or self._is_hopeless():
+        is_hopeless = self._streams.were_refused(_HOPELESS_SECONDS) and self._why_unread()
+        if self._handover.is_complete or is_hopeless:
             return True
         return not self._streams and not (self._settings.follow and self._streams.awaits_more)
-
-    def _is_hopeless(self) -> bool:
-        """Whether a watch that is to end has waited long enough for its first read."""
-        return any(
-            stream.until and stream.roster.reads.seconds() >= _HOPELESS_SECONDS
-            for stream in self._streams
-        ) and bool(self._why_unread())
 
     def _why_unread(self) -> str:
         """Why not a single read was answered; empty where one was, or none was refused."""
         if self.totals.records or self.totals.filtered or self._figures.has_read():
             return ""
-        reasons = (stream.roster.reads.last for stream in self._streams)
-        return next(filter(None, reasons), "")
+        return self._streams.last_refusal
 
     def _is_over(self, stream: Followed) -> bool:
         """Whether nothing more comes of it; from a table's old stream it goes on to the new one."""
@@ -224,10 +224,9 @@ class Manager:
             self._handover.give_up()
             self._dispatcher.close()
         finally:
-            self.totals.losses = self._streams.losses
             self.totals.failures = self._dispatcher.failures
             self.totals.bill = self._figures.bill()
-            self._displays.show(at_once=True)
+            self._display(at_once=True)
             self._keeper.end()
 
     # Shards and their processes
@@ -248,7 +247,6 @@ class Manager:
                 self._workers.close(origin)
         begun = stream.to_begin()
         for shard in begun:
-            logger.info(f"Starting watcher for shard: {shard.id}", extra=stream.roster.about(shard))
             self._start(stream, shard)
         self.totals.shards += len(begun)
 
@@ -330,9 +328,6 @@ class Manager:
 
     # The checkpoint, and the figures
 
-    def _tokens(self) -> list[Token]:
-        return self._streams.tokens(self._unsettled)
-
     def _unsettled(self, origin: Origin) -> str | None:
         number = self._dispatcher.unsettled(origin)
         if number is not None:
@@ -345,6 +340,9 @@ class Manager:
         self._keeper.moved()
         self._keeper.save_before_waiting()
 
-    def _snapshot(self) -> Snapshot:
+    def _display(self, *, at_once: bool = False) -> None:
         self.totals.losses = self._streams.losses
+        self._displays.show(self._snapshot, at_once=at_once)
+
+    def _snapshot(self) -> Snapshot:
         return self._figures.snapshot(self.totals, self._streams.standings(), self._dispatcher)

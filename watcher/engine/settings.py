@@ -29,6 +29,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Records made later are left out; None: of any time."""
     tail: int | None = None
     """Begin with so many of the last changes, in place of `start`."""
+    snapshot: bool = False
+    """Hand over the items that exist, too."""
+    on_stale: str = "trim-horizon"
+    """What to do where a checkpoint is older than retention: fail, trim-horizon, snapshot."""
     max_records: int | None = None
     fail_on_data_loss: bool = False
     poll_max: float = 1.0

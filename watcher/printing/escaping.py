@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -40,6 +40,14 @@ def _key_text(attribute: Mapping[str, Any]) -> str:
     return base64.b64encode(value).decode() if kind == "B" else printable(value)
 
 
+def ordered(elements: Iterable[Any]) -> list[Any]:
+    """A set's elements: numbers by their size, all else as it reads."""
+    listed = list(elements)
+    if all(isinstance(each, Decimal) for each in listed):
+        return sorted(listed)
+    return sorted(listed, key=printable_value)
+
+
 def printable_value(value: Any) -> str:
     """A native value on one line: numbers plain, binary as `b'…'`, sets sorted."""
     match value:
@@ -51,7 +59,7 @@ def printable_value(value: Any) -> str:
         case list():
             return "[" + ", ".join(map(printable_value, value)) + "]"
         case set() | frozenset():
-            return "{" + ", ".join(sorted(map(printable_value, value))) + "}"
+            return "{" + ", ".join(map(printable_value, ordered(value))) + "}"
         case Decimal():
             return str(value)
         case Binary():

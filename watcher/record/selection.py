@@ -15,11 +15,11 @@ from watcher.errors import UsageError, blame
 from watcher.record.compare import to_number
 from watcher.record.filter_patterns import Pattern, matcher, refuse
 from watcher.record.record import Record
-from watcher.record.wire import KINDS
+from watcher.record.wire import KINDS, SNAPSHOT
 
 # Removals by time-to-live, which are among REMOVE, too.
 _TTL = "TTL"
-_ONLY = (*KINDS, _TTL)
+_ONLY = (*KINDS, _TTL, SNAPSHOT)
 
 
 def wanted(

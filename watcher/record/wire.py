@@ -9,6 +9,9 @@ import msgspec
 KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
 """What `eventName` says of a change."""
 
+SNAPSHOT: Final = "SNAPSHOT"
+"""What it says of an item that is handed over as it is."""
+
 NO_IMAGE: Final = msgspec.Raw()
 """What stands where the service gives no image (by the view type, or the kind of change)."""
 
