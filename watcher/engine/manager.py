@@ -13,7 +13,7 @@ from watcher.delivery.observer import Observer
 from watcher.delivery.stdout import OutputClosed
 from watcher.engine.checkpoint import Keeper, Store
 from watcher.engine.displays import Displays
-from watcher.engine.figures import Display, Figures, Totals
+from watcher.engine.figures import Display, Figures, Snapshot, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
 from watcher.engine.hands import Hands
