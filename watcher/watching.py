@@ -304,7 +304,7 @@ def watch(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
             chosen,
             settings,
-            workers=_workers(queue, processes, in_threads=hands is not None),
+            workers=_workers(queue, processes, settings, in_threads=hands is not None),
             store=store,
             displays=displays,
             hands=hands,
@@ -332,11 +332,14 @@ def _found(
     return find(WantedStreams.of(*asked), settings, strict=strict, yes=yes, tell=tell)
 
 
-def _workers(queue: "Queue", processes: int, *, in_threads: bool) -> "Workers":
+def _workers(
+    queue: "Queue", processes: int, settings: "Settings", *, in_threads: bool
+) -> "Workers":
     from watcher.engine.forked import Forked
     from watcher.engine.workers import Workers
 
-    return Workers(queue, Forked(with_threads=in_threads), processes=processes)
+    start = Forked(settings.on_wire, with_threads=in_threads)
+    return Workers(queue, start, processes=processes)
 
 
 def _closing(displays: "Iterable[Display]") -> list[Callable[[], object]]:

@@ -117,6 +117,7 @@ class _Hand:
 
     def wait(self, seconds: float) -> None:
         """So long others run."""
+        self._hands.check()  # an observer's policy may have taken a kill for a failure
         self.wake(seconds)
         self.give_back()
 

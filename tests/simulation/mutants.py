@@ -362,9 +362,25 @@ MUTANTS = [
     Mutant(
         "the position moves before delivery",
         "engine/handover.py",
-        "                    deliver(record)\n                    self._record = record\n",
-        "                    self._record = record\n                    deliver(record)\n",
+        "                deliver(record)\n",
+        "                self._behind = records, index\n                deliver(record)\n",
         "processes",
+    ),
+    Mutant(
+        "what an observer refuses to take together counts as taken",
+        "engine/handover.py",
+        "            return False\n        is_whole",
+        "            pass\n        is_whole",
+        "processes",
+        given={"together": True, "batch": 0, "failing": 0.1, "on_error": "retry:7"},
+    ),
+    Mutant(
+        "of a filtered page the first records go on, in place of those wanted",
+        "reading/parts.py",
+        "[raws[place] for place in places]",
+        "[raws[place] for place in range(len(places))]",
+        "processes",
+        given={"filtered": True},
     ),
     Mutant(
         "a slow page's position is its end, from the first pause on",

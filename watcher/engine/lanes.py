@@ -20,6 +20,7 @@ from watcher.errors import ObserverError
 from watcher.printing.escaping import printable_key
 from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Finished, Message, Page
+from watcher.reading.parts import Wanted
 from watcher.record.origin import Origin
 from watcher.record.page import RecordPage
 from watcher.record.record import Record
@@ -39,6 +40,23 @@ _LAST_SECONDS = 0.5
 _LOOK_SECONDS = 0.02
 
 
+class _PageLeft:
+    """A page that is being handed over."""
+
+    def __init__(self, page: Page, records: RecordPage, wanted: Wanted | None) -> None:
+        self.page = page
+        self.wires = records.wires
+        self.records = enumerate(records.picked(wanted))
+        self.passed_over = 0
+        """How many that a worker has left out of it are counted."""
+
+    def left_out_before(self, index: int) -> int:
+        """How many of those are to be counted now."""
+        found = self.page.left_out[index] if self.page.left_out else 0
+        new, self.passed_over = found - self.passed_over, found
+        return new
+
+
 class _Lane:
     """What waits of one shard, and how far it has come."""
 
@@ -48,13 +66,13 @@ class _Lane:
         self.jobs: deque[Page | Callable[[], object]] = deque()
         self.is_taken = False
         """Whether somebody works for it, or will do so soon."""
-        self.records: Iterator[Record] | None = None
+        self.page: _PageLeft | None = None
         """What is left of the page that is being handed over."""
         self.bytes = 0
         self.left = 0
         """How many records are not handed over."""
-        self.last: Record | None = None
-        """The last that was, since somebody looked; and of which kinds they were."""
+        self.last: tuple[str, float | None] | None = None
+        """Number and time of the last that was since somebody looked; and of which kinds."""
         self.kinds: Counter[str] = Counter()
         self.filtered = 0
         self.in_hand: tuple[Record, float] | None = None
@@ -211,8 +229,9 @@ class Lanes(Handover):
             self._totals.kinds.update(kinds)
             self._totals.records += kinds.total()
             self._totals.filtered += filtered
-            lane.shard.position = AfterSequence(last.sequence_number)
-            self._figures.moved(last, self._totals)
+            number, created = last
+            lane.shard.position = AfterSequence(number)
+            self._figures.moved(lane.origin, created, self._totals)
         self._moved()
 
     def _say_if_it_stands(self, lane: _Lane, now: float) -> None:
@@ -273,27 +292,22 @@ class Lanes(Handover):
 
     def _hand_over(self, lane: _Lane, page: Page, until: float) -> Generator[None, None, bool]:
         """Records of a page, up to a time; answers whether that was all of them."""
-        if lane.records is None:
-            lane.records = iter(RecordPage(page.body, lane.origin, range(page.first, page.last)))
-        monotonic = self._clock.monotonic
+        if lane.page is None:
+            records = RecordPage(page.body, lane.origin, range(page.first, page.last))
+            lane.page = _PageLeft(page, records, self._test(lane.origin))
+        left, monotonic = lane.page, self._clock.monotonic
         while self._goes_on() and monotonic() < until:
-            record = next(lane.records, None)
-            if record is None:
-                self._dispatcher.page_end(lane.origin)
-                self._dispatcher.tick(lane.origin)
-                lane.records = None
-                with self._lock:
-                    lane.bytes -= len(page.body)
-                    self._bytes -= len(page.body)
+            index, record = next(left.records, (-1, None))
+            if index < 0:
+                self._end_page(lane, left)
                 return True
-            is_wanted = self._wanted is None or self._wanted(record)
-            if is_wanted and not self._counts():
-                return False
-            lane.in_hand = record, monotonic()
-            if is_wanted:
+            if record is not None:
+                if not self._counts():
+                    return False
+                lane.in_hand = record, monotonic()
                 self._dispatcher.deliver(record)
-            self._handed_over(lane, record, is_wanted)
-            lane.in_hand = None
+                lane.in_hand = None
+            self._handed_over(lane, left, index, record)
             yield
         return False
 
@@ -305,14 +319,27 @@ class Lanes(Handover):
             self._begun += 1
             return True
 
-    def _handed_over(self, lane: _Lane, record: Record, is_wanted: bool) -> None:
+    def _handed_over(self, lane: _Lane, left: _PageLeft, index: int, record: Record | None) -> None:
+        change = left.wires[index].dynamodb
         with self._lock:
-            lane.last = record
+            lane.last = change.SequenceNumber, change.ApproximateCreationDateTime
             lane.left -= 1
-            if is_wanted:
-                lane.kinds[record.event_name] += 1
-            else:
+            lane.filtered += left.left_out_before(index)
+            if record is None:
                 lane.filtered += 1
+            else:
+                lane.kinds[record.event_name] += 1
+
+    def _end_page(self, lane: _Lane, left: _PageLeft) -> None:
+        self._dispatcher.page_end(lane.origin)
+        self._dispatcher.tick(lane.origin)
+        page, lane.page = left.page, None
+        with self._lock:
+            if page.read and not self._is_full():
+                lane.last = page.last_sequence_number, page.last_created
+                lane.filtered += left.left_out_before(-1)
+            lane.bytes -= len(page.body)
+            self._bytes -= len(page.body)
 
 
 def _named(lane: _Lane) -> str:

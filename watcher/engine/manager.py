@@ -66,7 +66,7 @@ class Manager:
         failing = settings.on_error, self.ending, clock, self._before_retry, check
         self._dispatcher = Dispatcher(observers, *failing, in_threads=hands is not None)
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
-        limits = settings.wanted, settings.max_records
+        limits = settings.on_wire, settings.max_records
         given = self._dispatcher, self._figures, self.totals, *limits, clock
         lanes = hands and Lanes(hands, workers, self._keeper.moved, *given)
         self._handover = lanes or Handover(*given)
