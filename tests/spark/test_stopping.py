@@ -60,7 +60,7 @@ def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path
     archive = ["archive", *here(sim, "--to", str(lake), "--max-records-per-trigger", "500")]
     sim.bulk(4000, keys=20)
     sim.advance(2)
-    with sigterm(lambda: list(lake.glob("_checkpoint/offsets/2"))):
+    with sigterm(lambda: list(tmp_path.glob("lake.checkpoint/offsets/2"))):
         stopped = command(*archive, "--once")
     assert stopped.status == 128 + signal.SIGTERM, "a cron job does not take it for finished"
     last = stopped.err.splitlines()[-1]
@@ -183,7 +183,7 @@ def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_pa
     lake = tmp_path / "lake"
     archive = ["archive", *here(sim, "--to", str(lake), "--every", "100ms"), "--master", "local[2]"]
     with Program(*archive, env={}) as program:
-        program.wait_for(lambda: bool(list(lake.glob("_checkpoint/commits/1"))), PATIENCE)
+        program.wait_for(lambda: bool(list(tmp_path.glob("lake.checkpoint/commits/1"))), PATIENCE)
         os.killpg(program.process.pid, signal.SIGTERM)
 
         assert program.wait(PATIENCE) == 0
