@@ -22,7 +22,8 @@ from pyspark.sql.types import (
 )
 
 from watcher.errors import UsageError
-from watcher.spark.typed import converter, refuse_unfit
+from watcher.record.typed import converter
+from watcher.spark.typed import refuse_unfit
 
 
 @pytest.mark.parametrize(
