@@ -15,6 +15,9 @@ class HandClock(Clock):
     def monotonic(self) -> float:
         return 100.0 + self.passed
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def time(self) -> float:
         return NOON.timestamp() + self.passed
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
@@ -155,7 +155,8 @@ def test_an_observer_may_be_a_handlers_name_or_a_module(
     assert capsys.readouterr().out.count("pk=a") == 2
 
 
-async def awaited(record: Record) -> None: ...
+async def each_in_turn(record: Record) -> AsyncIterator[None]:
+    yield
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ async def awaited(record: Record) -> None: ...
     [
         (3, "3 can't be called"),
         ("no_such_handler", "no handler 'no_such_handler'; there are"),
-        (awaited, "awaited is async"),
+        (each_in_turn, "each_in_turn is an async generator"),
         (ModuleType("empty"), "empty has no function handle"),
     ],
 )

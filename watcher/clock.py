@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 
 class Clock:
@@ -12,6 +13,12 @@ class Clock:
     # Not wrapped in a method of ours: it is asked once a record.
     monotonic: Callable[[], float] = staticmethod(time.monotonic)
     """Never goes back; only differences mean something."""
+
+    # What `monotonic` is on Linux stands still while a laptop sleeps.
+    boottime: Callable[[], float] = staticmethod(
+        partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    )
+    """As `monotonic`, and goes on while the machine sleeps."""
 
     def time(self) -> float:
         """Epoch seconds by this machine, which may be wrong, and may jump."""

@@ -59,6 +59,24 @@ class UsageError(WatcherError):
     exit_status = 2
 
 
+class CheckpointError(UsageError):
+    """A shared checkpoint can't be read or written just now.
+
+    `answered` where the service itself says so, and not only to us.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        option: str | None = None,
+        value: Any = None,
+        *,
+        answered: bool = False,
+    ) -> None:
+        super().__init__(text, option, value)
+        self.answered = answered
+
+
 @contextmanager
 def blame(option: str) -> Iterator[None]:
     """What is wrong in here is this option's value."""

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import boto3
 import pytest
 
+from watcher.delivery.coroutines import Coroutines
 from watcher.delivery.handlers import described, load
 from watcher.delivery.observer import Failure, Observer
 from watcher.errors import UsageError
@@ -81,11 +82,14 @@ class WatchedTable:
         """
         observer = _observer(handler, options)
         records = self.changes()
+        coroutines = Coroutines()
+        observer.finish = coroutines.finish
         observer.begin(self.stream_arn)
         for record in records:
-            _let(observer, functools.partial(observer.handle, record))
+            _let(observer, functools.partial(_handle, observer, record))
         _let(observer, observer.settle)
-        observer.close()
+        observer.finish(observer.close())
+        coroutines.close()
         return records
 
 
@@ -104,6 +108,10 @@ def _observer(
     if isinstance(handler, str | Path):
         return load(described(Path(handler)), options)
     return handler if isinstance(handler, Observer) else Observer("handler", handler)
+
+
+def _handle(observer: Observer, record: Record) -> None:
+    observer.finish(observer.handle(record))
 
 
 def _let(observer: Observer, step: Callable[[], object]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import threading
 
     from watcher.delivery.observer import Observer
+    from watcher.engine.checkpoint import Store
     from watcher.engine.figures import Display, Totals
     from watcher.engine.settings import Settings
     from watcher.engine.streams import Streams
@@ -77,6 +78,14 @@ def watch(
             help="end after N records (those that a filter drops don't count)",
         ),
     ] = None,
+    snapshot: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="start",
+            help="first the items that exist (SNAPSHOT), with the changes made meanwhile",
+        ),
+    ] = False,
     only: Annotated[
         list[str] | str | Iterable[str] | None,
         Parameter(
@@ -110,9 +119,20 @@ def watch(
         Parameter(
             metavar="FILE",
             group="failures",
-            help="resume from FILE if it exists, and save the positions to it",
+            help="resume from FILE if it exists, and save the positions to it; "
+            "dynamodb://TABLE/NAME: shared with watches that stand by",
         ),
     ] = None,
+    on_stale: Annotated[
+        str,
+        Parameter(
+            metavar="POLICY",
+            group="failures",
+            choices=("fail", "trim-horizon", "snapshot"),
+            help="when the checkpoint is older than 24 hours: trim-horizon (default: go on with "
+            "what there is, and say so), fail, snapshot (hand over the items anew)",
+        ),
+    ] = "trim-horizon",
     on_error: Annotated[
         str,
         Parameter(
@@ -238,7 +258,6 @@ def watch(
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
-    from watcher.engine.stores import store_of
     from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
@@ -250,6 +269,8 @@ def watch(
         follow=follow and until is None,
         end=arguments.end(until, start),
         tail=arguments.tail(tail, start, until),
+        snapshot=arguments.snapshot(snapshot, tail),
+        on_stale=arguments.on_stale(on_stale),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         poll_max=arguments.poll_seconds(poll_max),
@@ -267,20 +288,28 @@ def watch(
         if metrics_port is not None:
             displays.append(stack.enter_context(exporting(metrics_port)))
         chosen = [arguments.observer(each) for each in observers]
-        store = None
-        if checkpoint is not None:
-            store = stack.enter_context(closing(store_of(checkpoint)))
+        store = stack.enter_context(_opened(checkpoint, settings, stream))
         queue = Queue()
         manager = Manager(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
             chosen,
             settings,
-            workers=Workers(queue, Forked(), processes=processes),
+            workers=Workers(queue, Forked(settings.on_wire), processes=processes),
             store=store,
             displays=displays,
         )
         with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
+
+
+def _opened(
+    checkpoint: "str | os.PathLike[str] | Positions | None", settings: "Settings", stream: object
+) -> "AbstractContextManager[Store | None]":
+    from watcher.engine.stores import store_of
+
+    if checkpoint is None:
+        return nullcontext()
+    return closing(store_of(checkpoint, settings.connection, stream))
 
 
 def _found(

@@ -40,7 +40,7 @@ class Async:
     ("function", "word"),
     [
         (coroutine, "is async"),
-        (async_generator, "is async"),
+        (async_generator, "is an async generator"),
         (generator, "is a generator"),
         (Async(), "is async"),
         (Async().method, "is async"),
@@ -50,6 +50,8 @@ class Async:
 )
 def test_what_never_runs_is_named(function: Callable[..., Any], word: str) -> None:
     assert never_runs(function).startswith(word)
+    is_run = "generator" not in never_runs(function)
+    assert (never_runs(function, is_awaited=True) == "") is is_run
 
 
 def of_a_session(session: object, record: object) -> None: ...

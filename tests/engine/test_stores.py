@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from tests.play import Play, Seen, page
-from watcher.engine.stores import store_of
+from watcher.engine import stores
 from watcher.errors import UsageError, WatcherError
 from watcher.reading.messages import Started
+from watcher.service.connection import Connection
+
+
+def store_of(given: Any) -> Any:
+    return stores.store_of(given, Connection(), None)
 
 
 class Kept:
@@ -114,10 +119,12 @@ class Answers(Kept):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (object(), r"checkpoint object: give a file, or an object with load\(\) and save\(token\)"),
+        (object(), r"checkpoint object: give a file, dynamodb://TABLE/NAME, or an object with"),
         (7, "checkpoint int: give a file"),
         (Async(), "its save is async"),
-        ("s3://bucket/key", "no s3:// here: give a file, or an object"),
+        ("dynamodb://leases", "checkpoint dynamodb://leases: give dynamodb://TABLE/NAME"),
+        ("dynamodb://x/orders", "give dynamodb://TABLE/NAME"),
+        ("s3://bucket/key", "no s3:// here: give a file, dynamodb://TABLE/NAME, or an object"),
     ],
 )
 def test_what_is_no_checkpoint_is_refused(given: Any, text: str) -> None:

@@ -265,7 +265,6 @@ def test_a_kill_amid_retries_repeats_nothing_that_went_well(
         (["--lambda", "handler"], "--lambda: handler: give MODULE.FUNCTION"),
         (["--lambda", "app.once"], "app:once can't be called with (event, context): too many"),
         (["--lambda", "app.later"], "app:later is async, and nothing would await it"),
-        (["--call", "app:later"], "app:later is async, and nothing would await it"),
         (["--lambda", "app.handler", "--batch-size", "0"], "--batch-size 0: give 1 to 10000"),
     ],
 )

@@ -153,6 +153,9 @@ class VirtualClock(Clock):
     def monotonic(self) -> float:
         return self._scheduler.now
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
     def time(self) -> float:
         return EPOCH + self._scheduler.now + self._scheduler.skew
 

@@ -235,7 +235,7 @@ class Choice:
         for name, value in self._chosen:
             if name == _CALL.name:
                 with blame(name):
-                    made.append(Observer(value, function(value, "record")))
+                    made.append(Observer(value, function(value, "record", is_awaited=True)))
             elif name == _LAMBDA.name:
                 with blame(name):
                     settings = options.values(lambda_function, self._values)

@@ -86,6 +86,9 @@ def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> Non
     for name, advice in _NOT_HERE.items():
         if name in given.typed:  # a default is not for this run in particular
             raise UsageError(f"not for --engine spark: {advice}", name)
+    if checkpoint and checkpoint.startswith("dynamodb://"):
+        text = "on Spark a checkpoint is a folder; choose one, or run without --engine"
+        raise UsageError(text, "checkpoint", checkpoint)
     if checkpoint and Path(checkpoint).is_file():
         text = f"{checkpoint} is a file: on Spark it is a folder; choose another"
         raise UsageError(text, "checkpoint")

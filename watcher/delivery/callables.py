@@ -13,24 +13,27 @@ class NotRunError(Exception):
     """A call has answered a coroutine or a generator: nothing of the function has run."""
 
 
-def never_runs(function: Callable[..., Any]) -> str:
+def never_runs(function: Callable[..., Any], *, is_awaited: bool = False) -> str:
     """Why a call would not run the function, as in "is async, and …"; empty where it would.
 
-    A plain function that wraps an async one is not judged: it may well run it.
+    With `is_awaited`, an `async def` is run. A plain function that wraps an async one is not
+    judged: it may well run it.
     """
     while isinstance(function, functools.partial):
         function = function.func
     for each in (function, type(function).__call__):
-        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+        if inspect.isasyncgenfunction(each):
+            return "is an async generator, and nothing would run it; use return instead of yield"
+        if inspect.iscoroutinefunction(each) and not is_awaited:
             return "is async, and nothing would await it"
         if inspect.isgeneratorfunction(each):
             return "is a generator, and nothing would run it; use return instead of yield"
     return ""
 
 
-def unfit(function: Callable[..., Any], *arguments: str) -> str:
+def unfit(function: Callable[..., Any], *arguments: str, is_awaited: bool = False) -> str:
     """Why a call with arguments of these names would not run the function; empty where it would."""
-    if reason := never_runs(function):
+    if reason := never_runs(function, is_awaited=is_awaited):
         return reason
     try:
         # Not of what it wraps: a decorator may hand that more than it is given.

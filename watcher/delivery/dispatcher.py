@@ -14,7 +14,7 @@ from watcher import forks
 from watcher.backoff import backoff
 from watcher.clock import CLOCK, Clock
 from watcher.delivery import stdout
-from watcher.delivery.callables import check_answer
+from watcher.delivery.coroutines import Coroutines
 from watcher.delivery.ending import Ending, Overdue
 from watcher.delivery.observer import Failure, Observer
 from watcher.delivery.on_error import GivenUp, OnError
@@ -56,6 +56,9 @@ class Dispatcher:
         self._check = check
         self._clock = clock
         self._calls = [observer.handle for observer in observers]
+        self._coroutines = Coroutines()
+        for observer in observers:
+            observer.finish = self._coroutines.finish
         # Where several print, their lines take turns, record by record.
         self._take = observers[0].handle_page if len(observers) == 1 else None
         self._begun: set[str] = set()
@@ -87,7 +90,7 @@ class Dispatcher:
         for index, call in enumerate(self._calls):
             try:
                 if (answer := call(record)) is not None:
-                    check_answer(answer)
+                    self._coroutines.finish(answer)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -239,7 +242,7 @@ class Dispatcher:
         for observer in self._observers:
             try:
                 with self.ending.working():
-                    observer.close()
+                    observer.finish(observer.close())
             except Overdue:
                 logger.warning(f"observer {observer.name} was still closing, and is left so")
             except KeyboardInterrupt:
@@ -251,6 +254,11 @@ class Dispatcher:
                 what = f"{type(error).__name__}: {error}"
                 failed = f"observer {observer.name} failed to close: {what}"
                 logger.error(failed, extra={"observer": observer.name})
+        try:
+            with self.ending.working():
+                self._coroutines.close()
+        except Overdue:
+            logger.warning("An observer's task goes on though it was cancelled, and is left so")
         self._given_up.close()
         # What `close` has printed; whoever has the last word on standard output says what is wrong.
         with contextlib.suppress(OutputClosed, ObserverError, Overdue):

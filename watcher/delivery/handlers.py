@@ -171,12 +171,12 @@ def observer(module: ModuleType, name: str, place: str) -> Observer:
         raise UsageError(f"handler {place} has no function handle(record)")
     close = getattr(module, "close", None)
     for each, what, given in ((handle, "handle", ["record"]), (close, "close", [])):
-        if callable(each) and (reason := unfit(each, *given)):
+        if callable(each) and (reason := unfit(each, *given, is_awaited=True)):
             raise UsageError(f"handler {place}: {what} {reason}")
     return Observer(name, handle, close if callable(close) else None)
 
 
-def function(name: str, *arguments: str) -> Callable[..., Any]:
+def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[..., Any]:
     """Import `package.module:function`; the folder one works in counts as well.
 
     Raises UsageError where there is no such function, or one that a call with arguments of these
@@ -199,7 +199,7 @@ def function(name: str, *arguments: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(f"{name}: {module_name} has no function {path}")
     made: Callable[..., Any] = found
-    if reason := unfit(made, *arguments):
+    if reason := unfit(made, *arguments, is_awaited=is_awaited):
         raise UsageError(f"{name} {reason}")
     return made
 

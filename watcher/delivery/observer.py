@@ -41,6 +41,8 @@ class Observer:
     """Records of the stream with this ARN are to come; of others, too, in a watch of several."""
     close: Callable[[], Any]
     """No more records come."""
+    finish: Callable[[object], None]
+    """Take what one of these answers, and see to it that nothing of it is still to come."""
     handle_page: Callable[[RecordPage], bool] | None = None
     """A shortcut: take records of a shard together.
 
@@ -58,6 +60,7 @@ class Observer:
         self.handle = handle
         self.close = close or _nothing
         self.begin = begin or _nothing
+        self.finish = check_answer
 
     def page_end(self, origin: Origin) -> None:
         """Nothing more of the shard is at hand just now."""
@@ -83,7 +86,7 @@ class Observer:
         """Go on after a failure: without its records, or with another try of them."""
         if not given_up:
             for record in failure.records:
-                check_answer(self.handle(record))
+                self.finish(self.handle(record))
 
 
 def _nothing(*arguments: object) -> None:

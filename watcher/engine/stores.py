@@ -13,8 +13,12 @@ from watcher import files, forks
 from watcher.delivery.callables import check_answer, unfit
 from watcher.engine.checkpoint import Store
 from watcher.engine.positions import Positions
+from watcher.engine.shared_store import SharedStore, shared_store
 from watcher.errors import UsageError
 from watcher.reading.token import Token, all_from_json, encode_all
+from watcher.service.connection import Connection
+from watcher.service.lease_table import SCHEME
+from watcher.service.names import region_in
 
 # A token takes some 200 bytes a shard; more than this is not a token.
 _LARGEST = 64 * 1024 * 1024
@@ -92,7 +96,9 @@ class CallersStore(Store):
         for name, arguments in {"load": (), "save": ("token",)}.items():
             method: Any = getattr(given, name, None)
             if not callable(method):
-                raise self._refused("give a file, or an object with load() and save(token)")
+                raise self._refused(
+                    f"give a file, {SCHEME}TABLE/NAME, or an object with load() and save(token)"
+                )
             if reason := unfit(method, *arguments):
                 raise self._refused(f"its {name} {reason}")
 
@@ -134,11 +140,22 @@ class CallersStore(Store):
         return UsageError(text, "checkpoint", self.name)
 
 
-def store_of(checkpoint: str | os.PathLike[str] | Positions) -> CheckpointFile | CallersStore:
-    """The store that a caller means. Raises UsageError where it can't be used."""
+def store_of(
+    checkpoint: str | os.PathLike[str] | Positions, connection: Connection, stream: object
+) -> CheckpointFile | CallersStore | SharedStore:
+    """The store that a caller means. Raises UsageError where it can't be used.
+
+    A table of positions is in the stream's region where nothing else says so.
+    """
     if not isinstance(checkpoint, str | os.PathLike):
         return CallersStore(checkpoint)
-    if not isinstance(checkpoint, Path) and (found := _URL.match(os.fspath(checkpoint))):
-        text = f"no {found[0]} here: give a file, or an object with load() and save(token)"
-        raise UsageError(text, "checkpoint", os.fspath(checkpoint))
-    return CheckpointFile(Path(checkpoint))
+    text = os.fspath(checkpoint)
+    if isinstance(checkpoint, Path) or not (found := _URL.match(text)):
+        return CheckpointFile(Path(checkpoint))
+    if found[0] == SCHEME:
+        region = region_in(stream) if isinstance(stream, str) else None
+        return shared_store(text, connection, region)
+    told = (
+        f"no {found[0]} here: give a file, {SCHEME}TABLE/NAME, or an object with load() and save()"
+    )
+    raise UsageError(told, "checkpoint", text)

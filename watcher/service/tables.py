@@ -36,6 +36,8 @@ _IN_USE = "TransactionConflictException"
 
 Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
+Key = dict[str, dict[str, str]]
+"""An item's key as the wire's JSON has it: B in base64."""
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -87,7 +89,7 @@ class Written(NamedTuple):
 
 class _ScanPage(msgspec.Struct):
     Items: list[msgspec.Raw]
-    LastEvaluatedKey: dict[str, dict[str, str]] | None = None
+    LastEvaluatedKey: Key | None = None
 
 
 _scan_page = msgspec.json.Decoder(_ScanPage)
@@ -96,9 +98,21 @@ _scan_page = msgspec.json.Decoder(_ScanPage)
 class TablesClient:
     """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
 
-    def __init__(self, connection: Connection, arn_region: str | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        arn_region: str | None = None,
+        *,
+        attempts: int = 8,
+        call_seconds: float = 60.0,
+        patience: float = _GIVE_UP_SECONDS,
+    ) -> None:
+        """`patience`: for how many seconds a call is tried again that only time can mend."""
+        self._patience = patience
         settings = Config(
-            retries={"mode": "standard", "total_max_attempts": 8},
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            connect_timeout=call_seconds,
+            read_timeout=call_seconds,
             user_agent_extra=f"watcher/{__version__}",
         )
         try:
@@ -190,13 +204,24 @@ class TablesClient:
     def create(self, table: str, like: Description) -> Description:
         """Create a table with the same keys, paid by request, and wait until it can be used."""
         names = {each["AttributeName"] for each in like.keys}
+        attributes = [each for each in like.attributes if each["AttributeName"] in names]
+        self.create_table(table, like.keys, attributes)
+        return self.wait_for(table)
+
+    def create_table(
+        self, table: str, keys: list[dict[str, str]], attributes: list[dict[str, str]]
+    ) -> None:
+        """Have a table made, paid by request."""
         self._call(
             self._client.create_table,
             TableName=table,
-            KeySchema=like.keys,
-            AttributeDefinitions=[a for a in like.attributes if a["AttributeName"] in names],
+            KeySchema=keys,
+            AttributeDefinitions=attributes,
             BillingMode="PAY_PER_REQUEST",
         )
+
+    def wait_for(self, table: str) -> Description:
+        """Wait until a table that is being made can be used."""
         deadline = time.monotonic() + _CREATE_SECONDS
         while time.monotonic() < deadline:
             made = self._call(self._client.describe_table, TableName=table)["Table"]
@@ -213,24 +238,28 @@ class TablesClient:
         Each is the wire's JSON.
         """
         query: dict[str, Any] = {} if limit is None else {"Limit": limit}
+        after: Key | None = None
         while True:
-            page: _ScanPage = self._call(
-                self._client.scan,
-                _page_of,
-                TableName=table,
-                Segment=segment,
-                TotalSegments=segments,
-                ConsistentRead=True,
-                **query,
-            )
-            yield page.Items
-            if not page.LastEvaluatedKey:
+            part = {"Segment": segment, "TotalSegments": segments, **query}
+            items, after = self.page(table, after, **part)
+            yield items
+            if after is None:
                 return
+
+    def page(
+        self, table: str, after: Key | None, **query: Any
+    ) -> tuple[list[msgspec.Raw], Key | None]:
+        """The items behind a key, as they are, and the key of the last (None: of all there are)."""
+        if after is not None:
             query["ExclusiveStartKey"] = {
                 name: {kind: base64.b64decode(text) if kind == "B" else text}
-                for name, value in page.LastEvaluatedKey.items()
+                for name, value in after.items()
                 for kind, text in value.items()
             }
+        page: _ScanPage = self._call(
+            self._client.scan, _page_of, TableName=table, ConsistentRead=True, **query
+        )
+        return page.Items, page.LastEvaluatedKey or None
 
     def write(self, table: str, writes: list[Write]) -> None:
         """Carry out up to 25 puts and deletes of different items; all are done on return."""
@@ -269,7 +298,7 @@ class TablesClient:
                     raise DeniedError(f"no permission ({one_line(error)}); {text}") from error
                 if not (isinstance(meaning, TransientError) or code_of(error) == _IN_USE):
                     raise StreamError(one_line(error)) from error
-                if time.monotonic() > started + _GIVE_UP_SECONDS:
+                if time.monotonic() >= started + self._patience:
                     raise TransientError(one_line(error)) from error
                 time.sleep(random.uniform(0.5, 1.5))
 

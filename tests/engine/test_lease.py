@@ -1,0 +1,193 @@
+"""The lease: whose turn it is, by nobody's wall clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.hand_clock import HandClock
+from watcher.engine.lease import LEASE_SECONDS, Lease
+from watcher.errors import CheckpointError, LeaseLostError
+from watcher.service.lease_table import Leased
+
+
+class Item:
+    """The table's item, for everybody; `trouble` is what calls end with."""
+
+    name = "dynamodb://leases/orders"
+
+    def __init__(self) -> None:
+        self.there: Leased | None = None
+        self.trouble: CheckpointError | None = None
+        self.answers_get_lost = False
+
+    def get(self) -> Leased | None:
+        if self.trouble:
+            raise self.trouble
+        return self.there
+
+    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+        if self.trouble:
+            raise self.trouble
+        now = self.there and (self.there.holder, self.there.counter)
+        if now != (seen and (seen.holder, seen.counter)):
+            return False
+        self.there = leased
+        if self.answers_get_lost:
+            raise CheckpointError("no answer")
+        return True
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def item() -> Item:
+    return Item()
+
+
+def never() -> bool:
+    return False
+
+
+def after(clock: HandClock, seconds: float) -> Callable[[], bool]:
+    until = clock.passed + seconds
+    return lambda: clock.passed >= until
+
+
+def held(item: Item, clock: HandClock, holder: str = "one:1:a") -> Lease:
+    lease = Lease(item, holder, clock)
+    assert lease.stand_by(never)
+    return lease
+
+
+def test_who_stands_by_waits_for_a_holder_that_writes_and_takes_over_from_one_that_does_not(
+    item: Item, clock: HandClock
+) -> None:
+    first = held(item, clock)
+    first.write(b"token")
+    second = Lease(item, "two:2:b", clock)
+
+    def writes() -> bool:
+        first.renew()
+        return clock.passed > 600
+
+    assert not second.stand_by(writes)
+    died = clock.passed
+    assert second.stand_by(never)
+    assert LEASE_SECONDS < clock.passed - died < LEASE_SECONDS + 2
+    assert second.token == b"token"
+
+
+def test_one_that_was_paused_delivers_and_saves_nothing_more(item: Item, clock: HandClock) -> None:
+    first = held(item, clock)
+    second = Lease(item, "two:2:b", clock)
+    assert second.stand_by(never)  # in virtual time: the first one stands still
+    with pytest.raises(LeaseLostError, match="two:2 has it now"):
+        first.check()
+    with pytest.raises(LeaseLostError):
+        first.write(b"old")
+    assert first.renew() == 0.0
+    second.check()
+    assert item.there is not None
+    assert item.there.token == b""
+
+
+def test_one_that_was_paused_for_long_goes_on_where_nobody_else_was_there(
+    item: Item, clock: HandClock
+) -> None:
+    lease = held(item, clock)
+    clock.passed += 3600
+    lease.check()
+    assert item.there is not None
+    assert item.there.counter == 2
+
+
+def test_a_table_in_trouble_for_ten_minutes_holds_up_nothing_and_nobody_takes_over(
+    item: Item, clock: HandClock
+) -> None:
+    lease = held(item, clock)
+    other = Lease(item, "two:2:b", clock)
+    assert not other.stand_by(after(clock, 3))
+    trouble = CheckpointError("ThrottlingException", answered=True)
+    began = clock.passed + 2
+
+    def time_passes() -> bool:
+        item.trouble = trouble if began < clock.passed < began + 600 else None
+        lease.renew()
+        now = clock.passed
+        lease.check()
+        assert clock.passed == now, "delivery waits for nothing"
+        return clock.passed > began + 660
+
+    assert not other.stand_by(time_passes)
+    lease.write(b"later")
+
+
+def test_one_that_gets_no_answer_delivers_nothing_once_its_lease_has_run_out(
+    item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = held(item, clock)
+    item.trouble = CheckpointError("can't be reached")
+    for _ in range(5):
+        clock.sleep(1)
+        lease.renew()
+        lease.check()
+    clock.sleep(LEASE_SECONDS)
+    began = clock.passed
+
+    class Healing(HandClock):
+        def sleep(self, seconds: float) -> None:
+            clock.passed += seconds
+            item.trouble = item.trouble if clock.passed < began + 30 else None
+
+    clock.sleep = Healing().sleep  # type: ignore[method-assign]
+    lease.check()
+    assert clock.passed - began >= 30
+    assert [line for line in caplog.messages if "delivery waits" in line]
+
+
+def test_one_that_was_paused_does_not_deliver_because_the_table_is_in_trouble(
+    item: Item, clock: HandClock
+) -> None:
+    lease = Lease(item, "one:1:a", clock)
+    assert lease.stand_by(lambda: clock.passed > 60)
+    clock.passed += 3600
+    item.trouble = CheckpointError("ThrottlingException", answered=True)
+    with pytest.raises(LeaseLostError, match="nobody can be asked"):
+        lease.check()
+
+
+def test_an_answer_that_gets_lost_loses_no_lease(item: Item, clock: HandClock) -> None:
+    lease = held(item, clock)
+    item.answers_get_lost = True
+    with pytest.raises(CheckpointError):
+        lease.write(b"1")
+    item.answers_get_lost = False
+    lease.write(b"2")
+    assert item.there is not None
+    assert item.there.token == b"2"
+
+
+def test_of_two_that_stand_by_one_takes_over(item: Item, clock: HandClock) -> None:
+    held(item, clock)
+    second, third = Lease(item, "two:2:b", clock), Lease(item, "three:3:c", clock)
+    assert second.stand_by(never)
+    assert not third.stand_by(after(clock, LEASE_SECONDS))
+    second.check()
+
+
+def test_what_is_given_back_is_taken_at_once(item: Item, clock: HandClock) -> None:
+    held(item, clock).release()
+    began = clock.passed
+    held(item, clock, "two:2:b")
+    assert clock.passed == began
+
+
+def test_what_cannot_be_read_at_first_is_an_error(item: Item, clock: HandClock) -> None:
+    item.trouble = CheckpointError("no permission", answered=True)
+    with pytest.raises(CheckpointError):
+        Lease(item, "one:1:a", clock).stand_by(never)

@@ -1,0 +1,106 @@
+"""Runs what an observer only begins: the coroutine that an `async def` answers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import types
+from collections.abc import Coroutine
+from concurrent import futures
+from typing import Any
+
+from watcher.delivery.callables import check_answer
+from watcher.delivery.ending import Overdue
+
+# What tasks that are cancelled may take for their end.
+_LAST_SECONDS = 0.5
+
+
+class Coroutines:
+    """One event loop for all of them, so that what they keep (a session, a pool) lives on.
+
+    It runs in the thread that waits, while that waits; with `aside`, or where that thread has a
+    loop of its own which is running, in another one, all the time.
+    """
+
+    def __init__(self, *, aside: bool = False) -> None:
+        self._aside = aside
+        self._runner: asyncio.Runner | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._is_ending = False
+
+    def finish(self, answer: object) -> None:
+        """Wait for an observer's answer where it is a coroutine.
+
+        Raises what that does, Overdue where it was cancelled by `cancel`, NotRunError for what is
+        for nobody to run.
+        """
+        if answer is None:
+            return
+        if not isinstance(answer, types.CoroutineType):
+            return check_answer(answer)
+        loop = self._loop()
+        try:
+            if self._thread is None:
+                loop.run_until_complete(answer)
+            else:
+                asyncio.run_coroutine_threadsafe(_awaited(answer), loop).result()
+        except (asyncio.CancelledError, futures.CancelledError):
+            if self._is_ending:
+                raise Overdue from None
+            raise
+
+    def cancel(self) -> None:
+        """Cancel those that are at work in another thread: there is no time left for them."""
+        self._is_ending = True
+        if self._thread is not None and self._runner is not None:
+            loop = self._runner.get_loop()
+            loop.call_soon_threadsafe(_cancel_all, loop)
+
+    def close(self) -> None:
+        """Cancel what is left, and close the loop."""
+        if self._runner is None:
+            return
+        if self._thread is None:
+            self._runner.close()
+            return
+        self.cancel()
+        loop = self._runner.get_loop()
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join(_LAST_SECONDS)
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+                loop = self._runner.get_loop()
+                if self._aside or _has_running_loop():
+                    arguments = self._runner, loop
+                    self._thread = threading.Thread(
+                        target=_run, args=arguments, name="watcher coroutines", daemon=True
+                    )
+                    self._thread.start()
+            return self._runner.get_loop()
+
+
+def _run(runner: asyncio.Runner, loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    runner.close()  # what was cancelled comes to its end
+
+
+async def _awaited(coroutine: Coroutine[Any, Any, object]) -> None:
+    await coroutine
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+
+
+def _has_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

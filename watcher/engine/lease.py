@@ -1,0 +1,233 @@
+"""The lease on a shared checkpoint: one watch delivers, others of the same name stand by.
+
+Nobody's wall clock is compared with another's. The holder may deliver for so many seconds after it
+has *begun* its last write, by its own clock. Whoever stands by takes over once it has *seen* the
+same write for longer than that, by its own clock. What the holder has sent late fails: every write
+names the one that it takes the place of.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from watcher.clock import CLOCK, Clock
+from watcher.errors import CheckpointError, LeaseLostError
+from watcher.service.lease_table import Leased
+
+logger = logging.getLogger("watcher")
+
+LEASE_SECONDS = 6.0
+_RENEW_SECONDS = 2.0
+_AGAIN_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
+# For clocks of different speed (a twentieth is a lot), and for the record in a handler's hands.
+_MARGIN_SECONDS = 0.5
+_NAP_SECONDS = 0.1
+
+
+class Shared(Protocol):
+    """Where the lease and the tokens are; see `LeaseTable`. All raise CheckpointError."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence."""
+
+    def get(self) -> Leased | None:
+        """What is there now."""
+
+    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+        """Write it in the place of what was seen; False where that is not there any more."""
+
+
+def own_name() -> str:
+    """A holder's name, of this one watch."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+class Lease:
+    """One watch's claim. Its methods may be called by a thread that renews it, too."""
+
+    def __init__(self, shared: Shared, holder: str, clock: Clock = CLOCK) -> None:
+        self._shared = shared
+        self._holder = holder
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._mine = Leased("", 0, 0.0, b"")  # what was written last
+        self._began = clock.boottime()
+        """When the last write that went well was begun."""
+        self._valid_until = self._began
+        self._lost = ""
+        self._in_doubt = False
+        self._is_ending: Callable[[], bool] = lambda: False
+
+    @property
+    def token(self) -> bytes:
+        """What is stored."""
+        return self._mine.token
+
+    # Standing by
+
+    def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+        """Wait until the lease is ours; False where the watch is to end first.
+
+        Raises CheckpointError where the very first look fails.
+        """
+        self._is_ending = is_ending
+        there, failed, said = self._shared.get(), False, False
+        seen, watched, at = there, 0.0, self._clock.boottime()
+        while not is_ending():
+            try:
+                if self._is_free(there, watched) and self._take(there):
+                    return True
+                if there is not None and not said:
+                    said, who = True, there.holder.rpartition(":")[0]
+                    logger.info(f"Standing by: {who} has the lease on {self._shared.name}")
+                self._nap(_LOOK_SECONDS)
+                there = self._shared.get()
+                failed = False
+            except CheckpointError as error:
+                if not failed:
+                    logger.warning(f"{error}; standing by, trying again")
+                # Nor may its holder have got through: it is given the whole time anew.
+                failed, seen, watched = True, None, 0.0
+                self._nap(_LOOK_SECONDS)
+                continue
+            now = self._clock.boottime()
+            if seen is not None and there is not None and seen.counter == there.counter:
+                # A pause of our own says nothing of its holder.
+                watched += min(now - at, 2 * _LOOK_SECONDS)
+            else:
+                watched = 0.0
+            seen, at = there, now
+        return False
+
+    def _is_free(self, there: Leased | None, watched: float) -> bool:
+        if there is None or there.holder in ("", self._holder):
+            return True
+        return watched >= there.seconds + _MARGIN_SECONDS
+
+    def _take(self, there: Leased | None) -> bool:
+        began = self._clock.boottime()
+        counter, token = (there.counter, there.token) if there else (0, b"")
+        mine = Leased(self._holder, counter + 1, LEASE_SECONDS, token)
+        if not self._shared.replace(mine, there):
+            return False
+        if there is not None and there.holder not in ("", self._holder):
+            who = there.holder.rpartition(":")[0]
+            logger.info(f"Taking over from {who}: nothing was heard of it for {there.seconds:g} s")
+        self._have(mine, began)
+        return True
+
+    def _nap(self, seconds: float) -> None:
+        until = self._clock.monotonic() + seconds
+        while not self._is_ending() and self._clock.monotonic() < until:
+            self._clock.sleep(_NAP_SECONDS)
+
+    # Holding it
+
+    def renew(self) -> float:
+        """Write where that is due; in how many seconds to call again (0: it is lost)."""
+        left = self._began + _RENEW_SECONDS - self._clock.boottime()
+        if left > 0:
+            return left
+        try:
+            self.write()
+        except CheckpointError:
+            return _AGAIN_SECONDS  # `check` and the saves say so
+        except LeaseLostError:
+            return 0.0
+        return _RENEW_SECONDS
+
+    def write(self, token: bytes | None = None) -> None:
+        """Renew the lease, and store a token. Raises CheckpointError, LeaseLostError."""
+        with self._lock:
+            self._raise_if_lost()
+            began, seen = self._clock.boottime(), self._mine
+            stored = seen.token if token is None else token
+            try:
+                mine = self._next(seen, stored)
+                if not self._shared.replace(mine, seen):
+                    # An answer of ours may have been lost on its way.
+                    seen = self._own(self._shared.get())
+                    began, mine = self._clock.boottime(), self._next(seen, stored)
+                    if not self._shared.replace(mine, seen):
+                        self._own(None)
+            except CheckpointError as error:
+                if error.answered:
+                    self._bridge(began)
+                raise
+            self._have(mine, began)
+
+    def _next(self, seen: Leased, token: bytes) -> Leased:
+        return Leased(self._holder, seen.counter + 1, LEASE_SECONDS, token)
+
+    def _have(self, mine: Leased, began: float) -> None:
+        self._mine, self._began = mine, began
+        self._valid_until = began + LEASE_SECONDS
+
+    def _own(self, there: Leased | None) -> Leased:
+        """What is there, if it is ours. Raises LeaseLostError."""
+        if there is not None and there.holder == self._holder:
+            return there
+        who = there.holder.rpartition(":")[0] if there is not None else ""
+        self._lost = f"{who} has it now" if who else "somebody has removed it"
+        self._valid_until = self._clock.boottime()
+        self._raise_if_lost()
+        raise AssertionError
+
+    def _bridge(self, began: float) -> None:
+        """The table itself is in trouble: nobody can take over, so a lease that lasts goes on."""
+        try:
+            there = self._shared.get()
+        except CheckpointError:
+            there = self._mine
+        self._own(there)
+        if began < self._valid_until:
+            self._valid_until = max(self._valid_until, began + LEASE_SECONDS)
+
+    def _raise_if_lost(self) -> None:
+        if self._lost:
+            raise LeaseLostError(
+                f"the lease on {self._shared.name} is lost: {self._lost}; this watch delivers and "
+                "saves nothing more (start it again to have it stand by)"
+            )
+
+    def check(self) -> None:
+        """Return once the lease lasts: before each delivery. Raises LeaseLostError."""
+        if self._clock.boottime() < self._valid_until:
+            return
+        while self._clock.boottime() >= self._valid_until:
+            try:
+                self.write()
+            except CheckpointError as error:
+                if not self._in_doubt:
+                    self._in_doubt = True
+                    logger.error(f"{error}; the lease has run out: delivery waits")
+                if self._is_ending():
+                    text = f"the lease on {self._shared.name} has run out, and nobody can be asked"
+                    raise LeaseLostError(f"{text}: the rest is left to the next watch") from error
+                self._nap(_AGAIN_SECONDS)
+        if self._in_doubt:
+            self._in_doubt = False
+            logger.info("The lease is renewed: delivery goes on")
+
+    def settle(self) -> None:
+        """Before a fork: let a write that goes on come to its end, if that is soon."""
+        if self._lock.acquire(timeout=2.0):
+            self._lock.release()
+
+    def release(self) -> None:
+        """Whoever stands by need not wait. Raises CheckpointError, LeaseLostError."""
+        with self._lock:
+            mine = msgspec.structs.replace(self._mine, holder="", counter=self._mine.counter + 1)
+            if self._mine.holder and not self._lost:
+                self._shared.replace(mine, self._mine)
+                self._lost = "it was given back"
