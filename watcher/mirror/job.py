@@ -16,7 +16,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
 from watcher.mirror.delta_table import MirrorState, MirrorTable
-from watcher.mirror.versions import Change, Current, History, change_of
+from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
 from watcher.reading import token as tokens
 from watcher.reading.losses import Losses
 from watcher.reading.puller import Puller
@@ -62,7 +62,7 @@ class MirrorJob:
         self._tables = tables
         self._name, self._like = table
         self._history = history
-        self._kind = History() if history else Current()
+        self._kind = EveryVersion() if history else LastVersion()
         self._columns = MirrorColumns(self._like.types, given or pa.schema([]), self._kind.own)
         self._mirror = MirrorTable(to)
         self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
@@ -166,9 +166,9 @@ class MirrorJob:
 
     def _gather(
         self, every: float, end: float | None, stopped: Callable[[], bool]
-    ) -> tuple[list[Change], bool]:
+    ) -> tuple[list[ItemChange], bool]:
         """What comes within so many seconds; and whether that is all up to the end."""
-        found: list[Change] = []
+        found: list[ItemChange] = []
         size = 0
         until = self._clock.monotonic() + every
         while not stopped():
@@ -191,7 +191,7 @@ class MirrorJob:
                 return found, False
         return found, False
 
-    def _apply(self, changes: list[Change]) -> None:
+    def _apply(self, changes: list[ItemChange]) -> None:
         state = self._state(copied=True)
         if changes:
             self._columns.grow(self._kind.attributes(changes))

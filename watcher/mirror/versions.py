@@ -24,7 +24,7 @@ _INSERTS: Final = "__watcher_inserts"
 _KNOWN: Final = "__watcher_known"
 
 
-class Change(NamedTuple):
+class ItemChange(NamedTuple):
     """A record, its images as items."""
 
     key: str
@@ -46,14 +46,14 @@ class Merge(NamedTuple):
     inserts: Sequence[tuple[dict[str, str], str]]
 
 
-def change_of(record: Record) -> Change:
+def change_of(record: Record) -> ItemChange:
     """Raises StreamError for a record without what a mirror needs."""
     wire = record.wire.dynamodb
     new, old = (bytes(image) for image in (wire.NewImage, wire.OldImage))
     if record.created_at is None or (record.event_name != "REMOVE" and not new):
         raise StreamError(f"a {record.event_name} has no new image, or no time: it takes both")
     keys = item_of(wire.Keys)
-    return Change(
+    return ItemChange(
         msgspec.json.encode(keys, order="sorted").decode(),
         record.created_at,
         record.sequence_number,
@@ -64,7 +64,7 @@ def change_of(record: Record) -> Change:
     )
 
 
-class Current:
+class LastVersion:
     """A row for each item, as its last change has left it."""
 
     own: tuple[pa.Field, ...] = ()
@@ -73,11 +73,11 @@ class Current:
         """The rows of items that are there when it begins."""
         return pa.table(columns.rows(items))
 
-    def attributes(self, changes: Iterable[Change]) -> Iterator[Item]:
+    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[Item]:
         """What there are to be columns for."""
         return (change.new for change in changes if change.new is not None)
 
-    def merge(self, columns: MirrorColumns, changes: Sequence[Change]) -> Merge:
+    def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
         """What these changes, in their order, make of the table."""
         last = {change.key: change for change in changes}.values()
         made = columns.rows([change.new or change.keys for change in last])
@@ -92,7 +92,7 @@ class Current:
         )
 
 
-class History:
+class EveryVersion:
     """A row for each version of an item, with the time that it was valid.
 
     The items that are there at the beginning have rows without a beginning, and without a number.
@@ -111,14 +111,14 @@ class History:
         none = {field.name: pa.nulls(len(items), field.type) for field in self.own}
         return pa.table({**columns.rows(items), **none})
 
-    def attributes(self, changes: Iterable[Change]) -> Iterator[Item]:
+    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[Item]:
         """What there are to be columns for."""
         for change in changes:
             yield from (item for item in (change.old, change.new) if item is not None)
 
-    def merge(self, columns: MirrorColumns, changes: Sequence[Change]) -> Merge:
+    def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
         """What these changes, in their order, make of the table."""
-        by_key: dict[str, list[Change]] = {}
+        by_key: dict[str, list[ItemChange]] = {}
         for change in changes:
             by_key.setdefault(change.key, []).append(change)
         rows = [row for each in by_key.values() for row in _versions(each)]
@@ -142,7 +142,7 @@ class History:
         )
 
 
-class _Row(NamedTuple):
+class _Version(NamedTuple):
     item: Item
     begins: datetime | None
     ends: datetime | None
@@ -155,10 +155,10 @@ class _Row(NamedTuple):
     """Whether the item is what was before."""
 
 
-def _versions(changes: Sequence[Change]) -> Iterable[_Row]:
+def _versions(changes: Sequence[ItemChange]) -> Iterable[_Version]:
     """The rows of one item's changes, and first what they say of the one before."""
     first = changes[0]
-    yield _Row(
+    yield _Version(
         first.old or first.keys,
         None,
         first.at,
@@ -170,7 +170,7 @@ def _versions(changes: Sequence[Change]) -> Iterable[_Row]:
     ends = [*(change.at for change in changes[1:]), None]
     for change, end in zip(changes, ends, strict=True):
         if change.new is not None:
-            yield _Row(change.new, change.at, end, change.number)
+            yield _Version(change.new, change.at, end, change.number)
 
 
 def _same_key(columns: MirrorColumns) -> str:
