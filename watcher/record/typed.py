@@ -17,7 +17,7 @@ from watcher.record.images import plain
 Attribute = dict[str, Any]
 Converter = Callable[[Attribute], Any]
 
-_SETS: Final = {"SS": "S", "NS": "N", "BS": "B"}
+SETS: Final = {"SS": "S", "NS": "N", "BS": "B"}
 
 
 def converter(kind: pa.DataType) -> Converter:
@@ -135,8 +135,8 @@ def _list(kind: pa.ListType) -> Converter:
         for name, content in value.items():
             if name == "L":
                 return [convert(part) for part in content]
-            if name in _SETS:
-                return [convert({_SETS[name]: part}) for part in content]
+            if name in SETS:
+                return [convert({SETS[name]: part}) for part in content]
         return None
 
     return convert_all
