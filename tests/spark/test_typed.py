@@ -25,12 +25,8 @@ from pyspark.sql.types import (
 )
 
 from watcher.errors import UsageError
-<<<<<<< HEAD
 from watcher.record.typed import converter
-from watcher.spark.typed import refuse_unfit
-=======
-from watcher.spark.typed import TypedImages, converter, refuse_unfit
->>>>>>> main
+from watcher.spark.typed import TypedImages, refuse_unfit
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ Shape: TypeAlias = Any
 
 def images_of(options: SourceOptions, schema: StructType) -> Shape | None:
     """What a query makes of images; None where it makes nothing of them."""
-    if options.wire_records:
+    images = [field.dataType for field in schema if field.name in ("new_image", "old_image")]
+    if not images:
         return None
-    return shape_of(schema["new_image"].dataType) if options.image_schema else options.image_format
+    return shape_of(images[0]) if options.image_schema else options.image_format
 
 
 def shape_of(kind: DataType) -> Shape:
