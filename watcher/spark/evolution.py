@@ -37,9 +37,10 @@ def shape_of(kind: DataType) -> Shape:
 def refuse_changed(before: Shape, now: Shape) -> None:
     """Not on the same checkpoint: who reads what was written would find it out.
 
-    `before` is None where an earlier version has not noted it. Raises UsageError.
+    `before` is None where an earlier version has not noted it, `now` where there are no images.
+    Raises UsageError.
     """
-    if before is None or before == now:
+    if before is None or now is None or before == now:
         return
     what = _difference(before, now, "")
     if what is not None:
