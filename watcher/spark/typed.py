@@ -112,6 +112,10 @@ class TypedImages:
             for place, field in zip(names, kind, strict=True)
         ]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew where it travels to, an executor: decoders don't."""
+        return TypedImages, (self._kind,)
+
     def column(self, raws: Sequence[Raw]) -> pa.Array:
         """The images (wire bytes, empty where there is none) as one column."""
         try:
