@@ -39,6 +39,7 @@ from watcher.spark.ranges import RangeReader
 from watcher.spark.schema import Columns, columns, ddl
 from watcher.spark.several import SeveralReader, StreamsByName
 from watcher.spark.tasks import HeldRange, TaskPartition, shared
+from watcher.spark.travels import Travels
 from watcher.spark.typed import refuse_unfit
 from watcher.spark.versions import (
     ReadAllAvailable,
@@ -96,7 +97,7 @@ class _Rows:
         return (each.page() for each in held.pages)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming read: the planner lives in the driver, `read` runs in the executors."""
 
     def __init__(
@@ -189,7 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._made_planner.stop()
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Travels, DataSourceReader):
     """The batch read: everything in retention (or between two times), a partition per shard."""
 
     def __init__(
