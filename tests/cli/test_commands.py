@@ -220,3 +220,9 @@ def test_no_two_options_of_a_command_have_a_name_together() -> None:
     for name in ("watch", "streams", "shards", "report", "replay", "demo"):
         names = [each for argument in arguments(app(name, ())) for each in argument.names]
         assert len(names) == len(set(names)), name
+
+
+def test_two_names_for_one_checkpoint_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["orders", "--checkpoint", "a.json", "--checkpoint", "dynamodb://t/n"]) == 2
+    told = "error: --checkpoint: give one: it holds all streams of a watch\n"
+    assert capsys.readouterr().err == told

@@ -92,6 +92,8 @@ def _watch(
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
     style.set_prefix(**options.values(style.set_prefix, values))
+    if given.typed.count("checkpoint") > 1:  # one of them would stay as it is, and nobody say so
+        raise UsageError("give one: it holds all streams of a watch", "checkpoint")
     choice = choosing.Choice(handlers, given, values)
     if choice.has_lambda:
         choosing.set_region(streams, values["region"])
