@@ -27,6 +27,7 @@ ROOMS = [
     {"watching"},
     {"stream"},
     {"testing"},
+    {"live"},
     {"__init__"},
     {"cli"},
     {"__main__"},

@@ -26,6 +26,7 @@ _NOT_HERE = {
     **dict.fromkeys(("tags", "everything", "exclude", "strict", "yes"), "name one stream"),
     "poll_max": "Spark reads as it can",
     "processes": "Spark's executors are its processes",
+    **dict.fromkeys(("live", "live_web"), "leave --engine out"),
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 
