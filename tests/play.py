@@ -27,9 +27,11 @@ from watcher.engine.workers import Workers
 from watcher.errors import ShardNotFoundError, WatcherError
 from watcher.reading import token as tokens
 from watcher.reading.messages import Message, Page
+from watcher.reading.parts import part
 from watcher.reading.snapshot import Items
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
+from watcher.record.page import decode
 from watcher.record.record import Record
 from watcher.service.model import Listing, Position, Shard, TrimHorizon
 from watcher.service.names import table_name
@@ -265,7 +267,8 @@ class Play:
 
 def page(*numbers: int) -> Page:
     """A page with the records of these numbers."""
-    return Page(0, len(numbers), str(FIRST + numbers[-1]), body(numbers))
+    made = body(numbers)
+    return part(made, decode(made).Records, 0, len(numbers))
 
 
 class Seen:

@@ -294,7 +294,7 @@ def watch(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
             chosen,
             settings,
-            workers=Workers(queue, Forked(), processes=processes),
+            workers=Workers(queue, Forked(settings.on_wire), processes=processes),
             store=store,
             displays=displays,
         )

@@ -36,6 +36,8 @@ class Scenario:
     batch: int = 0
     """The size of its batches; 0: it takes records one by one."""
     window: float = 0.0
+    together: bool = False
+    """Whether it takes records of a page together, unless it may fail."""
     slow: float = 0.0
     """How many seconds the observer takes for a record."""
     slow_share: float = 0.0
@@ -150,6 +152,7 @@ def _draw_watch(scenario: Scenario, rng: random.Random) -> None:
         scenario.window = rng.choice((0.0, 0.0, 2.0))
     if rng.random() < 0.3:
         scenario.slow, scenario.slow_share = rng.choice(((0.01, 1.0), (0.3, 0.1), (3.0, 0.01)))
+    scenario.together = not scenario.batch and rng.random() < 0.3
 
 
 def _draw_service(scenario: Scenario, rng: random.Random) -> None:

@@ -64,7 +64,7 @@ class Manager:
             observers, settings.on_error, self.ending, clock, self._before_retry, check
         )
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
-        limits = settings.wanted, settings.max_records
+        limits = settings.on_wire, settings.max_records
         self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
 
     def stop(self) -> None:

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from watcher.errors import UsageError
 
 if TYPE_CHECKING:
+    from watcher.record.page import RecordPage
     from watcher.record.record import Record
 
 _COLORS: Final = {"INSERT": "\x1b[32m", "MODIFY": "\x1b[33m", "REMOVE": "\x1b[31m"}
@@ -128,7 +129,7 @@ def show_tables(several: bool) -> None:
     _style.tables = {} if several or _style.prefix else None
 
 
-def table_prefix(record: "Record") -> str:
+def table_prefix(record: "Record | RecordPage") -> str:
     """What stands before a record's line: its table, in a colour of its own; "" for one table."""
     if _style.tables is None:
         return ""

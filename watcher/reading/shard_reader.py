@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
@@ -19,8 +19,9 @@ from watcher.errors import (
     TrimmedDataError,
     WatcherError,
 )
-from watcher.reading.messages import Finished, Kind, Loss, Message, Page, Remark, Started, Trouble
+from watcher.reading.messages import Finished, Kind, Loss, Message, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
+from watcher.reading.parts import Wanted, part
 from watcher.reading.read_rate import ReadRate
 from watcher.reading.refusals import kind_of
 from watcher.reading.sieve import Sieve, numbers_of
@@ -68,7 +69,7 @@ class ShardReader:
 
     With `until` (see `open_end`) the reader also finishes where all up to now has been read of a
     shard that is not `closed`; with `end` it holds back what was created later, and finishes at
-    many such records.
+    many such records. What is not `wanted` may be left out of the pages.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ShardReader:
         closed: bool = False,
         until: datetime | None = None,
         end: datetime | None = None,
+        wanted: Wanted | None = None,
         poll_max: float = _PAUSE_IDLE,
         clock: Clock = CLOCK,
         jitter: Callable[[float, float], float] = random.uniform,
@@ -95,6 +97,7 @@ class ShardReader:
         self._iterator: str | None = None
         self._started = False
         self._sieve = Sieve(position, end)
+        self._wanted = wanted
         self._open_end = None if until is None else OpenEnd(arn, shard_id, until, clock)
         self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
@@ -257,9 +260,8 @@ class ShardReader:
         self._iterator = wire.NextShardIterator
         self._pace(wire, len(body))
         for first, last in parts:
-            number = records[last - 1].dynamodb.SequenceNumber
-            self.position = AfterSequence(number)
-            messages.append(Page(first, last, number, body))
+            messages.append(part(body, records, first, last, self._wanted))
+            self.position = AfterSequence(records[last - 1].dynamodb.SequenceNumber)
         if self._sieve.repeated:
             messages.append(self._repeated())
         if len(records) < len(wire.Records) or self._is_at_end(bool(records)):
@@ -287,14 +289,17 @@ class ShardReader:
             return True
         if self._open_end is None or self.closed or self._iterator is None:
             return False
-        is_left = self._open_end.is_left(self._empty_pages)
-        if has_records or is_left:
+        if has_records or self._open_end.may_be_left(self._empty_pages):
             self._open_end.ask(self.streams, self._sieve.newest)
         number = self._open_end.number
-        return is_left if number is None else self._sieve.newest >= number
+        if number is None:
+            return self._open_end.is_left(self._empty_pages)
+        return self._sieve.newest >= number
 
     def _repeated(self) -> Remark | Trouble:
         text = "the service gives records again that came before; they are left out"
+        if self._sieve.leads_back and isinstance(self.position, AfterSequence):
+            self._iterator = None  # a new one is at the last record at once
         if not self._sieve.stuck:
             return Remark(text)
         self._iterator = None
@@ -307,6 +312,8 @@ class ShardReader:
             self._empty_pages = 0
             full = len(wire.Records) >= _FULL_RECORDS or size >= _FULL_BYTES
             self.pause = 0.0 if full else _PAUSE_AFTER_SOME
+        elif wire.Records and not self._sieve.stuck:
+            self.pause = _PAUSE_TO_TIP  # no empty page: an iterator that has gone back
         else:
             self._empty_pages += 1
             self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
@@ -332,14 +339,8 @@ class ShardReader:
     def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> Finished:
         self.finished = True
         self.pause = 0.0
-        return Finished(closed, gone, reason)
+        proven = not closed and self._open_end is not None and self._open_end.is_open
+        return Finished(closed, gone, proven, reason)
 
     def _loss(self, reason: str) -> Loss:
-        match self.position:
-            case TrimHorizon() | Latest():
-                since = "its trim horizon"
-            case AtTime(time):
-                since = time.astimezone(UTC).isoformat()
-            case position:
-                since = f"sequence number {position.sequence_number}"
-        return Loss(self.shard_id, since, reason)
+        return Loss.at(self.shard_id, self.position, reason)

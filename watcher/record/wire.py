@@ -38,3 +38,14 @@ class WireRecord(msgspec.Struct, gc=False):
     eventSource: str | None = None
     awsRegion: str | None = None
     userIdentity: dict[str, str] | None = None
+
+
+def is_by_ttl(record: WireRecord) -> bool:
+    """Whether this is a removal by DynamoDB's time-to-live, not by a caller.
+
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
+    """
+    who = record.userIdentity or {}
+    kind = who.get("type", who.get("Type"))
+    principal = who.get("principalId", who.get("PrincipalId"))
+    return kind == "Service" and principal == "dynamodb.amazonaws.com"
