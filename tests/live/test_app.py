@@ -16,6 +16,7 @@ from watcher.errors import StreamError
 from watcher.live.app import LiveView
 from watcher.live.ring import Ring, Shown, search
 from watcher.live.screens import ChangeScreen, HistoryScreen, Over, ShardsScreen
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import Listing, Shard
 
@@ -51,7 +52,7 @@ class Played:
         self, observer: Callable[[Record], Any], display: Display, stop: threading.Event
     ) -> Totals:
         self.give = observer
-        display.show(Snapshot(lags={"shard-1": 3.0}))
+        display.show(Snapshot(lags={Origin(ARN.format("orders"), "shard-1"): 3.0}))
         self.began.set()
         if self.fails:
             raise self.fails

@@ -18,6 +18,7 @@ from watcher.errors import WatcherError
 from watcher.printing.differences import change_lines
 from watcher.printing.escaping import printable
 from watcher.printing.shortening import shown_item
+from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import Listing, opened_at
 
@@ -134,7 +135,7 @@ class ShardsScreen(ModalScreen[None]):
     """
 
     def __init__(
-        self, listings: Callable[[], Sequence[Listing]], lags: Callable[[], Mapping[str, float]]
+        self, listings: Callable[[], Sequence[Listing]], lags: Callable[[], Mapping[Origin, float]]
     ) -> None:
         super().__init__()
         self._listings = listings
@@ -167,7 +168,7 @@ class ShardsScreen(ModalScreen[None]):
         tree.root.expand()
 
 
-def lineage(root: TreeNode[None], listing: Listing, lags: Mapping[str, float]) -> None:
+def lineage(root: TreeNode[None], listing: Listing, lags: Mapping[Origin, float]) -> None:
     """Below `root`, each shard under its parent."""
     nodes: dict[str, TreeNode[None]] = {}
     parents = {shard.parent for shard in listing.shards}
@@ -176,8 +177,9 @@ def lineage(root: TreeNode[None], listing: Listing, lags: Mapping[str, float]) -
         is_open = shard.end is None and shard.id not in parents
         label = Text(f"{shard.id} ")
         label.append("open" if is_open else "closed", "green" if is_open else "dim")
-        if shard.id in lags:
-            label.append(f"  lag {lags[shard.id]:.0f} s", "yellow" if lags[shard.id] > 10 else "")
+        lag = lags.get(Origin(listing.arn, shard.id))
+        if lag is not None:
+            label.append(f"  lag {lag:.0f} s", "yellow" if lag > 10 else "")
         if opened := opened_at(shard.id):
             label.append(f"  since {_clock(opened)}", "dim")
         nodes[shard.id] = above.add(label, expand=True)
