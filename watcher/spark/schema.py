@@ -65,9 +65,10 @@ class Columns:
             shards = pa.repeat(shard_id, len(raws))
             values = {"shard_id": shards, "record": _strings(images.wire_json(raws))}
             return pa.RecordBatch.from_pydict(values)
-        return self._batch(page.records(), shard_id)
+        return self.of_records(page.records(), shard_id)
 
-    def _batch(self, records: Sequence[WireRecord], shard_id: str) -> pa.RecordBatch:
+    def of_records(self, records: Sequence[WireRecord], shard_id: str) -> pa.RecordBatch:
+        """The same of records that are in no page."""
         changes = [record.dynamodb for record in records]
         new = [change.NewImage for change in changes]
         old = [change.OldImage for change in changes]
