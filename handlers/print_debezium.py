@@ -13,7 +13,7 @@ from watcher import Record, __version__
 from watcher.printing.escaping import printable_json
 from watcher.record.images import plain_json
 
-OPERATIONS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
+OPERATIONS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d", "SNAPSHOT": "r"}
 
 logger = logging.getLogger("watcher")
 on_a_terminal = sys.stdout.isatty()
@@ -47,7 +47,7 @@ def source(record: Record) -> dict[str, str | int | None]:
         "connector": "dynamodb",
         "name": record.stream,
         "ts_ms": None if created is None else int(created.timestamp() * 1000),
-        "snapshot": "false",
+        "snapshot": "true" if record.event_name == "SNAPSHOT" else "false",
         "db": record.get("awsRegion", ""),
         "sequence": record.sequence_number,
         "table": record.table,

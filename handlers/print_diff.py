@@ -4,9 +4,9 @@ import sys
 
 from watcher import Record
 from watcher.printing.differences import change_lines
-from watcher.printing.style import table_prefix
+from watcher.printing.style import highlighted, table_prefix
 
 
 def handle(record: Record) -> None:
     before = table_prefix(record)
-    sys.stdout.write("".join(f"{before}{line}\n" for line in change_lines(record)))
+    sys.stdout.write("".join(f"{before}{highlighted(line)}\n" for line in change_lines(record)))

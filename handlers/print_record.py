@@ -3,17 +3,18 @@
 import sys
 
 from watcher import Record
-from watcher.printing.escaping import printable_value
-from watcher.printing.style import paint, table_prefix, time_text
+from watcher.printing.shortening import shown_item
+from watcher.printing.style import highlighted, paint, shown_time, table_prefix
 
 
 def handle(record: Record) -> None:
     kind = paint(record.event_name, record.event_name)
-    lines = [f"{kind} {time_text(record.created_at)} shard {record.shard_id}"]
-    lines.append(f"  key {printable_value(record.key)}")
+    lines = [f"{kind} {shown_time(record.created_at)} shard {record.shard_id}"]
+    keys = record.key
+    lines.append(f"  key {shown_item(keys, keys)}")
     if record.old is not None:
-        lines.append(f"  old {printable_value(record.old)}")
+        lines.append(f"  old {shown_item(record.old, keys)}")
     if record.new is not None:
-        lines.append(f"  new {printable_value(record.new)}")
+        lines.append(f"  new {shown_item(record.new, keys)}")
     before = table_prefix(record)
-    sys.stdout.write("".join(f"{before}{line}\n" for line in lines))
+    sys.stdout.write("".join(f"{before}{highlighted(line)}\n" for line in lines))

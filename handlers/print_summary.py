@@ -1,16 +1,45 @@
 """Print one line per change: when, what kind, which item."""
 
 import sys
+from datetime import datetime
 
 from watcher import Record
-from watcher.printing.escaping import printable_key
-from watcher.printing.style import paint, table_prefix, time_text
+from watcher.printing.escaping import printable_key, printable_wire_key
+from watcher.printing.style import highlighted, paint, shown_time, table_prefix
+from watcher.record.boto3_shape import creation_time
+from watcher.record.page import RecordPage
+from watcher.record.wire import is_by_ttl
+
+BY_TTL = " (expired by TTL)"
 
 
 def handle(record: Record) -> None:
     change, kind = record["dynamodb"], record["eventName"]
-    created = time_text(change.get("ApproximateCreationDateTime"))
+    start = beginning(record, change.get("ApproximateCreationDateTime"), kind)
+    by_ttl = BY_TTL if kind == "REMOVE" and record.expired_by_ttl else ""
+    sys.stdout.write(f"{start}{highlighted(printable_key(change['Keys']))}{by_ttl}\n")
+
+
+def handle_page(page: RecordPage) -> bool:
+    """As `handle`, record by record."""
+    lines = []
+    starts: dict[tuple[str | None, float | None], str] = {}
+    for wire in page.wires:
+        change, kind = wire.dynamodb, wire.eventName
+        seconds = change.ApproximateCreationDateTime
+        start = starts.get((kind, seconds))
+        if start is None:
+            if kind is None:
+                return False
+            created = None if seconds is None else creation_time(seconds)
+            start = starts[kind, seconds] = beginning(page, created, kind)
+        by_ttl = BY_TTL if kind == "REMOVE" and is_by_ttl(wire) else ""
+        lines.append(f"{start}{highlighted(printable_wire_key(change.Keys))}{by_ttl}\n")
+    sys.stdout.write("".join(lines))
+    return True
+
+
+def beginning(record: Record | RecordPage, created: datetime | None, kind: str) -> str:
+    """What stands before the key."""
     name = paint(f"{kind:^6}", kind)
-    key = printable_key(change["Keys"])
-    by_ttl = " (expired by TTL)" if kind == "REMOVE" and record.expired_by_ttl else ""
-    sys.stdout.write(f"{table_prefix(record)}[{created}] - {name} - {key}{by_ttl}\n")
+    return f"{table_prefix(record)}[{shown_time(created)}] - {name} - "

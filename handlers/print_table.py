@@ -6,7 +6,7 @@ import sys
 from watcher import Record
 from watcher.printing.differences import change_text
 from watcher.printing.escaping import printable_key
-from watcher.printing.style import are_tables_shown, paint, time_text
+from watcher.printing.style import are_tables_shown, highlighted, paint, shown_time
 
 MOST = 40
 """A column is as wide as the longest text in it so far, up to this."""
@@ -17,7 +17,7 @@ widths: list[int] = []
 
 def handle(record: Record) -> None:
     kind = "TTL" if record.expired_by_ttl else record.event_name
-    cells = [time_text(record.created_at), kind, printable_key(record["dynamodb"]["Keys"])]
+    cells = [shown_time(record.created_at), kind, printable_key(record["dynamodb"]["Keys"])]
     names = ["TIME", "KIND", "KEY"]
     if are_tables_shown():
         cells.insert(2, record.table)
@@ -30,7 +30,8 @@ def handle(record: Record) -> None:
     line = row(cells, change_text(record))
     start = sum(widths[:1]) + 2
     end = start + len(kind)
-    sys.stdout.write(line[:start] + paint(line[start:end], record.event_name) + line[end:] + "\n")
+    sys.stdout.write(line[:start] + paint(line[start:end], record.event_name))
+    sys.stdout.write(highlighted(line[end:]) + "\n")
 
 
 def fit(cells: list[str]) -> None:

@@ -29,7 +29,11 @@ _VALUES = st.recursive(
 _IMAGES = st.dictionaries(_TEXTS, _VALUES, max_size=3)
 _KEYS = st.dictionaries(
     st.sampled_from(["k", "\u00e9", "pk"]),
-    st.builds(lambda text: {"S": text}, _TEXTS) | st.builds(lambda text: {"N": text}, _DIGITS),
+    st.one_of(
+        st.builds(lambda text: {"S": text}, _TEXTS),
+        st.builds(lambda text: {"N": text}, _DIGITS),
+        st.sampled_from([{"B": "AAE="}, {"B": "AAF="}, {"S": "a", "N": "1"}, {"S": None}, {}]),
+    ),
     min_size=1,
     max_size=2,
 )

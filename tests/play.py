@@ -27,8 +27,11 @@ from watcher.engine.workers import Workers
 from watcher.errors import ShardNotFoundError, WatcherError
 from watcher.reading import token as tokens
 from watcher.reading.messages import Message, Page
+from watcher.reading.parts import part
+from watcher.reading.snapshot import Items
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
+from watcher.record.page import decode
 from watcher.record.record import Record
 from watcher.service.model import Listing, Position, Shard, TrimHorizon
 from watcher.service.names import table_name
@@ -80,7 +83,7 @@ class PlayedService:
             raise ShardNotFoundError("no such shard")
         return "iterator", self.now
 
-    def records(self, iterator: str) -> bytes:
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
         raise NotImplementedError("the shards' processes are played")
 
     def latest_stream(self, table: str) -> str:
@@ -194,9 +197,10 @@ class Play:
         clock: HandClock | None = None,
         others: Mapping[str, PlayedService] | None = None,
         newcomers: Any = None,
+        items: Items | None = None,
         **settings: Any,
     ) -> None:
-        """`others` are streams beside the first, by their ARNs."""
+        """`others` are streams beside the first, by their ARNs; `items` those of its table."""
         self.clock = clock or HandClock()
         self.service = service or PlayedService(self.clock)
         self.store = Memory() if store is None else store
@@ -211,7 +215,15 @@ class Play:
         of_table = settings.pop("of_table", False)
         made = Settings(on_error=on_error, **settings)
         followed = [
-            Followed(arn, made, first=service, service=service, of_table=of_table, clock=self.clock)
+            Followed(
+                arn,
+                made,
+                first=service,
+                service=service,
+                of_table=of_table,
+                items=items if arn == ARN else None,
+                clock=self.clock,
+            )
             for arn, service in {ARN: self.service, **(others or {})}.items()
         ]
         self.manager = Manager(
@@ -255,7 +267,8 @@ class Play:
 
 def page(*numbers: int) -> Page:
     """A page with the records of these numbers."""
-    return Page(0, len(numbers), str(FIRST + numbers[-1]), body(numbers))
+    made = body(numbers)
+    return part(made, decode(made).Records, 0, len(numbers))
 
 
 class Seen:

@@ -187,11 +187,11 @@ def an_iterator_that_goes_back(stream: PlayedStream, clock: Timeline) -> None:
     a_split(stream, clock)
     records, calls = stream.records, itertools.count()
 
-    def back(iterator: str) -> bytes:
+    def back(iterator: str, limit: int | None = None) -> bytes:
         shard_id, first = iterator.split()
         if next(calls) % 2:
             first = str(max(0, int(first) - 4))
-        return records(f"{shard_id} {first}")
+        return records(f"{shard_id} {first}", limit)
 
     stream.page_size = 3
     stream.records = back  # type: ignore[method-assign]
@@ -203,12 +203,12 @@ def a_closed_shard_of_empty_pages(stream: PlayedStream, clock: Timeline) -> None
     records, left = stream.records, {"a": 400}
     stream.closed.add("a")
 
-    def empty(iterator: str) -> bytes:
+    def empty(iterator: str, limit: int | None = None) -> bytes:
         shard_id = iterator.split()[0]
         left[shard_id] = left.get(shard_id, 0) - 1
         if left[shard_id] >= 0:
             return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
-        return records(iterator)
+        return records(iterator, limit)
 
     stream.records = empty  # type: ignore[method-assign]
 

@@ -114,6 +114,20 @@ def tail(count: int | None, start: str | datetime, until: str | datetime | None)
     return count
 
 
+def snapshot(given: bool, tail: int | None) -> bool:
+    """Whether to begin with the items. Raises UsageError where something else is to be first."""
+    if given and tail is not None:
+        raise UsageError("it begins with the items: leave out --tail", "snapshot")
+    return given
+
+
+def on_stale(given: str) -> str:
+    """What to do about a checkpoint that is too old. Raises UsageError."""
+    if given not in ("fail", "trim-horizon", "snapshot"):
+        raise UsageError("give fail, trim-horizon or snapshot", "on_stale", repr(given))
+    return given
+
+
 def observer(each: object) -> "Observer":
     """An observer from what callers may give; said now if it can never work."""
     from watcher.delivery.observer import Observer

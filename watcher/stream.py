@@ -14,14 +14,17 @@ from watcher.arguments import poll_seconds, position
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.reading import token as tokens
+from watcher.reading.items_first import ItemsFirst
 from watcher.reading.losses import Losses
 from watcher.reading.puller import Puller
+from watcher.reading.snapshot import Items
 from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.service.clients import Clients
 from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position, Service
+from watcher.service.table_items import TableItems
 from watcher.service.wanted_streams import WantedStreams
 from watcher.side_by_side import SideBySide
 from watcher.stepping import Stepping
@@ -43,11 +46,11 @@ class Stream:
 
     `stream` is what `watch()` takes; what globs match is settled as it is made. `start` is
     `"latest"`, `"trim_horizon"`, a datetime (aware, or in local time), or a token, as a dict or its
-    JSON. `filters`, `key`, `only` and `poll_max` are those of `watch()`; what is left out moves the
-    token, and is counted in `filtered`. Of several streams one that can't be read is left out as
-    long as that lasts (`errors`). Raises StreamError where the stream (or all of them) can't be
-    used, UsageError for a bad start or filter, or once it is closed. Not for use by several threads
-    at once.
+    JSON. `filters`, `key`, `only`, `snapshot` and `poll_max` are those of `watch()`; what is left
+    out moves the token, and is counted in `filtered`. Of several streams one that can't be read is
+    left out as long as that lasts (`errors`). Raises StreamError where the stream (or all of them)
+    can't be used, UsageError for a bad start or filter, or once it is closed. Not for use by
+    several threads at once.
 
     `next` reads before it says None, a shard four times a second at most; what it costs is what
     one asks for. `async for` waits for records, and reads an idle shard as `watch` does.
@@ -61,6 +64,7 @@ class Stream:
         filters: Iterable[str | Mapping[str, Any]] | None = None,
         key: Iterable[str] | Mapping[str, Any] | None = None,
         only: str | Iterable[str] | None = None,
+        snapshot: bool = False,
         fail_on_data_loss: bool = False,
         poll_max: float | None = None,
         region: str | None = None,
@@ -77,6 +81,8 @@ class Stream:
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         services: dict[str, Service] = {**found}
+        connection = Connection(region, profile, endpoint_url)
+        self._items = {arn: TableItems(connection, arn) for arn in found if snapshot}
         self._set_up(services, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
@@ -87,6 +93,7 @@ class Stream:
         start: Start,
         *,
         wanted: Callable[[Record], bool] | None = None,
+        items: Mapping[str, Items] | None = None,
         fail_on_data_loss: bool = False,
         clock: Clock = CLOCK,
     ) -> Stream:
@@ -94,9 +101,12 @@ class Stream:
         made = cls.__new__(cls)
         made._calls, made._poll_max = SideBySide(threads=False), 1.0
         made._close = weakref.finalize(made, _close_all, made._calls, None)
+        made._items = items or {}
         services = service if isinstance(service, Mapping) else {arn: service}
         made._set_up(services, start, wanted, fail_on_data_loss, clock)
         return made
+
+    _items: Mapping[str, Items]
 
     def _set_up(
         self,
@@ -190,7 +200,7 @@ class Stream:
             raise UsageError("the stream is closed: make another one, with its token")
 
     def _next(self) -> Record | None:
-        for look in (Puller.look, functools.partial(Puller.look, at_once=True)):
+        for look in (_look, functools.partial(_look, at_once=True)):
             found: list[tuple[float, Puller]] = []
             for arn in self._services:
                 seconds = self._let(arn, look)
@@ -236,7 +246,7 @@ class Stream:
 
     def _step(self) -> None:
         for arn in self._services:
-            self._let(arn, Puller.look)
+            self._let(arn, _look)
         self._raise_if_all_fail()
 
     def _next_read(self) -> Record | None:
@@ -277,7 +287,10 @@ class Stream:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
         service, start = self._services[arn], self._starts[arn]
         calls, poll_max = self._calls, self._poll_max
-        made = Puller(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
+        kind: Callable[..., Puller] = Puller
+        if arn in self._items:
+            kind = functools.partial(ItemsFirst, items=self._items[arn])
+        made = kind(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
         losses.say_if_begins_late(made.listing)
         return made
 
@@ -309,6 +322,10 @@ class Stream:
         self._begin()
         for arn in self._services:
             self._let(arn, Puller.read_all)
+
+
+def _look(puller: Puller, *, at_once: bool = False) -> float | None:
+    return puller.look(at_once=at_once)
 
 
 def _seconds(found: tuple[float, Puller]) -> float:

@@ -78,6 +78,14 @@ def watch(
             help="end after N records (those that a filter drops don't count)",
         ),
     ] = None,
+    snapshot: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="start",
+            help="first the items that exist (SNAPSHOT), with the changes made meanwhile",
+        ),
+    ] = False,
     only: Annotated[
         list[str] | str | Iterable[str] | None,
         Parameter(
@@ -115,6 +123,16 @@ def watch(
             "dynamodb://TABLE/NAME: shared with watches that stand by",
         ),
     ] = None,
+    on_stale: Annotated[
+        str,
+        Parameter(
+            metavar="POLICY",
+            group="failures",
+            choices=("fail", "trim-horizon", "snapshot"),
+            help="when the checkpoint is older than 24 hours: trim-horizon (default: go on with "
+            "what there is, and say so), fail, snapshot (hand over the items anew)",
+        ),
+    ] = "trim-horizon",
     on_error: Annotated[
         str,
         Parameter(
@@ -251,6 +269,8 @@ def watch(
         follow=follow and until is None,
         end=arguments.end(until, start),
         tail=arguments.tail(tail, start, until),
+        snapshot=arguments.snapshot(snapshot, tail),
+        on_stale=arguments.on_stale(on_stale),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
         poll_max=arguments.poll_seconds(poll_max),
@@ -274,7 +294,7 @@ def watch(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
             chosen,
             settings,
-            workers=Workers(queue, Forked(), processes=processes),
+            workers=Workers(queue, Forked(settings.on_wire), processes=processes),
             store=store,
             displays=displays,
         )

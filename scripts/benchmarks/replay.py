@@ -94,12 +94,18 @@ class Pages:
         self._body = bytearray(b'{"Records":[' + b",".join(parts) + b"]")
         self._first = self._body.index(b"P" * _DIGITS)
 
-    def page(self, number: int, following: str) -> bytes:
-        """The page with this number; its sequence numbers are those of no other page."""
+    def page(self, number: int, following: str, limit: int | None = None) -> bytes:
+        """The page with this number; its sequence numbers are those of no other page.
+
+        With a limit, its last records.
+        """
         for digit, value in enumerate(f"{number:0{_DIGITS}}".encode()):
             column = slice(self._first + digit, len(self._body), self._stride)
             self._body[column] = bytes([value]) * self._records
-        return b'%b,"NextShardIterator":"%b"}' % (self._body, following.encode())
+        body: bytes | bytearray = self._body
+        if limit is not None:
+            body = b'{"Records":[' + self._body[-limit * self._stride :]
+        return b'%b,"NextShardIterator":"%b"}' % (body, following.encode())
 
 
 class Service:
@@ -121,7 +127,7 @@ class Service:
         self.figures.calls[operation] = self.figures.calls.get(operation, 0) + 1
         match operation:
             case "GetRecords":
-                return self._records(query["ShardIterator"])
+                return self._records(query["ShardIterator"], query.get("Limit"))
             case "GetShardIterator":
                 return json.dumps({"ShardIterator": self._iterator(query)}).encode()
             case "DescribeStream":
@@ -129,7 +135,7 @@ class Service:
             case _:
                 return json.dumps({"Streams": []}).encode()
 
-    def _records(self, iterator: str) -> bytes:
+    def _records(self, iterator: str, limit: int | None) -> bytes:
         self.figures.first_read = self.figures.first_read or time.monotonic()
         shard, _, page = iterator.partition(" ")
         number = int(page)
@@ -137,13 +143,15 @@ class Service:
             return b'{"Records":[]}'  # closed, and all of it has left retention
         if number >= self.scenario.pages:
             return f'{{"Records":[],"NextShardIterator":"{iterator}"}}'.encode()
-        return self._pages.page(number, f"{shard} {number + 1}")
+        return self._pages.page(number, f"{shard} {number + 1}", limit)
 
     def _iterator(self, query: dict[str, Any]) -> str:
         page = 0
         match query["ShardIteratorType"]:
             case "LATEST":
                 page = self.scenario.pages
+            case "AT_TIMESTAMP":  # near the tip, whenever that is
+                page = max(self.scenario.pages - 1, 0)
             case "AFTER_SEQUENCE_NUMBER":
                 page = int(query["SequenceNumber"][-4 - _DIGITS : -4]) + 1
         return f"{query['ShardId']} {page}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pickle
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from scripts.benchmarks.replay import ARN, RECORDS, Replay, Scenario
 from scripts.benchmarks.results import Row
-from watcher.spark import session
+from watcher.service.model import AfterSequence, Position
+from watcher.spark import offsets, session
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 
@@ -95,6 +97,7 @@ def spark(replay: Replay) -> Iterator[Row]:
     started.dataSource.register(_by_value(Naive))
     try:
         yield from _throughput(started, replay)
+        yield from _catch_up(replay)
         yield from _idle(replay)
     finally:
         started.stop()
@@ -166,6 +169,36 @@ def _when(condition: Callable[[], bool]) -> float:
             return time.monotonic()
         time.sleep(0.02)
     raise TimeoutError("the rows did not come")
+
+
+def _catch_up(replay: Replay) -> Iterator[Row]:
+    """What a backlog costs the driver, the planner on its own: executors are not counted."""
+    for shards in (4, 64, 500):
+        runs = [_planned(replay, shards, _PAGES) for _ in range(RUNS)]
+        figure = f"Spark, catch-up, driver's CPU, {shards} shards"
+        yield Row(figure, "µs/row", runs, at_most=1.0)
+
+
+def _planned(replay: Replay, shards: int, pages: int) -> float:
+    """Microseconds of the driver's CPU per row of a backlog."""
+    replay.begin(Scenario(shards, pages))
+    given = {"stream": ARN, "endpointUrl": replay.endpoint, "region": "us-east-1"}
+    given["startingPosition"] = "trim_horizon"
+    planner = Planner.connected(parse(given, streaming=True))
+    used = time.process_time()
+    offset = planner.anchor()
+    last = f"{pages - 1:08}{RECORDS - 1:04}"  # how the last record's number ends
+    while not all(_is_after(each.position, last) for each in offset.shards.values()):
+        end = planner.latest(offset, None)
+        pickle.dumps([planner.pages(between) for between in offsets.ranges(offset, end)])
+        offset = end
+    used = time.process_time() - used
+    planner.stop()
+    return 1e6 * used / (shards * pages * RECORDS)
+
+
+def _is_after(position: Position, last: str) -> bool:
+    return isinstance(position, AfterSequence) and position.sequence_number.endswith(last)
 
 
 def _idle(replay: Replay) -> Iterator[Row]:

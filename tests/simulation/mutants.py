@@ -327,9 +327,25 @@ MUTANTS = [
     Mutant(
         "the position moves before delivery",
         "engine/handover.py",
-        "                    deliver(record)\n                    self._record = record\n",
-        "                    self._record = record\n                    deliver(record)\n",
+        "                deliver(record)\n",
+        "                self._behind = records, index\n                deliver(record)\n",
         "processes",
+    ),
+    Mutant(
+        "what an observer refuses to take together counts as taken",
+        "engine/handover.py",
+        "            return False\n        is_whole",
+        "            pass\n        is_whole",
+        "processes",
+        given={"together": True, "batch": 0, "failing": 0.1, "on_error": "retry:7"},
+    ),
+    Mutant(
+        "of a filtered page the first records go on, in place of those wanted",
+        "reading/parts.py",
+        "[raws[place] for place in places]",
+        "[raws[place] for place in range(len(places))]",
+        "processes",
+        given={"filtered": True},
     ),
     Mutant(
         "a slow page's position is its end, from the first pause on",
@@ -508,6 +524,22 @@ MUTANTS = [
         "spark",
     ),
     Mutant(
+        "the driver goes on behind a backlog that nobody is left with",
+        "spark/read_ahead.py",
+        "        self.left = what\n",
+        "",
+        "spark",
+        MappingProxyType({"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"}),
+    ),
+    Mutant(
+        "a backlog ends behind the record near the tip",
+        "spark/backlog.py",
+        "                return records[0].dynamodb.SequenceNumber\n",
+        "                return str(int(records[0].dynamodb.SequenceNumber) + 1)\n",
+        "spark",
+        MappingProxyType({"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"}),
+    ),
+    Mutant(
         "a finished range is read again",
         "spark/offsets.py",
         "        if before.finished:\n            continue\n",
@@ -566,7 +598,6 @@ def tried(mutant: Mutant) -> Catch:
         path.write_text(text.replace(mutant.before, mutant.after))
         for each in ("simulator", "simulation"):
             shutil.copytree(_ROOT / "tests" / each, Path(folder, "tests", each))
-        shutil.copy(_ROOT / "tests" / "probe.py", Path(folder, "tests"))
         # Else the tests of an installed tree would be found before these.
         shutil.copy(_ROOT / "tests" / "__init__.py", Path(folder, "tests"))
         command = [sys.executable, "-m", "tests.simulation", "--until-caught"]

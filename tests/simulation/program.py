@@ -14,9 +14,10 @@ from tests.simulation.client import SimulatedClient
 from tests.simulation.scheduler import Killed, Life, Stalled
 from tests.simulation.universe import Universe
 from watcher.errors import StreamError, WatcherError
-from watcher.record.record import Record
+from watcher.record.selection import Selection, wanted
 from watcher.service.model import AtTime, Latest, Position, TrimHorizon
 
+UNWANTED = {"dynamodb": {"Keys": {"pk": {"S": [{"anything-but": ["k0"]}]}}}}
 LIMITED_RUNS = 3
 """Only the first runs end early, by `max_records` or a loss."""
 _MOST_RUNS = 60
@@ -214,8 +215,10 @@ class Program(ABC):
                 return AtTime(datetime.fromtimestamp(self._universe.start_time, UTC))
         return TrimHorizon()
 
-    def _wanted(self, record: Record) -> bool:
-        return not self._judge.unwanted(str(record.key["pk"]))
+    @property
+    def _wanted(self) -> Selection | None:
+        """What the judge calls unwanted, as a filter."""
+        return wanted([UNWANTED]) if self._scenario.filtered else None
 
     # What happens to it
 

@@ -216,7 +216,9 @@ class Query(Program):
 
     def _planner(self, options: SourceOptions, life: Life) -> Planner:
         client = self._client(life)
-        ahead = ReadAhead(options.stream, client, life)
+        ahead = ReadAhead(
+            options.stream, client, life, behind_seconds=self._scenario.behind_seconds
+        )
         step = Step(ahead, life, self._scheduler, self._universe.client)
         return Planner(options, options.stream, client, step, life)
 

@@ -36,6 +36,8 @@ class Scenario:
     batch: int = 0
     """The size of its batches; 0: it takes records one by one."""
     window: float = 0.0
+    together: bool = False
+    """Whether it takes records of a page together, unless it may fail."""
     slow: float = 0.0
     """How many seconds the observer takes for a record."""
     slow_share: float = 0.0
@@ -46,6 +48,8 @@ class Scenario:
     pipe_bytes: int = 65536
     limit: int | None = None
     """Spark's maxRecordsPerTrigger."""
+    behind_seconds: float = 10.0
+    """How old a page has to be for Spark's driver to leave what follows to executors."""
     writes: float = 15.0
     """Until when there are writes."""
     trouble: float = 20.0
@@ -97,6 +101,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     _draw_service(scenario, rng)
     _draw_odd_clocks(scenario, random.Random(f"odd clocks {seed}"))
     _draw_events(scenario, rng)
+    scenario.behind_seconds = random.Random(f"behind {seed}").choice((1.0, 2.0, 10.0))
     _draw_others(scenario)
     for name, value in (given or {}).items():
         if name == "events":
@@ -147,6 +152,7 @@ def _draw_watch(scenario: Scenario, rng: random.Random) -> None:
         scenario.window = rng.choice((0.0, 0.0, 2.0))
     if rng.random() < 0.3:
         scenario.slow, scenario.slow_share = rng.choice(((0.01, 1.0), (0.3, 0.1), (3.0, 0.01)))
+    scenario.together = not scenario.batch and rng.random() < 0.3
 
 
 def _draw_service(scenario: Scenario, rng: random.Random) -> None:

@@ -22,6 +22,7 @@ from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
 from watcher.record.origin import Origin
+from watcher.record.page import RecordPage
 from watcher.record.record import Record
 from watcher.service.patience import patiently
 from watcher.service.tally import Board
@@ -78,7 +79,7 @@ class Watch(Program):
             max_records=scenario.max_records if limited else None,
             fail_on_data_loss=scenario.fail_on_data_loss and limited,
             poll_max=scenario.poll_max,
-            wanted=self._wanted if scenario.filtered else None,
+            wanted=self._wanted,
             on_error=OnError.parse(scenario.on_error),
         )
         queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
@@ -124,7 +125,9 @@ class Watch(Program):
         def reading(process: SimulatedWorker, order: Read) -> Reading:
             client = self._universe.of(order.work.arn).client(process.wait, _READ_SECONDS)
             client.tally = tally = board.at(order.place)
-            return Reading(order.work, client, tally, VirtualClock(self._scheduler))
+            clock = VirtualClock(self._scheduler)
+            wanted = self._wanted.on_wire if self._wanted else None
+            return Reading(order.work, client, tally, clock, wanted)
 
         process = SimulatedWorker(
             self._scheduler, f"of {name}", writer.fileno(), self._scenario.pipe_bytes, reading
@@ -137,12 +140,20 @@ class Watch(Program):
 
     def _observer(self, life: Life) -> Observer:
         if not self._scenario.batch:
-            return Observer("recorder", self._handle)
+            made = Observer("recorder", self._handle)
+            made.handle_page = self._handle_page if self._scenario.together else None
+            return made
         how = BatchSettings(size=self._scenario.batch, window=self._scenario.window, retries=-1)
         return Batches("recorder", self._handle_batch, how, clock=life)
 
     def _handle(self, record: Record) -> None:
         self._take([record])
+
+    def _handle_page(self, page: RecordPage) -> bool:
+        may_fail = self._scenario.failing and not self._universe.is_calm
+        if not may_fail:
+            self._take([*page])
+        return not may_fail
 
     def _handle_batch(self, records: Sequence[Record]) -> int:
         self._take(records)

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from watcher.service.connection import Connection
 from watcher.spark import session
 from watcher.spark.jobs import archive
+from watcher.spark.options import parse
 from watcher.spark.source import DynamoDBStreams, StreamReader
 
 POINT, STREAM, ENDPOINT, TO = sys.argv[1:]
@@ -39,8 +40,7 @@ class CrashingReader(StreamReader):
 
 class CrashingStreams(DynamoDBStreams):
     def streamReader(self, schema: StructType) -> StreamReader:
-        sane = super().streamReader(schema)
-        return CrashingReader(sane._options, schema, self.parallelism)
+        return CrashingReader(parse(dict(self.options), streaming=True), schema, self.parallelism)
 
 
 def is_time() -> bool:
@@ -64,7 +64,8 @@ archive(
     STREAM,
     to=TO,
     once=True,
-    max_records=3000,
+    # Without a limit, all but two pages of an open shard is left to executors.
+    max_records=None if POINT == "read" else 3000,
     connection=Connection("us-east-1", None, ENDPOINT),
     spark=spark,
 )

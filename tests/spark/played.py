@@ -10,9 +10,23 @@ from datetime import datetime
 from tests.hand_clock import HandClock
 from tests.simulation.probe import probed
 from tests.wire import FIRST, wire
-from watcher.errors import ShardNotFoundError, StreamGoneError, TrimmedDataError, WatcherError
+from watcher.errors import (
+    ShardNotFoundError,
+    StreamGoneError,
+    TimestampRefusedError,
+    TrimmedDataError,
+    WatcherError,
+)
 from watcher.reading.messages import Page
-from watcher.service.model import AfterSequence, AtSequence, Latest, Listing, Position, Shard
+from watcher.service.model import (
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Listing,
+    Position,
+    Shard,
+)
 from watcher.service.tally import Tally
 from watcher.spark import offsets
 from watcher.spark.offsets import Offset, Range
@@ -42,6 +56,8 @@ class PlayedStream:
         """Listed as they are, and answered as if they were not there."""
         self.trimmed = -1
         """Up to this record nothing is left."""
+        self.tip: int | None = None
+        """The first record near the end, by its time; None where no time is known here."""
         self.listing_errors: list[Exception] = []
         self.read_errors: list[Exception] = []
         self.page_size = 10
@@ -92,11 +108,15 @@ class PlayedStream:
                 first = int(text) - FIRST
             case AfterSequence(text):
                 first = int(text) - FIRST + 1
+            case AtTime():
+                if self.tip is None:
+                    raise TimestampRefusedError("no AT_TIMESTAMP")
+                first = self.tip
         if first <= self.trimmed:
             raise TrimmedDataError("trimmed")
         return f"{shard_id} {first}", self.now
 
-    def records(self, iterator: str) -> bytes:
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
         if self.read_errors:
             raise self.read_errors.pop(0)
         shard_id, first = iterator.split()
@@ -104,7 +124,7 @@ class PlayedStream:
             raise ShardNotFoundError("no such shard")
         self.reads.append(shard_id)
         left = [each for each in self.records_of[shard_id] if each >= int(first)]
-        page = left[: self.page_size]
+        page = left[: limit or self.page_size]
         answer: dict[str, object] = {"Records": [wire(n, size=self.record_size) for n in page]}
         if len(left) > len(page) or shard_id not in self.closed:
             answer["NextShardIterator"] = f"{shard_id} {page[-1] + 1 if page else first}"

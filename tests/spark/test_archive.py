@@ -93,6 +93,7 @@ def test_a_job_killed_at_any_point_goes_on_exactly(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, point: str
 ) -> None:
     grow(sim)
+    sim.advance(60)  # a backlog
     lake = tmp_path / "lake"
     script = [sys.executable, "-m", "tests.spark.crashing", point]
     killed = subprocess.run(

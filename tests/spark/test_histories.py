@@ -68,14 +68,14 @@ class TroubledStream(PlayedStream):
         self._suffer()
         return super().iterator(arn, shard_id, position)
 
-    def records(self, iterator: str) -> bytes:
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
         self._suffer()
         self.page_size = self.rng.choice((1, 5, 10))
         if not self.is_well and self.rng.random() < 0.05:
             raise ExpiredIteratorError("too old")
         if not self.is_well and self.rng.random() < 0.2:
             return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
-        return super().records(iterator)
+        return super().records(iterator, limit)
 
     def _suffer(self) -> None:
         self._clock.sleep(0.01)

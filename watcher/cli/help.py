@@ -11,6 +11,7 @@ from cyclopts import Argument, Parameter
 
 from watcher.cli import commands, completers
 from watcher.cli.commands import COMMANDS, GROUPS, PROGRAM, TOPICS, shown
+from watcher.delivery.handlers import find
 from watcher.errors import UsageError
 
 _LINES = 40
@@ -56,8 +57,8 @@ _TOGETHER = {
     "on Spark": ("query", "archive", "replicate", "metrics"),
     "to set up": ("new-handler", "trust", "completion"),
 }
-# Handlers that the row of --output stands for.
-_BY_OUTPUT = ("--print-csv", "--print-debezium", "--print-jsonl", "--print-table")
+# The built-in handlers that the first page has room for, beside whatever is dropped in.
+_FIRST = ("--print-diff", "--print-json", "--print-record", "--print-summary")
 
 _Topic = Annotated[
     str, Parameter(completer=completers.words(*COMMANDS, *TOPICS), help="what it is about")
@@ -150,13 +151,15 @@ def _front(
     if examples:
         yield from [*examples.splitlines(), ""]
     modules = [each for each in groups.get("handlers", ()) if _is_module(each)]
-    if modules := [each for each in modules if shown(each)[0] not in _BY_OUTPUT]:
+    others_built_in = {each.flag for each in find().values() if each.is_built_in} - {*_FIRST}
+    if modules := [each for each in modules if shown(each)[0] not in others_built_in]:
         yield "handlers (each gets every change):"
         for each in modules[: _HANDLERS if len(modules) > _HANDLERS else None]:
             yield _row(", ".join(shown(each)), each.parameter.help or "", 20)
         if len(modules) > _HANDLERS:
             yield f"  and {len(modules) - _HANDLERS} more: --help handlers"
-        yield _row("-o, --output FORMAT", "The same: json, jsonl, csv, table, debezium.", 20)
+        text = "json, jsonl, csv, table, debezium; more handlers: --help handlers"
+        yield _row("-o, --output FORMAT", text, 20)
         yield ""
     if others:
         yield "other commands (COMMAND --help):"

@@ -21,7 +21,7 @@ from watcher.printing import style
 from watcher.printing.differences import attribute_lines, change_lines, place_text
 from watcher.printing.escaping import printable_key
 from watcher.printing.rows import CsvRaw, write_csv
-from watcher.printing.style import time_text
+from watcher.printing.style import shown_time, time_text
 from watcher.record.compare import ABSENT, Absent, Attribute, changed_values, differences
 from watcher.record.images import plain
 from watcher.record.record import Record
@@ -111,7 +111,7 @@ def _as_text(found: History) -> None:
 
 
 def _state_lines(state: _State, found: History) -> Iterator[str]:
-    yield f"{state.kind:<6} {time_text(state.time)} {printable_key(found.key)}"
+    yield f"{state.kind:<6} {shown_time(state.time)} {printable_key(found.key)}"
     if state.item is None:
         yield "  (there is no such item)"
     for name, value in sorted((state.item or {}).items()):

@@ -12,8 +12,8 @@ import msgspec
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.reading.lineage import Lineage, Status
+from watcher.record.boto3_shape import creation_time
 from watcher.record.origin import Origin
-from watcher.record.record import Record
 from watcher.service.model import opened_at
 from watcher.service.names import is_real, region_in
 from watcher.service.price import PRICE, Bill, bill
@@ -154,16 +154,16 @@ class Figures:
         tallies = [self._ended, *(shard.tally for shard in self._shards.values())]
         return any(tally.answers for tally in tallies)
 
-    def moved(self, record: Record, totals: Totals) -> None:
-        """Take note of the last record delivered (or filtered out) of its shard."""
-        shard = self._shards.get(record.origin)
+    def moved(self, origin: Origin, created: float | None, totals: Totals) -> None:
+        """Take note of when the last record delivered (or filtered out) of a shard was made."""
+        shard = self._shards.get(origin)
+        counted = totals.records + totals.filtered
+        before, self._counted = self._counted, counted
         if shard is None:
             return
-        counted = totals.records + totals.filtered
-        shard.delivered += counted - self._counted
-        self._counted = counted
-        if created := record.created_at:
-            shard.last = created.timestamp()
+        shard.delivered += counted - before
+        if created is not None:
+            shard.last = creation_time(created).timestamp()
             shard.first = shard.last if shard.first is None else shard.first
 
     def reading_ended(self, origin: Origin, *, for_good: bool) -> None:

@@ -16,6 +16,7 @@ from watcher.service.client import StreamsClient
 from watcher.service.clients import Clients
 from watcher.service.model import Position, TrimHorizon
 from watcher.service.names import is_stream, parsed
+from watcher.service.table_items import TableItems
 from watcher.service.wanted_streams import WantedStreams, nothing_matches
 
 logger = logging.getLogger("watcher")
@@ -39,8 +40,15 @@ class _Finder:
         if client not in self._asides:
             self._asides[client] = Aside(client, self._tell)
         service = self._asides[client]
+        items = TableItems(self._settings.connection, arn)
         return Followed(
-            arn, self._settings, first=first, service=service, of_table=of_table, start=start
+            arn,
+            self._settings,
+            first=first,
+            service=service,
+            of_table=of_table,
+            start=start,
+            items=items,
         )
 
     def newcomer(self, arn: str) -> Followed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from watcher.clock import CLOCK, Clock
@@ -12,19 +12,22 @@ from watcher.engine.figures import Standing
 from watcher.engine.next_stream import NextStream
 from watcher.engine.orders import Work
 from watcher.engine.settings import Settings
-from watcher.errors import StreamGoneError
+from watcher.errors import StreamGoneError, UsageError
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
-from watcher.reading.losses import Losses
+from watcher.reading.losses import Losses, is_stale
 from watcher.reading.puller import Puller
 from watcher.reading.roster import Roster
-from watcher.reading.token import Token
+from watcher.reading.snapshot import Items, TableSnapshot
+from watcher.reading.token import Token, TokenSnapshot
 from watcher.record.origin import Origin
 from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service, TrimHorizon
 from watcher.service.names import table_name, table_of
 from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
+
+_FEW = 4
 
 
 class Followed:
@@ -43,6 +46,7 @@ class Followed:
         service: Service,
         of_table: bool = False,
         start: Position | None = None,
+        items: Items | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self.service = service
@@ -59,6 +63,9 @@ class Followed:
         self.reading: set[str] = set()
         """The shards that a worker reads, or is to read again."""
         self._closed: set[str] = set()  # of these
+        self.snapshot: TableSnapshot | None = None
+        """The items that are handed over, where that is asked for."""
+        self._items = items
         self._settings = settings
         self._start = start or settings.start
         self._began = datetime.fromtimestamp(int(clock.time()), UTC) - CLOCKS_APART
@@ -155,12 +162,33 @@ class Followed:
         self._first = self.service  # whoever begins again does so while others are delivered
         listing = self.roster.listing
         self.losses.say_if_begins_late(listing)
-        if token is not None:
+        stale = token is not None and is_stale(token.saved_at, listing.time)
+        if stale and self._settings.on_stale == "fail":
+            raise UsageError(f"{self.table}: it is older than the stream's 24 hours", "checkpoint")
+        if token is not None and self._settings.on_stale != "snapshot":
             self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
+        elif stale:
+            text = f"{self.table}: the checkpoint is older than 24 hours: handing over its items as"
+            logger.warning(f"{text} they are now; what was removed since is not told")
+        self._begin_snapshot(None if token is None else token.snapshot, stale=stale)
         if not self._settings.follow:
             self.until = self.roster.settled_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.roster.about())
+
+    def _begin_snapshot(self, stored: TokenSnapshot | None, *, stale: bool) -> None:
+        """Of a finished one a checkpoint says so: it is not made again."""
+        anew = stale and self._settings.on_stale == "snapshot"
+        if self._items is not None and (self._settings.snapshot or anew):
+            self.snapshot = TableSnapshot(
+                self.arn, self._items, None if anew else stored, self._clock
+            )
+
+    @property
+    def snapshot_is_due(self) -> bool:
+        """Whether there are items to read: all that is changed from now on has to be read, too."""
+        unread = self.snapshot is not None and not self.snapshot.is_done
+        return unread and not self.roster.lineage.awaits_latest
 
     # Shards and their processes
 
@@ -174,7 +202,18 @@ class Followed:
         """The shards whose turn has come; from now on they count as being read."""
         shards = self.roster.to_begin()
         self.reading.update(shard.id for shard in shards)
+        self._say_begun(shards)
         return shards
+
+    def _say_begun(self, shards: Sequence[Tracked]) -> None:
+        """A line each is a comfort of few shards, and a wall of many."""
+        if len(shards) > _FEW:
+            several = f"{len(shards):,} shards, {shards[0].id} to {shards[-1].id}"
+            logger.info(f"Starting watchers for {several}")
+        level = logging.INFO if len(shards) <= _FEW else logging.DEBUG
+        for each in shards:
+            text = f"Starting watcher for shard: {each.id}"
+            logger.log(level, text, extra=self.roster.about(each))
 
     def newly_closed(self) -> list[Origin]:
         """The shards being read that are known to get no more records, each once."""
@@ -203,6 +242,8 @@ class Followed:
         With a new one `move_on` is to be called.
         """
         roster = self.roster
+        if self.snapshot is not None and not self.snapshot.is_done:
+            return None
         if self.failures and not self._settings.follow:
             return None if self.reading else ""
         if self.reading or not roster.is_settled():
@@ -241,6 +282,10 @@ class Followed:
         for shard in token.shards:
             if number := unsettled(Origin(self.arn, shard.shard_id)):
                 shard.hold(number)
+        if self.snapshot is not None:
+            token.snapshot = self.snapshot.stored(unsettled(self.snapshot.origin))
+        elif self._stored is not None:
+            token.snapshot = self._stored.snapshot
         return token
 
     def _made(self) -> Token:

@@ -11,6 +11,7 @@ from watcher.engine import open_files, worker
 from watcher.engine.orders import Order, Orders, Work
 from watcher.engine.shared_queue import Writer
 from watcher.engine.workers import Process
+from watcher.reading.parts import Wanted
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.login import own_credentials
@@ -19,9 +20,10 @@ from watcher.service.tally import Board
 
 
 class Forked:
-    """Starts them."""
+    """Starts them; what is not `wanted` they may leave out."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Wanted | None = None) -> None:
+        self._wanted = wanted
         self._context = forks.processes()
         # By stream. Never used in this process: a socket that is open can't be shared with a fork.
         self._clients: dict[str, StreamsClient] = {}
@@ -37,7 +39,7 @@ class Forked:
         orders = Orders(writing)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(reading, writer, board, self._clients, shared),
+            args=(reading, writer, board, self._clients, shared, self._wanted),
             name=f"watcher {name}",
             daemon=True,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
@@ -11,9 +11,9 @@ from watcher.engine.figures import Figures, Totals
 from watcher.engine.tail import Tail
 from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Page
+from watcher.reading.parts import Wanted
 from watcher.record.origin import Origin
 from watcher.record.page import RecordPage
-from watcher.record.record import Record
 from watcher.service.model import AfterSequence
 
 _TICK_SECONDS = 0.2
@@ -32,7 +32,7 @@ class Handover:
         dispatcher: Dispatcher,
         figures: Figures,
         totals: Totals,
-        wanted: Callable[[Record], bool] | None = None,
+        wanted: Wanted | None = None,
         max_records: int | None = None,
         clock: Clock = CLOCK,
     ) -> None:
@@ -41,13 +41,18 @@ class Handover:
         self._totals = totals
         self.left = 0
         """How many records of the last page the position is not behind yet."""
-        self._end = 0
         self._wanted = wanted
+        self._tail: Tail | None = None
         self._limit = math.inf if max_records is None else max_records
         self._clock = clock
-        self._shard: Tracked | None = None
         self._at_once = _AT_ONCE
-        self._record: Record | None = None  # the last one delivered, or left out by a filter
+        self._shard: Tracked | None = None
+        self._page = Page(0, 0, "")
+        self._origin = Origin("", "")
+        self._began = 0  # how many records were counted before the page
+        self._passed_over = 0  # how many that a worker has left out of it are counted
+        # What was delivered last, or left out by a filter; the page once that is all of it.
+        self._behind: tuple[RecordPage, int] | Page | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -56,7 +61,7 @@ class Handover:
 
     def end_with(self, tail: Tail) -> None:
         """Deliver no more than what there was when these last changes were looked for."""
-        self._wanted = _both(tail.is_within, self._wanted)
+        self._tail = tail
         self._limit = min(self._limit, tail.found)
 
     def deliver(self, stream: str, shard: Tracked, page: Page) -> Iterator[None]:
@@ -67,14 +72,16 @@ class Handover:
         that it failed on.
         """
         monotonic, ending = self._clock.monotonic, self._dispatcher.ending
+        self._shard, self._page = shard, page
+        self._origin = origin = Origin(stream, shard.id)
+        self._began, self._passed_over = self._counted, 0
         self.left = page.count
-        self._end = self._totals.records + self._totals.filtered + self.left
         tick = monotonic() + _TICK_SECONDS
-        self._shard, origin = shard, Origin(stream, shard.id)
         deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
+        records = RecordPage(page.body, origin, range(page.first, page.last))
         try:
             ending.at_work = True
-            for _ in deliver(RecordPage(page.body, origin, range(page.first, page.last))):
+            for _ in deliver(records, self._test(origin)):
                 if monotonic() >= tick:
                     ending.at_work = False
                     self.move()
@@ -83,65 +90,98 @@ class Handover:
                     tick = monotonic() + _TICK_SECONDS
             if not self._is_late():
                 self._dispatcher.page_end(origin)
+                if page.read and not self.is_complete:
+                    self._behind = page
         finally:
             ending.at_work = False
             self.move()
             self._shard = None
 
+    @property
+    def _counted(self) -> int:
+        return self._totals.records + self._totals.filtered
+
     def _is_late(self) -> bool:
         ending = self._dispatcher.ending
         return ending.has_begun and ending.is_late()
 
-    def _one_by_one(self, records: RecordPage) -> Iterator[None]:
+    def _test(self, origin: Origin) -> Wanted | None:
+        """Whether a record of this shard goes to the observers; None: every one."""
+        wanted, tail = self._wanted, self._tail
+        if tail is None:
+            return wanted
+        return lambda wire: tail.is_within(origin, wire) and (wanted is None or wanted(wire))
+
+    def _one_by_one(self, records: RecordPage, wanted: Wanted | None) -> Iterator[None]:
         """Deliver each record by itself; stops after each."""
-        deliver, wanted, totals = self._dispatcher.deliver, self._wanted, self._totals
-        ending, kinds, limit = self._dispatcher.ending, totals.kinds, self._limit
-        for record in records:
+        deliver, ending = self._dispatcher.deliver, self._dispatcher.ending
+        totals, kinds, limit = self._totals, self._totals.kinds, self._limit
+        for index, record in enumerate(records.picked(wanted)):
             if totals.records >= limit or (ending.has_begun and ending.is_late()):
                 return
-            if wanted is None or wanted(record):
+            if record is None:
+                totals.filtered += 1
+            else:
                 deliver(record)
                 kinds[record.event_name] += 1
                 totals.records += 1
-            else:
-                totals.filtered += 1
-            self._record = record
+            self._behind = records, index
             yield
 
-    def _in_parts(self, records: RecordPage) -> Iterator[None]:
+    def _in_parts(self, records: RecordPage, wanted: Wanted | None) -> Iterator[None]:
         """A shortcut: as many at once as take the observer no longer than a look around may wait.
 
         A slow reader of what is printed (a pipe's) gets a few at a time.
         """
-        monotonic, totals = self._clock.monotonic, self._totals
+        monotonic = self._clock.monotonic
         while records and not self._is_late():
             part, records = records[: self._at_once], records[self._at_once :]
             began = monotonic()
-            too_many = totals.records + len(part) > self._limit
-            if too_many or self._wanted is not None or not self._dispatcher.deliver_page(part):
-                yield from self._one_by_one(part)
+            if self._totals.records + len(part) > self._limit or not self._together(part, wanted):
+                yield from self._one_by_one(part, wanted)
                 continue
-            totals.records += len(part)
-            totals.kinds.update(wire.eventName or "" for wire in part.wires)
-            self._record = part.last
+            self._behind = part, len(part) - 1
             factor = 2 if monotonic() - began < _QUICK_SECONDS else 0.25
             self._at_once = min(max(1, int(self._at_once * factor)), _MOST_AT_ONCE)
             yield
+
+    def _together(self, part: RecordPage, wanted: Wanted | None) -> bool:
+        """Deliver records together; False where each has to be by itself."""
+        chosen = part
+        if wanted is not None:
+            try:
+                chosen = part.only(wanted)
+            except Exception:  # which is raised again, where its record's turn has come
+                return False
+        if chosen and not self._dispatcher.deliver_page(chosen):
+            return False
+        is_whole = len(chosen) == self._page.count
+        kinds = self._page.kinds if is_whole else None
+        self._totals.kinds.update(kinds or [wire.eventName or "" for wire in chosen.wires])
+        self._totals.records += len(chosen)
+        self._totals.filtered += len(part) - len(chosen)
+        return True
 
     def move(self) -> None:
         """The position is behind the last record delivered: what has left us, not what waits.
 
         Raises as `Dispatcher.flush`.
         """
-        if self._record is not None and self._shard is not None:
-            self._dispatcher.flush()
-            self._shard.position = AfterSequence(self._record.sequence_number)
-            self._figures.moved(self._record, self._totals)
-            self.left = self._end - self._totals.records - self._totals.filtered
-            self._record = None
-
-
-def _both(
-    first: Callable[[Record], bool], second: Callable[[Record], bool] | None
-) -> Callable[[Record], bool]:
-    return lambda record: first(record) and (second is None or second(record))
+        if self._behind is None or self._shard is None:
+            return
+        self._dispatcher.flush()
+        page, done = self._page, self._counted - self._began - self._passed_over
+        if isinstance(self._behind, Page):
+            number, created = page.last_sequence_number, page.last_created
+            passed_over = page.read - page.count
+        else:
+            records, place = self._behind
+            change = records.wires[place].dynamodb
+            number, created = change.SequenceNumber, change.ApproximateCreationDateTime
+            passed_over = page.left_out[done - 1] if page.left_out else 0
+        self._totals.filtered += passed_over - self._passed_over
+        self._passed_over = passed_over
+        self.left = page.count - done
+        self._shard.position = AfterSequence(number)
+        self._figures.moved(self._origin, created, self._totals)
+        self._behind = None

@@ -12,10 +12,12 @@ from watcher.delivery.ending import Ending, Overdue
 from watcher.delivery.observer import Observer
 from watcher.delivery.stdout import OutputClosed
 from watcher.engine.checkpoint import Keeper, Store
-from watcher.engine.figures import Display, Figures, Totals
+from watcher.engine.displays import Displays
+from watcher.engine.figures import Display, Figures, Snapshot, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
 from watcher.engine.settings import Settings
+from watcher.engine.snapshots import Snapshots
 from watcher.engine.streams import Streams
 from watcher.engine.tail import Tail
 from watcher.engine.workers import Workers
@@ -24,7 +26,6 @@ from watcher.printing.plural import counted
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.roster import End
-from watcher.reading.token import Token
 from watcher.record.origin import Origin
 
 logger = logging.getLogger("watcher")
@@ -53,17 +54,17 @@ class Manager:
         self._settings = settings
         self._workers = workers
         self._store = store
-        self._displays = displays
-        self._display_due = 0.0
+        self._displays = Displays(displays, clock)
         self._clock = clock
-        self._keeper = Keeper(store, self._tokens, clock)
+        self._snapshots = Snapshots(clock)
+        self._keeper = Keeper(store, lambda: self._streams.tokens(self._unsettled), clock)
         self.ending = Ending(settings.stop_timeout, clock, settings.asked_to_stop)
         check = None if store is None else store.check
         self._dispatcher = Dispatcher(
             observers, settings.on_error, self.ending, clock, self._before_retry, check
         )
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
-        limits = settings.wanted, settings.max_records
+        limits = settings.on_wire, settings.max_records
         self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
 
     def stop(self) -> None:
@@ -78,7 +79,8 @@ class Manager:
             while not (self.ending.look() or self._is_done()):
                 self._join()
                 self._keep_house()
-                self._receive()
+                self._take_items()
+                self._snapshots.changes_come = self._receive(self._snapshots.pause(_TICK_SECONDS))
             if not self._handover.is_complete:
                 self._drain()
             self._dispatcher.settle()
@@ -104,9 +106,18 @@ class Manager:
         self._keeper.save_if_due()
         self._display()
 
-    def _receive(self) -> bool:
+    def _take_items(self) -> None:
+        """A page of a table's items; no change is taken before all of it is settled."""
+        with self.ending.working():
+            found = self._snapshots.next(self._streams)
+        if found is not None:
+            stream, snapshot, page = found
+            self._deliver(stream, snapshot.shard, page)
+            self._dispatcher.settle(snapshot.origin)
+
+    def _receive(self, seconds: float = _TICK_SECONDS) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._workers.receive(_TICK_SECONDS)
+        received = self._workers.receive(seconds)
         if received is None:
             return False
         origin, message = received
@@ -180,10 +191,7 @@ class Manager:
 
     def _is_hopeless(self) -> bool:
         """Whether a watch that is to end has waited long enough for its first read."""
-        return any(
-            stream.until and stream.roster.reads.seconds() >= _HOPELESS_SECONDS
-            for stream in self._streams
-        ) and bool(self._why_unread())
+        return self._streams.were_refused(_HOPELESS_SECONDS) and bool(self._why_unread())
 
     def _why_unread(self) -> str:
         """Why not a single read was answered; empty where one was, or none was refused."""
@@ -239,7 +247,6 @@ class Manager:
                 self._workers.close(origin)
         begun = stream.to_begin()
         for shard in begun:
-            logger.info(f"Starting watcher for shard: {shard.id}", extra=stream.roster.about(shard))
             self._start(stream, shard)
         self.totals.shards += len(begun)
 
@@ -321,9 +328,6 @@ class Manager:
 
     # The checkpoint, and the figures
 
-    def _tokens(self) -> list[Token]:
-        return self._streams.tokens(self._unsettled)
-
     def _unsettled(self, origin: Origin) -> str | None:
         number = self._dispatcher.unsettled(origin)
         if number is not None:
@@ -337,12 +341,8 @@ class Manager:
         self._keeper.save_before_waiting()
 
     def _display(self, *, at_once: bool = False) -> None:
-        now = self._clock.monotonic()
         self.totals.losses = self._streams.losses
-        if not self._displays or not (at_once or now >= self._display_due):
-            return
-        self._display_due = now + _TICK_SECONDS
-        standings = self._streams.standings()
-        snapshot = self._figures.snapshot(self.totals, standings, self._dispatcher)
-        for display in self._displays:
-            display.show(snapshot)
+        self._displays.show(self._snapshot, at_once=at_once)
+
+    def _snapshot(self) -> Snapshot:
+        return self._figures.snapshot(self.totals, self._streams.standings(), self._dispatcher)

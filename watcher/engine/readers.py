@@ -13,6 +13,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.engine.orders import Work
 from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Finished, Message, Page
+from watcher.reading.parts import Wanted
 from watcher.reading.shard_reader import ShardReader
 from watcher.reading.turns import Turns
 from watcher.record.origin import Origin
@@ -32,7 +33,14 @@ _TOGETHER_SECONDS = 0.5
 class Reading:
     """A shard that is being read."""
 
-    def __init__(self, work: Work, streams: Service, tally: Tally, clock: Clock = CLOCK) -> None:
+    def __init__(
+        self,
+        work: Work,
+        streams: Service,
+        tally: Tally,
+        clock: Clock = CLOCK,
+        wanted: Wanted | None = None,
+    ) -> None:
         self.origin = work.origin
         self.reader = ShardReader(
             streams,
@@ -42,6 +50,7 @@ class Reading:
             closed=work.closed,
             until=work.until,
             end=work.end,
+            wanted=wanted,
             poll_max=work.poll_max,
             clock=clock,
         )
@@ -61,7 +70,7 @@ class Reading:
         # Before they are sent: a shard's place on the board may then soon be another's.
         for message in messages:
             if isinstance(message, Page):
-                self._tally.read(message.count)
+                self._tally.read(message.read)
             self.is_over |= isinstance(message, Finished | Failed)
         if self.reader.caught_up and not self.is_over:
             self._tally.reach_tip(self._clock.monotonic())

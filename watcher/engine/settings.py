@@ -9,7 +9,8 @@ import msgspec
 
 from watcher.delivery.ending import STOP_SECONDS
 from watcher.delivery.on_error import OnError
-from watcher.record.record import Record
+from watcher.record.selection import Selection
+from watcher.record.wire import WireRecord
 from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position
 from watcher.service.price import PRICE
@@ -29,11 +30,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Records made later are left out; None: of any time."""
     tail: int | None = None
     """Begin with so many of the last changes, in place of `start`."""
+    snapshot: bool = False
+    """Hand over the items that exist, too."""
+    on_stale: str = "trim-horizon"
+    """What to do where a checkpoint is older than retention: fail, trim-horizon, snapshot."""
     max_records: int | None = None
     fail_on_data_loss: bool = False
     poll_max: float = 1.0
     """The longest pause between two reads of an idle shard, in seconds."""
-    wanted: Callable[[Record], bool] | None = None
+    wanted: Selection | None = None
     """Whether a record goes to the observers at all; None: every one."""
     on_error: OnError = OnError()
     price: float = PRICE
@@ -41,3 +46,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stop_timeout: float = STOP_SECONDS
     asked_to_stop: Callable[[], bool] = _never
     """Whether somebody wants the watch to end, beside the signals."""
+
+    @property
+    def on_wire(self) -> Callable[[WireRecord], bool] | None:
+        """`wanted`, before a record is made."""
+        return None if self.wanted is None else self.wanted.on_wire

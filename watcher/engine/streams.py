@@ -174,6 +174,10 @@ class Streams:
         """Whether there is none without trouble."""
         return all(stream.failures for stream in self)
 
+    def were_refused(self, seconds: float) -> bool:
+        """Whether one of them is to end, and no read of it has been answered for so long."""
+        return any(stream.until and stream.roster.reads.seconds() >= seconds for stream in self)
+
     # What became of them
 
     @property

@@ -17,6 +17,7 @@ from watcher.printing.plural import counted
 from watcher.reading.puller import Puller
 from watcher.record.origin import Origin
 from watcher.record.record import Record
+from watcher.record.wire import WireRecord
 from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
@@ -69,10 +70,10 @@ class Tail:
         """How many there are: `count`, or all that the streams hold."""
         return len(self._places)
 
-    def is_within(self, record: Record) -> bool:
-        """Whether a change was there up to the reading."""
-        newest = self._newest.get(record.origin)
-        return newest is not None and int(record.sequence_number) <= newest[1]
+    def is_within(self, origin: Origin, change: WireRecord) -> bool:
+        """Whether a shard's change was there up to the reading."""
+        newest = self._newest.get(origin)
+        return newest is not None and int(change.dynamodb.SequenceNumber) <= newest[1]
 
     def begin(self, streams: Iterable[Followed]) -> None:
         """Have these streams begin at the first of the changes; ever more of them is read for it.

@@ -18,11 +18,12 @@ from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import Writer
 from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Message
+from watcher.reading.parts import Wanted
 from watcher.record.origin import Origin
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.credentials import SharedCredentials
-from watcher.service.tally import Board
+from watcher.service.tally import Board, Tally
 
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
@@ -38,8 +39,11 @@ def run(
     board: Board,
     clients: dict[str, StreamsClient],
     credentials: SharedCredentials | None = None,
+    wanted: Wanted | None = None,
 ) -> None:
     """The worker's whole life; what it does is counted on the `board`, for the manager to read.
+
+    Most of what is not `wanted` it leaves out.
 
     `clients`, by the stream's ARN, were made before the fork and never used there (sockets can't be
     shared); those that are missing are made, over `credentials`.
@@ -58,7 +62,7 @@ def run(
         for order in ear.listen(threads.patience):
             match order:
                 case Read(work, place):
-                    _begin(work, board, place, client, threads)
+                    _begin(work, board.at(place), client, threads, wanted)
                 case Hurry(arn):
                     threads.hurry(arn)
                 case Close(arn, shard_id):
@@ -76,14 +80,13 @@ def _client(
 
 def _begin(
     work: Work,
-    board: Board,
-    place: int | None,
+    tally: Tally,
     client: Callable[[Work], StreamsClient],
     threads: Threads,
+    wanted: Wanted | None,
 ) -> None:
-    tally = board.at(place)
     try:
-        threads.begin(Reading(work, client(work).counting(tally), tally))
+        threads.begin(Reading(work, client(work).counting(tally), tally, wanted=wanted))
     except StreamError as error:  # no client can be made
         threads.send(work.origin, [Failed(str(error), fatal=True)])
 

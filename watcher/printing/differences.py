@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from watcher.printing.escaping import printable, printable_key, printable_value
-from watcher.printing.style import paint, time_text
+from watcher.printing.escaping import ordered, printable, printable_key
+from watcher.printing.shortening import shown_item, shown_pair, shown_value
+from watcher.printing.style import paint, shown_time
 from watcher.record.boto3_shape import native
 from watcher.record.compare import (
     Absent,
@@ -29,12 +30,12 @@ def change_lines(record: Record) -> Iterator[str]:
     """A change: what kind, when, of which item; and what is different since."""
     kind, keys = record.event_name, record["dynamodb"]["Keys"]
     by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
-    head = f"{time_text(record.created_at)} {printable_key(keys)}{by_ttl}"
+    head = f"{shown_time(record.created_at)} {printable_key(keys)}{by_ttl}"
     yield f"{paint(f'{kind:<6}', kind)} {head}"
     values = changed_values(record.wire)
     if values is None:
         yield from _without_comparison(record)
-    for name, pair in (values or {}).items():
+    for name, pair in sorted((values or {}).items()):
         if name not in keys:  # it is in the first line
             yield from attribute_lines(name, pair)
 
@@ -62,7 +63,7 @@ def described(record: Record) -> Iterator[Described]:
         for line in _without_comparison(record):
             yield Described("", "", line.strip())
     keys = record["dynamodb"]["Keys"]
-    for name, pair in (values or {}).items():
+    for name, pair in sorted((values or {}).items()):
         for each in differences(*pair, (name,)) if name not in keys else ():
             mark, text = _described(each)
             yield Described(mark, place_text(each.place), text)
@@ -103,7 +104,7 @@ def _without_comparison(record: Record) -> Iterator[str]:
     view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")
     for name, image in (("old", record.old), ("new", record.new)):
         if image is not None:
-            yield f"  {name} {printable_value(image)}"
+            yield f"  {name} {shown_item(image, record.key)}"
     yield f"  (nothing to compare: the stream's view type is {view})"
 
 
@@ -111,15 +112,16 @@ def _described(difference: Difference) -> tuple[str, str]:
     """A line's mark, and its text."""
     _, before, after = difference
     if isinstance(after, Absent):
-        return "-", "" if isinstance(before, Absent) else printable_value(native(before))
+        return "-", "" if isinstance(before, Absent) else shown_value(native(before))
     new = native(after)
     if isinstance(before, Absent):
-        return "+", printable_value(new)
+        return "+", shown_value(new)
     old = native(before)
     if isinstance(old, set) and isinstance(new, set):
         return "~", " ".join([*_elements("+", new - old), *_elements("-", old - new)])
-    return "~", f"{printable_value(old)} -> {printable_value(new)}"
+    shown_old, shown_new = shown_pair(old, new)
+    return "~", f"{shown_old} -> {shown_new}"
 
 
 def _elements(mark: str, values: set[Any]) -> list[str]:
-    return [mark + text for text in sorted(map(printable_value, values))]
+    return [mark + shown_value(each) for each in ordered(values)]

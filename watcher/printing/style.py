@@ -1,6 +1,7 @@
-"""How handlers print: colours by kind, times local or UTC; the command line sets it once."""
+"""How handlers print: colours, times, how much of long values; the command line sets it once."""
 
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -12,10 +13,16 @@ from cyclopts import Parameter
 from watcher.errors import UsageError
 
 if TYPE_CHECKING:
+    from watcher.record.page import RecordPage
     from watcher.record.record import Record
 
 _COLORS: Final = {"INSERT": "\x1b[32m", "MODIFY": "\x1b[33m", "REMOVE": "\x1b[31m"}
 _PLAIN: Final = "\x1b[0m"
+_MARKED: Final = "\x1b[7m"
+_UNMARKED: Final = "\x1b[27m"
+# Three lines of a narrow terminal, about.
+_MOST: Final = 160
+_TIMES: Final = {"short": "%H:%M:%S", "local": "%Y-%m-%d %H:%M:%S"}
 # Those of the kinds are not among them.
 _TABLE_COLORS: Final = ("36", "35", "34", "96", "95", "94", "37", "90")
 
@@ -23,6 +30,12 @@ _TABLE_COLORS: Final = ("36", "35", "34", "96", "95", "94", "37", "90")
 class _Style(msgspec.Struct):
     color: bool = False
     utc: bool = False
+    time: str = "iso"
+    """How people are shown times."""
+    most: int | None = None
+    """Longer values are cut to so many characters; None: whole."""
+    words: re.Pattern[str] | None = None
+    """What is to be seen at a glance."""
     prefix: bool = False
     tables: dict[str, str] | None = None
     """Each table's name as it stands before a line; None where there is only one table."""
@@ -47,13 +60,44 @@ def set_up(
     utc: Annotated[
         bool, Parameter(group="output", help="show times in UTC, not in local time")
     ] = False,
+    time: Annotated[
+        str,
+        Parameter(
+            metavar="HOW",
+            choices=("iso", "utc", "local", "short"),
+            group="output",
+            help="times for people: iso (default: local, with the zone's offset), utc, local "
+            "(without the offset), short (the time of day)",
+        ),
+    ] = "iso",
+    full: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="output",
+            help="whole values, also on a terminal, where long ones are cut and their length said",
+        ),
+    ] = False,
+    highlight: Annotated[
+        list[str] | None,
+        Parameter(
+            metavar="WORD",
+            group="output",
+            help="mark this word in lines for people; repeatable",
+        ),
+    ] = None,
 ) -> None:
-    """Choose how `paint` and `time_text` work from now on. Raises UsageError."""
+    """Choose how what is here works from now on. Raises UsageError."""
     if color not in ("auto", "always", "never"):
         raise UsageError("use auto, always or never", "color", color)
     _style.color = color == "always" or (color == "auto" and _wants_color())
-    _style.utc = utc
+    _style.utc = utc or time == "utc"
+    _style.time = time
+    _style.most = None if full or not sys.stdout.isatty() else _MOST
+    words = [re.escape(each) for each in highlight or () if each]
+    _style.words = re.compile("|".join(words), re.IGNORECASE) if words else None
     time_text.cache_clear()
+    shown_time.cache_clear()
 
 
 def set_prefix(
@@ -85,7 +129,7 @@ def show_tables(several: bool) -> None:
     _style.tables = {} if several or _style.prefix else None
 
 
-def table_prefix(record: "Record") -> str:
+def table_prefix(record: "Record | RecordPage") -> str:
     """What stands before a record's line: its table, in a colour of its own; "" for one table."""
     if _style.tables is None:
         return ""
@@ -115,3 +159,23 @@ def time_text(created: datetime | None) -> str:
     if created is None:
         return ""
     return (created.astimezone(UTC) if _style.utc else created).isoformat(timespec="seconds")
+
+
+@lru_cache(maxsize=1024)
+def shown_time(created: datetime | None) -> str:
+    """A record's time for people, as `--time` says."""
+    if created is None or _style.time not in _TIMES:
+        return time_text(created)
+    return created.astimezone(UTC if _style.utc else None).strftime(_TIMES[_style.time])
+
+
+def most_characters() -> int | None:
+    """How much is shown of a long value; None: all."""
+    return _style.most
+
+
+def highlighted(line: str) -> str:
+    """A line for people, with what `--highlight` names marked; also where there is no colour."""
+    if _style.words is None:
+        return line
+    return _style.words.sub(lambda match: f"{_MARKED}{match[0]}{_UNMARKED}", line)

@@ -202,6 +202,11 @@ class Lineage:
         """The shards still to be read, or being read."""
         return [shard for shard in self.shards.values() if shard.status is not Status.FINISHED]
 
+    @property
+    def awaits_latest(self) -> bool:
+        """Whether a shard is to be read from LATEST that is not being read yet."""
+        return any(isinstance(shard.position, Latest) for shard in self.unfinished)
+
     def forget(self, listing: Iterable[Shard], keep: Container[str] = ()) -> None:
         """Drop the finished shards that left a whole listing, once their children are begun.
 

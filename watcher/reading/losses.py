@@ -112,9 +112,14 @@ class Losses:
 
     def say_if_old(self, what: str, time: datetime | None, now: datetime) -> None:
         """What is older than retention has lost what it stood for. Raises DataLossError."""
-        if time and now - time > RETENTION:
+        if time and is_stale(time, now):
             of = time.isoformat(timespec="seconds")
             self.say(f"the {what} is of {of}", "older than the retention of 24 hours")
+
+
+def is_stale(time: datetime | None, now: datetime) -> bool:
+    """Whether what was made after this time may have left the stream."""
+    return time is not None and now - time > RETENTION
 
 
 def held_since(listing: Listing, now: datetime) -> datetime:

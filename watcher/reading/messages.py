@@ -23,12 +23,27 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
     first: int
     last: int
     last_sequence_number: str
+    """That of the last record read; of one that was left out, maybe."""
     body: bytes = b""
+    last_created: float | None = None
+    """When that one was made (epoch seconds), where it is known."""
+    kinds: dict[str, int] | None = None
+    """How many there are of each kind of change; None where nobody has counted."""
+    left_out: list[int] = []
+    """How many records were left out before the first, before the second, … and in all.
+
+    Empty where none was.
+    """
 
     @property
     def count(self) -> int:
         """How many records it holds."""
         return self.last - self.first
+
+    @property
+    def read(self) -> int:
+        """How many records were read for it, those included that were left out."""
+        return self.count + (self.left_out[-1] if self.left_out else 0)
 
     def records(self) -> list[WireRecord]:
         """Its records, their images undecoded."""

@@ -45,6 +45,16 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
         self.iterator_type, self.sequence_number, self.time = "at_sequence", number, None
 
 
+class TokenSnapshot(msgspec.Struct, omit_defaults=True):
+    """How far the items were handed over that were there before; bloop does not look at it."""
+
+    after: dict[str, dict[str, str]] | None = None
+    """The key (wire types) of the last one."""
+    items: int = 0
+    """How many."""
+    done: bool = False
+
+
 class Token(msgspec.Struct, omit_defaults=True):
     """The positions of a whole stream."""
 
@@ -52,6 +62,7 @@ class Token(msgspec.Struct, omit_defaults=True):
     active: list[str]
     shards: list[TokenShard]
     saved_at: datetime | None = None
+    snapshot: TokenSnapshot | None = None
 
 
 class _Tokens(msgspec.Struct):

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.record.wire import WireRecord
+from watcher.record.wire import SNAPSHOT, WireRecord
 
 Attribute: TypeAlias = Mapping[str, Any]
 """An attribute's value on the wire: `{"N": "1"}`."""
@@ -42,7 +42,8 @@ OldAndNew: TypeAlias = tuple[Attribute | Absent, Attribute | Absent]
 def images_missing(record: WireRecord) -> bool:
     """Whether an image that this kind of change should have is missing (by the view type)."""
     change, kind = record.dynamodb, record.eventName
-    return not ((change.NewImage or kind == "REMOVE") and (change.OldImage or kind == "INSERT"))
+    is_first = kind in ("INSERT", SNAPSHOT)
+    return not ((change.NewImage or kind == "REMOVE") and (change.OldImage or is_first))
 
 
 def changed_values(record: WireRecord) -> dict[str, OldAndNew] | None:

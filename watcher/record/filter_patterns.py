@@ -18,11 +18,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NoReturn, TypeAlias
 
-import msgspec
-
 from watcher.errors import UsageError
 from watcher.record.compare import ABSENT, to_number
-from watcher.record.record import Record
+from watcher.record.named import Image
 
 Test: TypeAlias = Callable[[Any], bool]
 Pattern: TypeAlias = Mapping[str, Any]
@@ -61,33 +59,14 @@ _COMPARISONS: Final[dict[str, Callable[[Decimal, Decimal], bool]]] = {
 }
 
 
-def matcher(patterns: Sequence[Pattern]) -> Callable[[Record], bool]:
-    """Whether a record matches one of the patterns. Raises UsageError for a bad one."""
-    images = {name: _Image(name) for name in ("Keys", "NewImage", "OldImage")}
+def matcher(patterns: Sequence[Pattern]) -> Test:
+    """Whether a `WireRecord` matches one of the patterns. Raises UsageError for a bad one."""
+    images = {name: Image(name, patterns) for name in ("Keys", "NewImage", "OldImage")}
     tests = [_object(pattern, "record", "", images) for pattern in patterns]
-    if len(tests) == 1:
-        (only,) = tests
-        return lambda record: only(record.wire)
-    return lambda record: any(test(record.wire) for test in tests)
+    return tests[0] if len(tests) == 1 else lambda record: any(test(record) for test in tests)
 
 
-class _Image:
-    """Decodes one of a record's images, once for however many tests look at it in turn."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._raw: Any = None
-        self._value: Any = ABSENT
-
-    def __call__(self, change: Any) -> Any:
-        raw = getattr(change, self._name)
-        if raw is not self._raw:
-            self._value = msgspec.json.decode(raw) if raw else ABSENT
-            self._raw = raw
-        return self._value
-
-
-def _object(pattern: Any, level: str, place: str, images: Mapping[str, _Image]) -> Test:
+def _object(pattern: Any, level: str, place: str, images: Mapping[str, Image]) -> Test:
     """All of an object's fields match."""
     if not isinstance(pattern, Mapping):
         raise UsageError(f"{place or 'pattern'}: not a JSON object")
@@ -107,7 +86,7 @@ def _object(pattern: Any, level: str, place: str, images: Mapping[str, _Image]) 
     return lambda value: all(test(value) for test in tests)
 
 
-def _or(parts: Any, level: str, place: str, images: Mapping[str, _Image]) -> Test:
+def _or(parts: Any, level: str, place: str, images: Mapping[str, Image]) -> Test:
     if not isinstance(parts, list | tuple) or not parts:
         raise UsageError(f"{place}: not a list of objects")
     tests = [_object(part, level, f"{place}[{index}]", images) for index, part in enumerate(parts)]
@@ -136,7 +115,7 @@ def _kind(name: str, level: str, place: str) -> str:
     )
 
 
-def _part(part: Any, kind: str, place: str, images: Mapping[str, _Image]) -> Test:
+def _part(part: Any, kind: str, place: str, images: Mapping[str, Image]) -> Test:
     if isinstance(part, list | tuple):
         return _leaf(part, kind, place)
     if kind in _LEAVES:
@@ -153,7 +132,7 @@ def _is_absence(part: Any) -> bool:
 
 
 def _field(
-    name: str, level: str, test: Test, images: Mapping[str, _Image], absence: bool = False
+    name: str, level: str, test: Test, images: Mapping[str, Image], absence: bool = False
 ) -> Test:
     """The test on a field of what it is given.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -74,6 +74,11 @@ class RecordPage:
     def __len__(self) -> int:
         return len(self._places)
 
+    @property
+    def table(self) -> str:
+        """The name of the table that was changed."""
+        return self.origin.table
+
     def __iter__(self) -> Iterator[Record]:
         body, origin, from_wire = self._body, self.origin, Record.from_wire
         for place, wire in zip(self._places, self.wires, strict=True):
@@ -83,11 +88,17 @@ class RecordPage:
         """Some of them."""
         return RecordPage(self._body, self.origin, self._places[part])
 
-    @property
-    def last(self) -> Record:
-        """The last one."""
-        place = self._places[-1]
-        return Record.from_wire(self._body.wires[place], self._body, place, self.origin)
+    def only(self, wanted: Callable[[WireRecord], bool]) -> RecordPage:
+        """Those that are wanted."""
+        pairs = zip(self._places, self.wires, strict=True)
+        return RecordPage(self._body, self.origin, [place for place, wire in pairs if wanted(wire)])
+
+    def picked(self, wanted: Callable[[WireRecord], bool] | None) -> Iterator[Record | None]:
+        """Each, None in the place of one that is not wanted."""
+        body, origin, from_wire = self._body, self.origin, Record.from_wire
+        for place, wire in zip(self._places, self.wires, strict=True):
+            is_wanted = wanted is None or wanted(wire)
+            yield from_wire(wire, body, place, origin) if is_wanted else None
 
     @property
     def wires(self) -> list[WireRecord]:

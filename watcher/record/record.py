@@ -10,7 +10,7 @@ import msgspec
 from watcher.record.boto3_shape import Change, creation_time, native, native_item
 from watcher.record.compare import ABSENT, Absent, Attribute, changed_values, images_missing
 from watcher.record.origin import Origin
-from watcher.record.wire import NO_IMAGE, WireRecord
+from watcher.record.wire import NO_IMAGE, WireRecord, is_by_ttl
 from watcher.service.json_text import read
 
 _wire_record = msgspec.json.Decoder(WireRecord)
@@ -156,10 +156,7 @@ class Record(dict[str, Any]):
 
         https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
         """
-        who = self._wire.userIdentity or {}
-        kind = who.get("type", who.get("Type"))
-        principal = who.get("principalId", who.get("PrincipalId"))
-        return kind == "Service" and principal == "dynamodb.amazonaws.com"
+        return is_by_ttl(self._wire)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Record.from_json, (bytes(self.raw), self.shard_id, self.stream)

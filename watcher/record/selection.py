@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -13,37 +13,59 @@ import msgspec
 
 from watcher.errors import UsageError, blame
 from watcher.record.compare import to_number
-from watcher.record.filter_patterns import Pattern, matcher, refuse
+from watcher.record.filter_patterns import Pattern, Test, matcher, refuse
 from watcher.record.record import Record
-from watcher.record.wire import KINDS
+from watcher.record.wire import KINDS, SNAPSHOT, WireRecord, is_by_ttl
 
 # Removals by time-to-live, which are among REMOVE, too.
 _TTL = "TTL"
-_ONLY = (*KINDS, _TTL)
+_ONLY = (*KINDS, _TTL, SNAPSHOT)
 
 
 def wanted(
     filters: Iterable[str | Pattern] | None = None,
     key: Iterable[str] | Mapping[str, Any] | None = None,
     only: str | Iterable[str] | None = None,
-) -> Callable[[Record], bool] | None:
+) -> Selection | None:
     """Whether a record matches any of the filters, and the key, and is of the kinds.
 
     None where everything is wanted. Raises UsageError, which names the place, for what can't be.
     """
-    tests = []
+    kinds: set[str] = set()
     if isinstance(only, str) or only:
         with blame("only"):
-            tests.append(_only(only))
-    if key:
-        tests.append(_key(key))
+            kinds = _kinds(only)
+    keys = _accepted(key) if key else {}
     with blame("filters"):
         patterns = [pattern for each in filters or () for pattern in _patterns(each)]
+        made = Selection(patterns, keys, kinds)
+    return made if patterns or keys or kinds else None
+
+
+class Selection:
+    """The test: of a record, or `on_wire` before one is made. Processes can hand it on."""
+
+    def __init__(
+        self, patterns: Sequence[Pattern], keys: Mapping[str, set[str]], kinds: set[str]
+    ) -> None:
+        self._of = patterns, keys, kinds
+        tests: list[Test] = []
+        if kinds:
+            tests.append(_only(kinds))
+        if keys:
+            tests.append(_key(keys))
         if patterns:
             tests.append(matcher(patterns))
-    if not tests:
-        return None
-    return tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
+        self.on_wire: Callable[[WireRecord], bool] = (
+            tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
+        )
+
+    def __call__(self, record: Record) -> bool:
+        """Whether it is wanted."""
+        return self.on_wire(record.wire)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Selection, self._of
 
 
 def words(only: str | Iterable[str] | None) -> set[str]:
@@ -52,26 +74,35 @@ def words(only: str | Iterable[str] | None) -> set[str]:
     return {word.strip().lower() for text in texts for word in text.split(",")}
 
 
-def _only(only: str | Iterable[str]) -> Callable[[Record], bool]:
+def _kinds(only: str | Iterable[str]) -> set[str]:
     kinds = set(map(str.upper, words(only)))
     for kind in sorted(kinds - set(_ONLY)):
         refuse("", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, _ONLY))
+    return kinds
+
+
+def _only(kinds: set[str]) -> Callable[[WireRecord], bool]:
     if _TTL not in kinds:
-        return lambda record: record.event_name in kinds
-    return lambda record: record.event_name in kinds or record.expired_by_ttl
+        return lambda record: record.eventName in kinds
+    return lambda record: record.eventName in kinds or is_by_ttl(record)
 
 
-def _key(key: Iterable[str] | Mapping[str, Any]) -> Callable[[Record], bool]:
-    """Every attribute that is named has one of its values."""
+def _accepted(key: Iterable[str] | Mapping[str, Any]) -> dict[str, set[str]]:
+    """The values, as the wire has them, by the attribute's name."""
     accepted: dict[str, set[str]] = {}
     pairs = key.items() if isinstance(key, Mapping) else map(_pair, key)
     for name, value in pairs:
         text = base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
         accepted.setdefault(name, set()).add(text)
+    return accepted
+
+
+def _key(accepted: Mapping[str, set[str]]) -> Callable[[WireRecord], bool]:
+    """Every attribute that is named has one of its values."""
     decode = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
 
-    def test(record: Record) -> bool:
-        keys = decode(record.wire.dynamodb.Keys)
+    def test(record: WireRecord) -> bool:
+        keys = decode(record.dynamodb.Keys)
         for name, values in accepted.items():
             if name not in keys:
                 text = f"no such key attribute; the table has {', '.join(sorted(keys))}"

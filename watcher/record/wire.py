@@ -9,6 +9,9 @@ import msgspec
 KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
 """What `eventName` says of a change."""
 
+SNAPSHOT: Final = "SNAPSHOT"
+"""What it says of an item that is handed over as it is."""
+
 NO_IMAGE: Final = msgspec.Raw()
 """What stands where the service gives no image (by the view type, or the kind of change)."""
 
@@ -35,3 +38,14 @@ class WireRecord(msgspec.Struct, gc=False):
     eventSource: str | None = None
     awsRegion: str | None = None
     userIdentity: dict[str, str] | None = None
+
+
+def is_by_ttl(record: WireRecord) -> bool:
+    """Whether this is a removal by DynamoDB's time-to-live, not by a caller.
+
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
+    """
+    who = record.userIdentity or {}
+    kind = who.get("type", who.get("Type"))
+    principal = who.get("principalId", who.get("PrincipalId"))
+    return kind == "Service" and principal == "dynamodb.amazonaws.com"

@@ -254,12 +254,17 @@ class StreamsClient:
             {name: partial(self.iterator, arn, name, TrimHorizon()) for name in shard_ids}
         )
 
-    def records(self, iterator: str) -> bytes:
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
         """The body of one GetRecords answer, for `page.decode` and `page.records`.
+
+        With `limit` it holds so many records at most.
 
         Raises ExpiredIteratorError, TrimmedDataError, ShardNotFoundError.
         """
-        body: bytes = self._call(self._reads.get_records, "Body", ShardIterator=iterator)["Body"]
+        query: dict[str, Any] = {"ShardIterator": iterator}
+        if limit is not None:
+            query["Limit"] = limit
+        body: bytes = self._call(self._reads.get_records, "Body", **query)["Body"]
         self.tally.answer()
         return body
 

@@ -138,8 +138,8 @@ class Service(Protocol):
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
 
-    def records(self, iterator: str) -> bytes:
-        """The body of one GetRecords answer."""
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
+        """The body of one GetRecords answer, with so many records at most."""
 
     def latest_stream(self, table: str) -> str:
         """The ARN of the current stream of a table, which its name or its ARN names."""

@@ -36,6 +36,8 @@ _IN_USE = "TransactionConflictException"
 
 Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
+Key = dict[str, dict[str, str]]
+"""An item's key as the wire's JSON has it: B in base64."""
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -87,7 +89,7 @@ class Written(NamedTuple):
 
 class _ScanPage(msgspec.Struct):
     Items: list[msgspec.Raw]
-    LastEvaluatedKey: dict[str, dict[str, str]] | None = None
+    LastEvaluatedKey: Key | None = None
 
 
 _scan_page = msgspec.json.Decoder(_ScanPage)
@@ -236,24 +238,28 @@ class TablesClient:
         Each is the wire's JSON.
         """
         query: dict[str, Any] = {} if limit is None else {"Limit": limit}
+        after: Key | None = None
         while True:
-            page: _ScanPage = self._call(
-                self._client.scan,
-                _page_of,
-                TableName=table,
-                Segment=segment,
-                TotalSegments=segments,
-                ConsistentRead=True,
-                **query,
-            )
-            yield page.Items
-            if not page.LastEvaluatedKey:
+            part = {"Segment": segment, "TotalSegments": segments, **query}
+            items, after = self.page(table, after, **part)
+            yield items
+            if after is None:
                 return
+
+    def page(
+        self, table: str, after: Key | None, **query: Any
+    ) -> tuple[list[msgspec.Raw], Key | None]:
+        """The items behind a key, as they are, and the key of the last (None: of all there are)."""
+        if after is not None:
             query["ExclusiveStartKey"] = {
                 name: {kind: base64.b64decode(text) if kind == "B" else text}
-                for name, value in page.LastEvaluatedKey.items()
+                for name, value in after.items()
                 for kind, text in value.items()
             }
+        page: _ScanPage = self._call(
+            self._client.scan, _page_of, TableName=table, ConsistentRead=True, **query
+        )
+        return page.Items, page.LastEvaluatedKey or None
 
     def write(self, table: str, writes: list[Write]) -> None:
         """Carry out up to 25 puts and deletes of different items; all are done on return."""

@@ -25,10 +25,11 @@ def end(start: Offset, limit: int | None, shards: Shards, lineage: Lineage) -> O
         shard, before = shards[shard_id], start.shards.get(shard_id)
         tracked = shard.tracked
         position = before.position if before else tracked.position
-        if pages:
-            position = AfterSequence(pages[-1].upto)
+        upto = shard.left.upto if shard.left else pages[-1].upto if pages else None
+        if upto is not None:
+            position = AfterSequence(upto)
         finished = shard.has_ended and len(pages) == len(shard.pages)
-        if pages or (finished and not (before and before.finished)):
+        if upto is not None or (finished and not (before and before.finished)):
             moved[shard_id] = ShardOffset(position, tracked.parent, finished, not tracked.expected)
     return Offset(start.stream, _pruned(start.shards, moved, shards, lineage)) if moved else None
 

@@ -30,6 +30,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`endingPosition`, only of a batch: a time or an age; None for everything up to now."""
     max_records: int | None = None
     """`maxRecordsPerTrigger`: at most so many rows in a micro-batch."""
+    min_partitions: int | None = None
+    """`minPartitions`: at least so many tasks, where there is so much to part."""
+    checkpoint: str | None = None
+    """`checkpointLocation`: the query's, for Sparks that do not tell where a micro-batch begins."""
     fail_on_data_loss: bool = True
     image_format: ImageFormat = "json"
     image_schema: str | None = None
@@ -55,8 +59,9 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         raise UsageError('give .option("stream", …): a stream ARN, a table ARN or a table name')
     if streaming and "endingPosition" in values:
         raise UsageError("endingPosition is for spark.read; a stream has no end")
-    if not streaming and "maxRecordsPerTrigger" in values:
-        raise UsageError("maxRecordsPerTrigger is for spark.readStream")
+    for name in _STREAMING:
+        if not streaming and name in values:
+            raise UsageError(f"{name} is for spark.readStream")
     values.setdefault("startingPosition", "latest" if streaming else "trim_horizon")
     fields: dict[str, Any] = {}
     for name, (field, parsed) in _FIELDS.items():
@@ -110,10 +115,13 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "startingPosition": ("start", _position),
     "endingPosition": ("end", _end),
     "maxRecordsPerTrigger": ("max_records", _count),
+    "minPartitions": ("min_partitions", _count),
+    "checkpointLocation": ("checkpoint", str),
     "failOnDataLoss": ("fail_on_data_loss", _yes),
     "imageFormat": ("image_format", _one_of("json", "dynamodb-json")),
     "imageSchema": ("image_schema", lambda text: text or None),
     "changedAttributes": ("changed_attributes", _yes),
     "wireRecords": ("wire_records", _yes),
 }
+_STREAMING: Final = ("maxRecordsPerTrigger", "minPartitions", "checkpointLocation")
 _CONNECTION: Final = ("region", "profile", "endpointUrl")

@@ -28,7 +28,7 @@ from watcher.spark import micro_batch, offsets
 from watcher.spark.held_page import HeldPage
 from watcher.spark.offsets import Offset, Range, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
-from watcher.spark.read_ahead import Driver, HeldShard, News, ReadAhead
+from watcher.spark.read_ahead import Driver, HeldShard, Left, News, ReadAhead
 from watcher.spark.reader_threads import ReaderThreads
 
 # An idle query asks again every 12 ms: each time it is answered so late, or when there is news.
@@ -151,6 +151,7 @@ class Planner:
             shards = list(self._ahead.shards.values())
             waiting = [each for shard in shards for each in shard.pages]
             times = [each.created for each in waiting] + self._unread_since(shards)
+            times += [shard.left.created for shard in shards if shard.left]
             oldest = min(times, default=None)
             return {
                 "buffered_bytes": sum(shard.bytes for shard in shards),
@@ -229,7 +230,9 @@ class Planner:
                 self._ahead.add_closed(shard)
                 roster.finish(shard)
             else:
-                self._ahead.add(shard, until, closed=roster.is_closed(shard.id))
+                may_leave = self._options.max_records is None
+                has_closed = roster.is_closed(shard.id)
+                self._ahead.add(shard, until, closed=has_closed, may_leave=may_leave)
         self._driver.wake()
 
     def _hear(self, roster: Roster) -> None:
@@ -249,7 +252,7 @@ class Planner:
     def _hear_one(self, roster: Roster, shard: HeldShard, news: News) -> None:
         tracked = shard.tracked
         match news:
-            case HeldPage():
+            case HeldPage() | Left():
                 tracked.comes()
             case Started(moment):
                 roster.started(tracked, moment)

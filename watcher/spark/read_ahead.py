@@ -13,11 +13,14 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
+import msgspec
+
 from watcher.clock import Clock
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.messages import Message, Page
 from watcher.reading.shard_reader import ShardReader
 from watcher.service.model import AfterSequence, Position, Service
+from watcher.spark.backlog import BEHIND_SECONDS, Backlog
 from watcher.spark.held_page import HeldPage
 
 # Of packed pages. A task's go to its executor with it: 128 MB is Spark's limit, 16 leave room.
@@ -27,7 +30,16 @@ _IDLE_PAUSE = 1.0
 # One call takes some 5 ms of this one process: with many idle shards each waits longer.
 _IDLE_PAUSE_A_SHARD = 0.01
 
-News = Message | HeldPage
+
+class Left(msgspec.Struct, frozen=True):
+    """All up to this number is for executors to read: there is a backlog."""
+
+    upto: str
+    created: float
+    """When its first record was made, or one soon after that."""
+
+
+News = Message | HeldPage | Left
 """What a shard's reader has to say; of a page, that it is there."""
 
 
@@ -45,6 +57,10 @@ class HeldShard:
         """Where what was not read yet begins."""
         self.bytes = 0
         self.attempted = False
+        self.backlog: Backlog | None = None
+        """None where records have to be counted here."""
+        self.left: Left | None = None
+        """What executors are to read; nothing is held then, and nothing read."""
 
     @property
     def id(self) -> str:
@@ -66,7 +82,14 @@ class HeldShard:
         assert self.reader is not None
         self.reader.streams = service
         self.reader.closed = self.closed
-        return [self._held(message) for message in self.reader.read()]
+        read = [self._held(message) for message in self.reader.read()]
+        if self.backlog is not None and not self.reader.finished:
+            pages = [each for each in read if isinstance(each, HeldPage)]
+            upto = self.backlog.found(read, service)
+            if upto is not None:
+                self.frontier = AfterSequence(upto)
+                read.append(Left(upto, pages[0].created))
+        return read
 
     def _held(self, message: Message) -> News:
         if not isinstance(message, Page):
@@ -82,7 +105,16 @@ class HeldShard:
             number = int(position.sequence_number)
             while self.pages and int(self.pages[0].upto) <= number:
                 freed += self.pages.popleft().size
+            if self.left is not None and int(self.left.upto) <= number:
+                self.left = None
         self.bytes -= freed
+        return freed
+
+    def leave(self, what: Left) -> int:
+        """Executors read this, also what of it is held; answer how many bytes that was."""
+        self.left = what
+        freed, self.bytes = self.bytes, 0
+        self.pages.clear()
         return freed
 
     def split(self, page: HeldPage, count: int) -> HeldPage:
@@ -110,7 +142,14 @@ class ReadAhead:
     is given out that came after it.
     """
 
-    def __init__(self, arn: str, service: Service, clock: Clock) -> None:
+    def __init__(
+        self,
+        arn: str,
+        service: Service,
+        clock: Clock,
+        *,
+        behind_seconds: float = BEHIND_SECONDS,
+    ) -> None:
         self.shards: dict[str, HeldShard] = {}
         self.news: deque[tuple[HeldShard, News]] = deque()
         self.failure: BaseException | None = None
@@ -118,14 +157,24 @@ class ReadAhead:
         self._arn = arn
         self._service = service
         self._clock = clock
+        self._behind_seconds = behind_seconds
         self._due: list[tuple[float, int, HeldShard]] = []
         self._parked: list[HeldShard] = []
         self._order = itertools.count()
         self._bytes = 0
 
-    def add(self, tracked: Tracked, until: datetime | None, *, closed: bool = False) -> None:
-        """Begin to read a shard."""
+    def add(
+        self,
+        tracked: Tracked,
+        until: datetime | None,
+        *,
+        closed: bool = False,
+        may_leave: bool = False,
+    ) -> None:
+        """Begin to read a shard; with `may_leave`, a backlog is left to executors."""
         shard = self.shards[tracked.id] = HeldShard(tracked, until, closed=closed)
+        if may_leave:
+            shard.backlog = Backlog(self._arn, shard.id, self._behind_seconds, self._clock)
         self.begin(shard)
 
     def add_closed(self, tracked: Tracked) -> None:
@@ -146,14 +195,20 @@ class ReadAhead:
         self._schedule(shard, pause)
 
     def delivered(self, shard: HeldShard, position: Position) -> bool:
-        """Everything of a shard before this position is done with; whether that has made room."""
+        """Everything of a shard before this position is done with; whether there is more to do."""
+        was_left = shard.left is not None
         freed = shard.covered(position)
+        if goes_on := was_left and shard.left is None:
+            self.begin(shard)
+        self._make_room(freed)
+        return freed > 0 or goes_on
+
+    def _make_room(self, freed: int) -> None:
         if freed:
             self._bytes -= freed
             parked, self._parked = self._parked, []
             for each in parked:
                 self._schedule(each, 0.0)
-        return freed > 0
 
     # Whose turn it is
 
@@ -172,6 +227,8 @@ class ReadAhead:
                 shard.pages.append(each)
                 shard.bytes += each.size
                 self._bytes += each.size
+            if isinstance(each, Left):
+                self._make_room(shard.leave(each))
             self.news.append((shard, each))
         shard.attempted = True
         self._put_back(shard)
@@ -185,7 +242,7 @@ class ReadAhead:
 
     def _put_back(self, shard: HeldShard) -> None:
         assert shard.reader is not None
-        if shard.reader.finished:
+        if shard.reader.finished or shard.left is not None:
             return
         # Twice a micro-batch's: one is being worked on, the next is being read.
         if shard.bytes >= 2 * SHARD_BYTES or self._bytes >= 2 * BATCH_BYTES:

@@ -15,7 +15,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import java, jvm
+from watcher.spark import java, jvm, versions
 from watcher.spark.source import register
 
 logger = logging.getLogger("watcher")
@@ -68,6 +68,7 @@ def start(
         text = "the jobs start a Spark of their own, and manage its JVM; on Spark Connect use the "
         text += "source: watcher.spark.register(spark), then format('dynamodb_streams')"
         raise UsageError(text, "master", master)
+    versions.refuse_old()
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Not extraJavaOptions: those are the user's.

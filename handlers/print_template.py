@@ -1,0 +1,100 @@
+"""Print each change by a template of yours: a line each."""
+
+import string
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from watcher import Record
+from watcher.printing.differences import change_text
+from watcher.printing.escaping import printable, printable_key
+from watcher.printing.shortening import shown_value
+from watcher.printing.style import highlighted, shown_time, table_prefix
+
+OPTIONS = {
+    "template": (
+        "TEXT",
+        "what to print, with {time} {kind} {key} {changes} {table} {shard} {sequence} and values "
+        "such as {new.total} {old.lines.0} {key.PK}; {time:%H:%M:%S}, {kind:<6}",
+    )
+}
+
+FIELDS = ("time", "kind", "key", "changes", "table", "shard", "sequence", "new", "old")
+
+template = "{time} {kind} {key} {changes}"
+
+
+class Fields(string.Formatter):
+    """`{new.total}` looks into the item, never into a Python object; what is missing is empty."""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A field's value, and what it is called."""
+        name, *path = field_name.split(".")
+        value = kwargs["native_key" if path and name == "key" else name]()
+        for part in path:
+            match value:
+                case Mapping():
+                    value = value.get(part)
+                case list() if part.isdigit() and int(part) < len(value):
+                    value = value[int(part)]
+                case _:
+                    value = None
+        return value, name
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """A value as text; what is missing is no text."""
+        match value:
+            case None:
+                return ""
+            case datetime() if "%" in format_spec:
+                return value.strftime(format_spec)
+            case datetime():
+                return format(shown_time(value), format_spec)
+            case Decimal() if format_spec:
+                return format(value, format_spec)
+            case str():
+                return format(printable(value), format_spec)
+            case _:
+                return format(shown_value(value), format_spec)
+
+
+def configure(template: str) -> None:
+    refuse_unknown(template)
+    globals()["template"] = template
+
+
+def refuse_unknown(template: str) -> None:
+    """Else each change would say so."""
+    for _, name, spec, conversion in string.Formatter().parse(template):
+        if name is None:
+            continue
+        field, _, path = name.partition(".")
+        if field not in FIELDS or (path and field not in ("new", "old", "key")) or conversion:
+            raise ValueError(f"--template: no field {{{name}}}; there are {', '.join(FIELDS)}")
+        if spec and not (field == "time" and "%" in spec):
+            # Numbers have forms that texts have not.
+            format(Decimal(1) if path else "", spec)
+
+
+def handle(record: Record) -> None:
+    line = Fields().vformat(template, (), values(record))
+    sys.stdout.write(f"{table_prefix(record)}{highlighted(line)}\n")
+
+
+def values(record: Record) -> dict[str, Any]:
+    """What each field is, made only where the template asks for it."""
+    kind = "TTL" if record.expired_by_ttl else record.event_name
+    return {
+        "time": lambda: record.created_at,
+        "kind": lambda: kind,
+        "key": lambda: printable_key(record["dynamodb"]["Keys"]),
+        "native_key": lambda: record.key,
+        "changes": lambda: change_text(record),
+        "table": lambda: record.table,
+        "shard": lambda: record.shard_id,
+        "sequence": lambda: record.sequence_number,
+        "new": lambda: record.new,
+        "old": lambda: record.old,
+    }

@@ -1,0 +1,171 @@
+"""The items that exist, handed over in between the changes: when, and what becomes of refusals."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.play import ARN, Memory, Play, PlayedService, Seen, page
+from watcher.errors import DeniedError, StreamError, TransientError, UsageError
+from watcher.reading.messages import Started
+from watcher.reading.token import Token, TokenShard, TokenSnapshot
+from watcher.record.record import Record
+from watcher.service.model import Latest
+
+
+class Table:
+    """Two items a page; `asked` tells after which key."""
+
+    def __init__(self, count: int = 5) -> None:
+        self.rows = [{"pk": {"S": f"k{number}"}, "n": {"N": "7"}} for number in range(count)]
+        self.asked: list[str | None] = []
+        self.errors: list[Exception] = []
+
+    def key_names(self) -> list[str]:
+        return ["pk"]
+
+    def page(self, after: Any) -> Any:
+        self.asked.append(None if after is None else after["pk"]["S"])
+        if self.errors:
+            raise self.errors.pop(0)
+        keys = [row["pk"] for row in self.rows]
+        first = 0 if after is None else keys.index(after["pk"]) + 1
+        rows = self.rows[first : first + 2]
+        more = first + 2 < len(self.rows)
+        return [msgspec.Raw(msgspec.json.encode(row)) for row in rows], (
+            {"pk": rows[-1]["pk"]} if more else None
+        )
+
+
+class Told:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, record: Record) -> None:
+        self.lines.append(f"{record.event_name[0]} {record.key['pk']}")
+
+    @property
+    def items(self) -> list[str]:
+        return [line.removeprefix("S ") for line in self.lines if line.startswith("S ")]
+
+
+def play(table: Table, told: Any, **settings: Any) -> Play:
+    made = Play(told, items=table, **{"snapshot": True, **settings})
+    made.service.add("a")
+    return made
+
+
+ALL = [f"k{number}" for number in range(5)]
+
+
+def test_all_items_are_told_each_once_and_how_far_that_is_is_saved() -> None:
+    table, told = Table(), Told()
+    made = play(table, told).run(("a", page(1)), 2.0)
+    assert told.items == ALL
+    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
+    assert made.totals.kinds["SNAPSHOT"] == 5
+    again = Table()
+    play(again, told, store=made.store).run(2.0)
+    assert again.asked == [], "once is enough"
+
+
+def test_a_watch_that_ends_in_the_middle_of_a_page_goes_on_behind_the_last_item() -> None:
+    table, told = Table(), Told()
+    made = play(table, told, max_records=3).run(2.0)
+    assert made.store.token.snapshot == TokenSnapshot(after={"pk": {"S": "k2"}}, items=3)
+    # One that was not asked for it keeps what there is to do.
+    play(table, told, store=made.store, snapshot=False).run(("a", page(1)), 2.0)
+    play(table, told, store=made.store).run(2.0)
+    assert told.items == ALL
+    assert table.asked == [None, "k1", "k2"]
+
+
+def test_the_items_wait_until_all_changes_from_now_on_are_read() -> None:
+    table, told = Table(), Told()
+    made = play(table, told, start=Latest())
+
+    def check() -> None:
+        assert table.asked == []
+
+    made.run(3.0, check, ("a", Started(made.service.now)), 1.0)
+    assert told.items == ALL
+
+
+def test_a_page_that_is_refused_is_asked_for_again_while_changes_come(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table, told = Table(), Told()
+    table.errors = [TransientError("throttled")] * 5
+    made = play(table, told).run(*[step for n in range(1, 61) for step in (("a", page(n)), 1.0)])
+    assert told.items == ALL
+    assert len(told.lines) == 65
+    assert told.lines[0] != "S k0", "the changes did not wait"
+    assert len([line for line in caplog.messages if "Can't read the items of orders" in line]) == 1
+    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
+
+
+def test_no_permission_for_the_table_is_said_at_once() -> None:
+    table = Table()
+    table.errors = [DeniedError("the role needs dynamodb:Scan on orders")]
+    with pytest.raises(StreamError, match="dynamodb:Scan"):
+        play(table, Told()).run(5.0)
+
+
+def test_a_watch_up_to_now_ends_behind_the_last_item() -> None:
+    table, told = Table(9), Told()
+    table.errors = [TransientError("throttled")] * 3
+    made = play(table, told, follow=False)
+    made.run(*[1.0] * 100)
+    assert len(told.items) == 9
+    assert not made.totals.stopped or made.clock.passed > 60
+
+
+def test_an_empty_table_has_a_snapshot_too() -> None:
+    made = play(Table(0), Told()).run(2.0)
+    assert made.store.token.snapshot == TokenSnapshot(done=True)
+
+
+def old_store(service: PlayedService, hours: float) -> Memory:
+    saved_at = service.now - timedelta(hours=hours)
+    row = TokenShard("a", "after_sequence", "5")
+    return Memory(Token(ARN, ["a"], [row], saved_at, TokenSnapshot(items=5, done=True)))
+
+
+def stale(told: Any, policy: str, hours: float = 30) -> tuple[Play, Table]:
+    table = Table()
+    made = play(table, told, snapshot=False, on_stale=policy)
+    made.store = old_store(made.service, hours)
+    again = Play(
+        told, items=table, store=made.store, service=made.service, clock=made.clock, on_stale=policy
+    )
+    return again, table
+
+
+def test_a_checkpoint_that_is_too_old_ends_it_where_that_is_asked_for() -> None:
+    made, _ = stale(Seen(), "fail")
+    with pytest.raises(UsageError, match="checkpoint: orders: it is older than the stream's 24"):
+        made.run(1.0)
+    assert stale(Seen(), "fail", hours=23)[0].run(1.0).totals.losses == 0
+
+
+def test_or_has_the_items_handed_over_anew(caplog: pytest.LogCaptureFixture) -> None:
+    told = Told()
+    made, table = stale(told, "snapshot")
+    made.run(2.0)
+    assert told.items == ALL
+    assert table.asked == [None, "k1", "k3"]
+    assert made.totals.losses == 0
+    assert [line for line in caplog.messages if "what was removed since is not told" in line]
+    fresh = Told()
+    stale(fresh, "snapshot", hours=23)[0].run(2.0)
+    assert fresh.items == []
+
+
+def test_else_the_loss_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    made, table = stale(Seen(), "trim-horizon")
+    made.run(2.0)
+    assert made.totals.losses == 1
+    assert table.asked == []

@@ -1,0 +1,184 @@
+"""The items that exist, and the changes made meanwhile: a ledger beside writers that go on."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dynamodb_local import DynamoDBLocal
+from watcher import Record, Stream, UsageError, watch
+from watcher.service.tables import TablesClient
+
+ITEMS = 120
+
+
+class Ledger:
+    """What a handler knows of the table: each item's last number, -1 for one that is removed."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, int] = {}
+        self.last_change: dict[str, int] = {}
+        self.kinds: list[str] = []
+        self.wrong: list[str] = []
+
+    def take(self, record: Record) -> None:
+        key, new = record.key["PK"], record.new
+        number = int(new["n"]) if new else int((record.old or {})["n"])
+        self.kinds.append(record.event_name)
+        if record.event_name != "SNAPSHOT":
+            self.last_change[key] = number
+        elif number < self.last_change.get(key, -1):
+            self.wrong.append(f"SNAPSHOT of {key} at {number} after {self.last_change[key]}")
+        self.items[key] = -1 if record.event_name == "REMOVE" else number
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page holds few items, and takes its time: there is much to go wrong in between."""
+    page = TablesClient.page
+
+    def small(self: TablesClient, table: str, after: Any, **query: Any) -> Any:
+        found = page(self, table, after, Limit=7, **query)
+        time.sleep(0.02)
+        return found
+
+    monkeypatch.setattr(TablesClient, "page", small)
+
+
+@contextmanager
+def written_to(server: DynamoDBLocal, table: str) -> Iterator[Callable[[], None]]:
+    """Items that are put and deleted all the time, each with a higher number; call to end it."""
+    client, over, rng = server.client(), threading.Event(), random.Random(table)
+    server.create_table(table, sort_key=False)
+
+    def put(which: int, number: int) -> None:
+        item = {"PK": {"S": f"k{which}"}, "n": {"N": str(number)}}
+        client.put_item(TableName=table, Item=item)
+
+    for which in range(ITEMS):
+        put(which, 0)
+
+    def write(part: int) -> None:
+        number = 0
+        while not over.wait(0.002):
+            number += 1
+            which = rng.randrange(ITEMS // 2) * 2 + part
+            if rng.random() < 0.3:
+                key = {"PK": {"S": f"k{which}"}}
+                client.delete_item(TableName=table, Key=key)
+            else:
+                put(which, number)
+
+    threads = [threading.Thread(target=write, args=(part,)) for part in range(2)]
+    for thread in threads:
+        thread.start()
+
+    def end() -> None:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+    try:
+        yield end
+    finally:
+        end()
+
+
+def in_table(server: DynamoDBLocal, table: str) -> dict[str, int]:
+    rows = server.client().scan(TableName=table, ConsistentRead=True)["Items"]
+    return {row["PK"]["S"]: int(row["n"]["N"]) for row in rows}
+
+
+def there(ledger: Ledger) -> dict[str, int]:
+    return {key: number for key, number in ledger.items.items() if number >= 0}
+
+
+@pytest.fixture
+def server(dynamodb_local: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch) -> DynamoDBLocal:
+    for name, value in dynamodb_local.environment.items():
+        monkeypatch.setenv(name, value)
+    return dynamodb_local
+
+
+def test_a_watch_that_is_stopped_in_between_knows_the_table_in_the_end(
+    server: DynamoDBLocal, tmp_path: Path
+) -> None:
+    ledger, file = Ledger(), tmp_path / "c.json"
+    options: dict[str, Any] = {"snapshot": True, "checkpoint": file, "poll_max": 0.2}
+    with written_to(server, "snap-watch") as end:
+        watch("snap-watch", [ledger.take], max_records=60, **options)
+        stored = json.loads(file.read_text())["snapshot"]
+        first = ledger.kinds.count("SNAPSHOT")
+        assert stored["items"] == first < ITEMS
+        assert "done" not in stored
+        stop, rows = threading.Event(), dict[str, int]()
+
+        def take(record: Record) -> None:
+            ledger.take(record)
+            if not rows and json.loads(file.read_text())["snapshot"].get("done"):
+                end()
+                rows.update(in_table(server, "snap-watch"))
+            if rows and there(ledger) == rows:
+                stop.set()
+
+        guard = threading.Timer(30, stop.set)
+        guard.start()
+        watch("snap-watch", [take], stop=stop, **options)
+        guard.cancel()
+        assert there(ledger) == in_table(server, "snap-watch")
+        # Those that were there all the time, each once, and not those that had been removed.
+        shown = ledger.kinds.count("SNAPSHOT")
+        assert json.loads(file.read_text())["snapshot"] == {"items": shown, "done": True}
+        assert ledger.wrong == []
+        item = {"PK": {"S": "k1"}, "n": {"N": "1000000"}}
+        server.client().put_item(TableName="snap-watch", Item=item)
+        watch("snap-watch", [ledger.take], max_records=1, **options)
+        assert there(ledger)["k1"] == 1_000_000, "the items not again"
+
+
+def test_a_stream_that_is_resumed_from_its_token_does_too(server: DynamoDBLocal) -> None:
+    ledger, until, rows = Ledger(), time.monotonic() + 30, dict[str, int]()
+    with written_to(server, "snap-stream") as end, Stream("snap-stream", snapshot=True) as first:
+        for record in first:
+            if record is not None:
+                ledger.take(record)
+            if len(ledger.kinds) > 50:
+                break
+        token = first.token
+        assert 0 < token["snapshot"]["items"] < ITEMS
+        with Stream("snap-stream", token, snapshot=True) as second:
+            for record in second:
+                if record is not None:
+                    ledger.take(record)
+                elif second.token["snapshot"].get("done"):
+                    end()
+                    rows = rows or in_table(server, "snap-stream")
+                    if there(ledger) == rows:
+                        break
+                assert time.monotonic() < until
+    assert ledger.wrong == []
+    assert ledger.kinds.count("SNAPSHOT") == second.token["snapshot"]["items"]
+    assert {"SNAPSHOT", "INSERT", "MODIFY", "REMOVE"} == set(ledger.kinds)
+
+
+def test_a_snapshot_that_has_no_end_of_its_own_ends_where_all_up_to_now_is_told(
+    server: DynamoDBLocal,
+) -> None:
+    ledger = Ledger()
+    server.create_table("snap-still", sort_key=False)
+    client = server.client()
+    for which in range(20):
+        client.put_item(TableName="snap-still", Item={"PK": {"S": f"k{which}"}, "n": {"N": "1"}})
+    watch("snap-still", [ledger.take], max_records=20, snapshot=True)
+    assert there(ledger) == in_table(server, "snap-still")
+    assert set(ledger.kinds) == {"SNAPSHOT"}
+    with pytest.raises(UsageError, match="leave out --tail"):
+        watch("snap-still", [ledger.take], snapshot=True, tail=3)

@@ -1,0 +1,84 @@
+"""What crosses from a worker where there is a filter: delivered, it is the same as without."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.odd_pages import pages
+from tests.play import ARN
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
+from watcher.engine.figures import Figures, Totals
+from watcher.engine.handover import Handover
+from watcher.reading.lineage import Tracked
+from watcher.reading.parts import Wanted, part
+from watcher.record.origin import Origin
+from watcher.record.page import RecordPage, decode
+from watcher.record.wire import WireRecord
+from watcher.service.model import Position, TrimHorizon
+from watcher.service.tally import Board
+
+
+class Delivered:
+    """What has become of a page at the end of its delivery."""
+
+    def __init__(self, wanted: Wanted, limit: int | None, *, together: bool) -> None:
+        self.lines: list[bytes] = []
+        self.shard = Tracked("a", None, TrimHorizon())
+        self.totals = Totals()
+        observer = Observer("lines", lambda record: self.lines.append(bytes(record.raw)))
+        observer.handle_page = self.take if together else None
+        figures = Figures(1.0, Board(1))
+        figures.tally(Origin(ARN, "a"))
+        self.figures = figures._shards[Origin(ARN, "a")]
+        dispatcher = Dispatcher([observer], OnError())
+        self.handover = Handover(dispatcher, figures, self.totals, wanted, limit)
+
+    def take(self, page: RecordPage) -> bool:
+        self.lines += map(bytes, page.raws)
+        return True
+
+    def outcome(self) -> tuple[list[bytes], Totals, Position, tuple[int, float | None]]:
+        figures = self.figures.delivered, self.figures.last
+        return self.lines, self.totals, self.shard.position, figures
+
+
+@given(
+    body=pages(),
+    unwanted=st.sets(st.integers(0, 6)),
+    limit=st.none() | st.integers(1, 4),
+    together=st.booleans(),
+    first=st.integers(0, 2),
+)
+def test_what_the_worker_leaves_out_is_what_the_manager_would(
+    body: bytes, unwanted: set[int], limit: int | None, together: bool, first: int
+) -> None:
+    records = decode(body).Records
+    if first >= len(records):
+        return
+
+    def wanted(record: WireRecord) -> bool:
+        return int(record.dynamodb.SequenceNumber[-1]) not in unwanted
+
+    outcomes = []
+    for test in (None, wanted):
+        delivered = Delivered(wanted, limit, together=together)
+        message = part(body, records, first, len(records), test)
+        assert message.read == len(records) - first
+        assert [*delivered.handover.deliver(ARN, delivered.shard, message)] == []
+        outcomes.append(delivered.outcome())
+    assert outcomes[0] == outcomes[1]
+
+
+@given(body=pages())
+def test_a_filter_that_fails_leaves_nothing_out(body: bytes) -> None:
+    records = decode(body).Records
+
+    def fail(record: WireRecord) -> bool:
+        raise ValueError("no such key")
+
+    if records:
+        whole = part(body, records, 0, len(records), fail)
+        assert whole == part(body, records, 0, len(records))

@@ -1,0 +1,115 @@
+"""A backlog is left to executors: the driver looks where it ends, and does not read it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.hand_clock import HandClock
+from tests.spark.played import PlayedQuery, PlayedStream
+from watcher.spark import offsets
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def stream(clock: HandClock) -> PlayedStream:
+    """A shard of ten full pages that were written years ago; its tip was just now."""
+    stream = PlayedStream(clock)
+    stream.page_size = 500
+    stream.write("a", range(5000))
+    stream.tip = 4995
+    return stream
+
+
+def test_two_old_pages_tell_a_backlog_whose_end_is_the_tip(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    query = PlayedQuery(stream, clock)
+
+    query.poll()
+    query.poll()
+
+    assert query.sizes == [500, 4496]
+    assert query.delivered == [*range(4996)]
+    assert query.planner.report()["buffered_records"] == 0, "nothing waits in the driver"
+    query.run(5)
+    assert query.delivered == [*range(5000)]
+
+
+def test_the_driver_reads_two_pages_of_it(stream: PlayedStream, clock: HandClock) -> None:
+    query = PlayedQuery(stream, clock)
+    query.poll()
+    end = query.planner.latest(query.offset, None)
+    assert len(stream.reads) == 3, "two pages, and one record near the tip"
+    assert query.planner.report()["lag_seconds"] > 3600
+
+    again = query.planner.latest(query.offset, None)
+
+    assert again == end
+    assert len(stream.reads) == 3, "it rests until executors have been there"
+
+
+def test_what_was_left_is_read_again_after_a_crash(stream: PlayedStream, clock: HandClock) -> None:
+    query = PlayedQuery(stream, clock)
+    query.poll()
+    query.poll()
+    before, after = query.batches[-1]
+
+    query.start()
+
+    (between,) = offsets.ranges(before, after)
+    pages = query.read(between)
+    assert sum(page.count for page in pages) == 4496
+    query.run(5)
+    assert query.delivered == [*range(5000)]
+
+
+@pytest.mark.parametrize("tip", [None, 3, 5000])
+def test_without_a_number_near_the_tip_the_driver_reads(
+    stream: PlayedStream, clock: HandClock, tip: int | None
+) -> None:
+    """A service without AT_TIMESTAMP; one that answers what was read; a quiet hour."""
+    stream.tip = tip
+    query = PlayedQuery(stream, clock)
+
+    query.run(60)
+
+    assert query.delivered == [*range(5000)]
+    assert len(query.batches) > 1
+
+
+def test_with_a_limit_the_driver_counts(stream: PlayedStream, clock: HandClock) -> None:
+    query = PlayedQuery(stream, clock, maxRecordsPerTrigger="400")
+
+    query.run(60)
+
+    assert query.delivered == [*range(5000)]
+    assert max(query.sizes) == 400
+
+
+def test_children_wait_for_what_executors_are_left(stream: PlayedStream, clock: HandClock) -> None:
+    query = PlayedQuery(stream, clock)
+    query.poll()
+    query.planner.latest(query.offset, None)
+    stream.write("b", range(9000, 9010), parent="a")
+
+    query.run(20)
+
+    assert query.delivered == [*range(5000), *range(9000, 9010)]
+
+
+def test_available_now_reads_what_was_left_and_the_rest(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    query = PlayedQuery(stream, clock)
+    query.planner.stop_at_now()
+
+    while query.poll():
+        pass
+
+    assert query.delivered == [*range(5000)]

@@ -1,0 +1,100 @@
+"""Pulls a table's items, too: a page of them in turn with what has changed meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from typing import Any
+
+from watcher.backoff import backoff, worth_saying
+from watcher.errors import TransientError
+from watcher.reading.puller import Puller
+from watcher.reading.snapshot import Items, TableSnapshot
+from watcher.reading.token import Token
+from watcher.record import page as pages
+from watcher.record.record import Record
+from watcher.service.model import AfterSequence, Position, Service
+
+logger = logging.getLogger("watcher")
+
+# So many changes at most stand between two pages of items.
+_CHANGES = 1_000
+_AGAIN_SECONDS = 1.0
+_AGAIN_SECONDS_MAX = 30.0
+
+
+class ItemsFirst(Puller):
+    """A puller that keeps the rule of `reading.snapshot`; goes on where its token says."""
+
+    def __init__(
+        self,
+        service: Service,
+        arn: str,
+        start: Position | Token,
+        *arguments: Any,
+        items: Items,
+        **options: Any,
+    ) -> None:
+        super().__init__(service, arn, start, *arguments, **options)
+        stored = start.snapshot if isinstance(start, Token) else None
+        self._items = TableSnapshot(arn, items, stored, self._clock)
+        self._shown: deque[Record] = deque()
+        self._changes_left = 0
+        self._failures = 0
+        self._again_at = -math.inf
+
+    def look(self, *, at_once: bool = False) -> float | None:
+        """As `Puller.look`; an item comes before all changes. Raises StreamError."""
+        if not self._shown and self._changes_left > 0:
+            if (found := super().look()) is not None:
+                return found
+            self._changes_left = 0
+        if not self._shown and self._is_items_turn():
+            self._read_items()
+        return -math.inf if self._shown else super().look(at_once=at_once)
+
+    def take_read(self) -> Record:
+        """See `Puller`."""
+        if not self._shown:
+            self._changes_left -= 1
+            return super().take_read()
+        record = self._shown.popleft()
+        self._items.shard.position = AfterSequence(record.sequence_number)
+        return record
+
+    @property
+    def next_at(self) -> float | None:
+        """See `Puller`."""
+        return -math.inf if self._shown else super().next_at
+
+    @property
+    def has_caught_up(self) -> bool:
+        """See `Puller`."""
+        return self._items.is_done and not self._shown and super().has_caught_up
+
+    @property
+    def token(self) -> Token:
+        """See `Puller`."""
+        token = super().token
+        token.snapshot = self._items.stored()
+        return token
+
+    def _is_items_turn(self) -> bool:
+        if self._items.is_done or self._clock.monotonic() < self._again_at:
+            return False
+        return not self._roster.lineage.awaits_latest
+
+    def _read_items(self) -> None:
+        try:
+            page = self._items.read()
+        except TransientError as error:
+            self._failures += 1
+            pause = backoff(self._failures, _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
+            self._again_at = self._clock.monotonic() + pause
+            if worth_saying(self._failures):
+                text = f"Can't read the items of {self.listing.table}, trying again: {error}"
+                logger.warning(text, extra={"stream": self.arn})
+            return
+        self._failures, self._changes_left = 0, _CHANGES
+        self._shown.extend(pages.records(page.body, self._items.origin))

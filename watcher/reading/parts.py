@@ -1,0 +1,45 @@
+"""A part of a page as a message, without what nobody wants of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from watcher.reading.messages import Page
+from watcher.record.page import raw_records
+from watcher.record.wire import WireRecord
+
+Wanted = Callable[[WireRecord], bool]
+
+
+def part(
+    body: bytes, records: Sequence[WireRecord], first: int, last: int, wanted: Wanted | None = None
+) -> Page:
+    """The part `first:last` of a page's records.
+
+    A shortcut: where most are not `wanted`, the others travel in a smaller body of their own, and
+    whoever delivers the records tests those only. Where the test fails, all go on: it fails there
+    again, and is heard.
+    """
+    change = records[last - 1].dynamodb
+    number, created = change.SequenceNumber, change.ApproximateCreationDateTime
+    if wanted is not None:
+        with contextlib.suppress(Exception):
+            kept = [place for place in range(first, last) if wanted(records[place])]
+            if len(kept) <= (last - first) / 2:
+                left_out = [place - first - before for before, place in enumerate(kept)]
+                left_out.append(last - first - len(kept))
+                kinds = _kinds([records[place] for place in kept])
+                return Page(0, len(kept), number, _of(body, kept), created, kinds, left_out)
+    return Page(first, last, number, body, created, _kinds(records[first:last]))
+
+
+def _kinds(records: Sequence[WireRecord]) -> dict[str, int]:
+    return dict(Counter([each.eventName or "" for each in records]))
+
+
+def _of(body: bytes, places: Sequence[int]) -> bytes:
+    """A body with some of a page's records, byte for byte."""
+    raws = raw_records(body) if places else []
+    return b'{"Records":[%b]}' % b",".join([raws[place] for place in places])

@@ -1,0 +1,80 @@
+"""Finds out that a shard's reader in the driver is behind, and up to where executors are to read.
+
+The driver reads a page in some 6 ms; executors are many. So where there is a backlog, the driver
+asks for one record near the shard's tip, whose number is the end of an exact range, and leaves all
+up to there to an executor. It goes on behind it, and reads by itself while it keeps up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from watcher.clock import Clock
+from watcher.errors import ServiceError, StreamError, TimestampRefusedError
+from watcher.reading.messages import Started
+from watcher.record import page
+from watcher.service.model import AtTime, Service
+from watcher.spark.held_page import HeldPage
+
+# A reader that keeps up has a page within a second or so of its making.
+BEHIND_SECONDS = 10.0
+# One page that is old says little: the first one after a pause always is.
+_OLD_PAGES = 2
+# The tip is half of that ago; where nothing was written since, so many times as long may do.
+_TIMES_BACK: Final = (1, 12, 120, 720)
+_ASK_SECONDS = 10.0
+
+
+class Backlog:
+    """How far behind one shard's reader is; `found` tells, from all that it says."""
+
+    def __init__(self, arn: str, shard_id: str, behind_seconds: float, clock: Clock) -> None:
+        self._arn = arn
+        self._shard_id = shard_id
+        self._behind_seconds = behind_seconds
+        self._clock = clock
+        self._service_ahead = 0.0  # of the monotonic clock, in epoch seconds
+        self._old_pages = 0
+        self._ask_at = 0.0
+
+    def found(self, read: Iterable[object], service: Service) -> str | None:
+        """The number of a record far behind what was read last; None where the reader keeps up."""
+        newest: HeldPage | None = None
+        for each in read:
+            if isinstance(each, Started):
+                self._service_ahead = each.time.timestamp() - self._clock.monotonic()
+            elif isinstance(each, HeldPage):
+                newest = each
+        if newest is None:
+            return None
+        now = self._clock.monotonic()
+        age = now + self._service_ahead - newest.created
+        self._old_pages = self._old_pages + 1 if age > self._behind_seconds else 0
+        if self._old_pages < _OLD_PAGES or now < self._ask_at:
+            return None
+        self._ask_at = now + _ASK_SECONDS
+        number = self._near_tip(service, age)
+        return number if number is not None and int(number) > int(newest.upto) else None
+
+    def _near_tip(self, service: Service, age: float) -> str | None:
+        """What goes wrong with this, goes wrong with the reading too, and is told there."""
+        now = self._clock.monotonic() + self._service_ahead
+        for times in _TIMES_BACK:
+            seconds = times * self._behind_seconds / 2
+            if seconds >= age:
+                break
+            time = datetime.fromtimestamp(int(now - seconds), UTC)
+            try:
+                iterator, _ = service.iterator(self._arn, self._shard_id, AtTime(time))
+                records = page.decode(service.records(iterator, limit=1)).Records
+            except TimestampRefusedError:
+                self._ask_at = math.inf
+                break
+            except (ServiceError, StreamError):
+                break
+            if records:
+                return records[0].dynamodb.SequenceNumber
+        return None
