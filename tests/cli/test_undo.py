@@ -129,6 +129,14 @@ def test_conflicts_are_asked_about_on_a_terminal_and_put_back_by_a_yes(
     assert items(simulator)["c"]["v"] == {"N": "1"}
 
 
+def test_nothing_to_undo_leaves_no_log(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = "orders", "--from", at(simulator, 12), "--key", "pk=nobody", "--apply"
+    assert run(capsys, *words) == (0, [], "restored 0, conflicts 0")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_a_yes_conflicts_stay(
     simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,7 +200,8 @@ def _write(rows: list[dict[str, Any]]) -> None:
 
 
 def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
-    logger.info(f"The log is {plan.log}; to take it back: undo --log {plan.log}")
+    if plan.steps:
+        logger.info(f"The log is {plan.log}; to take it back: undo --log {plan.log}")
     counts: Counter[Outcome] = Counter()
     rows = []
     for step, outcome in plan.apply(rate=rate, force=force):
