@@ -28,6 +28,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "keys": throughput.keys,
     "native": throughput.native,
     "print": throughput.printing,
+    "filter": throughput.dropping,
     "pull": throughput.pull,
     "many": throughput.many,
     "late": throughput.late,

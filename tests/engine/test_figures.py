@@ -62,7 +62,7 @@ def watch() -> Any:
 
 def test_a_shard_of_which_nothing_came_lags_since_its_start(watch: Watch) -> None:
     watch.clock.sleep(7)
-    assert watch.look().lags == {"a": 7}
+    assert watch.look().lags == {Origin("", "a"): 7}
 
 
 def test_a_shard_that_is_behind_lags_by_the_age_of_what_was_delivered(watch: Watch) -> None:
@@ -114,7 +114,7 @@ def test_a_finished_shard_has_no_lag_and_its_calls_still_count(watch: Watch) -> 
     watch.readers["b"].call("GetRecords")
     now = watch.look()
     assert (now.calls["GetRecords"], now.calls["DescribeStream"], now.throttles) == (4, 1, 1)
-    assert list(now.lags) == ["b"]
+    assert list(now.lags) == [Origin("", "b")]
     assert (now.shards.open, now.shards.finished, now.shards.waiting) == (1, 1, 0)
 
 

@@ -29,9 +29,11 @@ DISK = 200_000
 # From the first record on: what a watch needs to begin is not in question.
 FILLING = f"""
 import resource
+import sys
 
 
 def handle(record):
+    sys.dont_write_bytecode = True  # Python does not see that it has written half of a module
     resource.setrlimit(resource.RLIMIT_FSIZE, ({DISK}, {DISK}))
 """
 MODES = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])

@@ -16,9 +16,12 @@ import pytest
 from watcher.engine.figures import Snapshot
 from watcher.errors import UsageError
 from watcher.metrics.exporter import Exporter, exporting
+from watcher.record.origin import Origin
 
 # Some 70 bytes a shard: more than a pipe holds.
-LARGE = {f"shardId-{number:020}-abcdef01": 1.5 for number in range(3000)}
+ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/2026"
+ORDERS = ARN.format("orders")
+LARGE = {Origin(ORDERS, f"shardId-{number:020}-abcdef01"): 1.5 for number in range(3000)}
 
 
 class Place(NamedTuple):
@@ -90,8 +93,14 @@ def test_a_scrape_before_the_first_figures_is_all_zeros(place: Place) -> None:
 
 def test_figures_larger_than_a_pipe_arrive_whole(place: Place) -> None:
     place.show(Snapshot(lags=LARGE))
-    place.wait_for(f'watcher_shard_lag_seconds{{shard="{max(LARGE)}"}} 1.5')
+    place.wait_for(f'watcher_shard_lag_seconds{{shard="{max(LARGE).shard_id}",table="orders"}} 1.5')
     assert place.text().count("watcher_shard_lag_seconds{") == len(LARGE)
+
+
+def test_shards_of_the_same_name_are_told_apart_by_their_table(place: Place) -> None:
+    place.show(Snapshot(lags={Origin(ARN.format(name), "0"): 1.5 for name in ("orders", "users")}))
+    for name in ("orders", "users"):
+        place.wait_for(f'watcher_shard_lag_seconds{{shard="0",table="{name}"}} 1.5')
 
 
 def test_an_exporter_that_takes_nothing_keeps_nobody_and_then_gets_the_last(place: Place) -> None:

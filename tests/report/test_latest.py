@@ -11,7 +11,7 @@ from tests.past.ledger import Ledger
 from tests.past.test_archive import archive
 from watcher.cli import main
 from watcher.record.record import Record
-from watcher.report.latest import Latest, section
+from watcher.report.latest import LatestChanges, section
 from watcher.report.markup import document
 
 
@@ -26,14 +26,14 @@ def change(number: int, kind: str = "MODIFY", name: str = "a", **images: Any) ->
     return Record.from_json(json.dumps({"eventName": kind, "dynamodb": part}).encode())
 
 
-def texts(latest: Latest, item: str = "") -> list[str]:
+def texts(latest: LatestChanges, item: str = "") -> list[str]:
     """Each change's text, its marks and words one after another."""
     page = document(section(latest, item))
     return [re.sub(r"<[^>]+>", "|", each) for each in page.split("<li><p>")[1:]]
 
 
 def test_the_latest_are_kept_whatever_shard_they_come_from() -> None:
-    latest = Latest(3)
+    latest = LatestChanges(3)
     for number in (7, 2, 9, 1, 8):
         latest.take(change(number))
     assert [each.sequence_number for each in latest.records()] == ["7", "8", "9"]
@@ -42,7 +42,7 @@ def test_the_latest_are_kept_whatever_shard_they_come_from() -> None:
 
 
 def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:
-    latest = Latest()
+    latest = LatestChanges()
     old = {"pk": {"S": "a"}, "n": {"N": "1"}, "gone": {"S": "<b>"}, "in": {"M": {"x": {"N": "1"}}}}
     new = {
         "pk": {"S": "a"},
@@ -55,17 +55,17 @@ def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:
     words = [each.strip() for each in text.split("|") if each.strip()]
     assert words[0] == "MODIFY"
     assert words[3:] == [
-        *("~", "changed", "n", "1 -&gt; 2"),
+        *("-", "removed", "gone", "'&lt;b&gt;'"),
         *("+", "added", "here", "True"),
         *("~", "changed", "in.x", "1 -&gt; 3"),
-        *("-", "removed", "gone", "'&lt;b&gt;'"),
+        *("~", "changed", "n", "1 -&gt; 2"),
     ]
 
 
 def test_what_is_long_or_can_not_be_compared_is_said() -> None:
-    latest = Latest()
+    latest = LatestChanges()
     many = {f"a{number:03}": {"N": "1"} for number in range(99)}
-    latest.take(change(1, "INSERT", new={"pk": {"S": "a"}, "z": {"S": "x" * 999}, **many}))
+    latest.take(change(1, "INSERT", new={"pk": {"S": "a"}, "a": {"S": "x" * 999}, **many}))
     latest.take(change(2, "REMOVE"))
     without, long = texts(latest)
     assert "(nothing to compare: the stream's view type is" in without

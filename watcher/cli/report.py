@@ -27,7 +27,7 @@ from watcher.record.lines import RecordLines, opened, records_of
 from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
-from watcher.report.latest import CHOSEN, LATEST, Latest
+from watcher.report.latest import CHOSEN, LATEST, LatestChanges
 from watcher.report.page import Report, page
 from watcher.report.shards import bars
 from watcher.report.summary import Summary
@@ -225,9 +225,9 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
     )
 
 
-def _latest(values: Mapping[str, Any]) -> Latest:
+def _latest(values: Mapping[str, Any]) -> LatestChanges:
     """The latest changes; where something is picked by its key, as many as a page can take."""
-    return Latest(CHOSEN if values["key"] else LATEST)
+    return LatestChanges(CHOSEN if values["key"] else LATEST)
 
 
 def _item(values: Mapping[str, Any]) -> str:

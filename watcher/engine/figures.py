@@ -59,7 +59,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[str, int] = {}
     """Records that each observer has failed on, retries not counted."""
     shards: Shards = Shards()
-    lags: dict[str, float] = {}
+    lags: dict[Origin, float] = {}
     """For each shard being read, how many seconds old what is delivered of it is; 0: caught up."""
     queued: int = 0
     """Records that were read and are not delivered yet."""
@@ -211,7 +211,7 @@ class Figures:
             failed=dict(dispatcher.failed),
             shards=Shards(len(self._shards), self._finished, waiting),
             lags={
-                origin.shard_id: self._lag(shard, now, times.get(origin.stream, 0.0))
+                origin: self._lag(shard, now, times.get(origin.stream, 0.0))
                 for origin, shard in self._shards.items()
             },
             queued=sum(max(0, count) for count in queued),

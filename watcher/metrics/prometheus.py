@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
-from typing import Final
+from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import msgspec
@@ -55,7 +55,7 @@ class SnapshotCollector(Collector):
         yield _gauge(
             "shard_lag_seconds",
             "How old the last record delivered of a shard being read is; 0 where it is caught up.",
-            "shard",
+            ("table", "shard"),
             self._lags(),
         )
         yield _gauge(
@@ -80,24 +80,30 @@ class SnapshotCollector(Collector):
             "data_losses", "Times that records were gone before they were read.", None, now.losses
         )
 
-    def _lags(self) -> dict[str, float]:
+    def _lags(self) -> dict[tuple[str, str], float]:
         """A manager that an observer keeps sends nothing: what is delivered grows old meanwhile."""
         late = time.monotonic() - self._taken
         more = late if late > _STALE_SECONDS else 0.0
-        return {shard: lag + more for shard, lag in self._snapshot.lags.items()}
+        lags: dict[tuple[str, str], float] = {}
+        for origin, lag in self._snapshot.lags.items():
+            series = origin.table, origin.shard_id
+            # Emulators number the shards of each of a table's streams from 0 on.
+            lags[series] = max(lag + more, lags.get(series, 0.0))
+        return lags
 
 
 def _metric(
     family: type[CounterMetricFamily] | type[GaugeMetricFamily],
     name: str,
     text: str,
-    label: str | None,
-    value: float | Mapping[str, float],
+    label: str | tuple[str, ...] | None,
+    value: float | Mapping[Any, float],
 ) -> Metric:
-    made = family(f"watcher_{name}", text, labels=[label] if label else None)
+    labels = [label] if isinstance(label, str) else label
+    made = family(f"watcher_{name}", text, labels=labels)
     if isinstance(value, Mapping):
         for series, number in value.items():
-            made.add_metric([series], number)
+            made.add_metric([series] if isinstance(label, str) else series, number)
     else:
         made.add_metric([], value)
     return made

@@ -49,13 +49,15 @@ class Archive:
                 self._refuse_gaps(whole)
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
+        # Before the first change there is only what lies beside the folder, or Spark's log in it.
+        has_begun = whole is not None or Path(f"{folder.absolute()}.checkpoint").is_dir()
         kinds = {path.suffix[1:] for path in self.files}
         if kinds and kinds <= {"csv", "json", "orc"} - set(formats):
             raise UsageError(
                 f"{folder} holds {' and '.join(sorted(kinds))} files: archives are read here in "
                 f"{' or '.join(formats)} (archive's default is parquet); or give the stream"
             )
-        if len(kinds) > 1 or not kinds <= set(formats) or (not kinds and whole is None):
+        if len(kinds) > 1 or not kinds <= set(formats) or (not kinds and not has_begun):
             raise UsageError(
                 f"{folder} is no archive that python -m watcher archive wrote: give a folder of "
                 "Parquet files"

@@ -29,7 +29,7 @@ _WORDS: Final = {"+": "added", "~": "changed", "-": "removed"}
 _KINDS: Final = {"+": "insert", "~": "modify", "-": "remove"}
 
 
-class Latest:
+class LatestChanges:
     """The latest changes by their time, at most so many; each item's in their order."""
 
     def __init__(self, most: int = LATEST) -> None:
@@ -66,7 +66,7 @@ class Latest:
                 yield record()
 
 
-def section(latest: Latest, item: str) -> Element:
+def section(latest: LatestChanges, item: str) -> Element:
     """The part of the page: an item's life, oldest first, or all items' latest changes."""
     name = f"What happened to {item}" if item else "Latest changes"
     made = element("section", element("h2", name))

@@ -14,7 +14,7 @@ import msgspec
 from watcher.printing.plural import grouped
 from watcher.record.wire import KINDS
 from watcher.report import latest, picture
-from watcher.report.latest import Latest
+from watcher.report.latest import LatestChanges
 from watcher.report.markup import document, element
 from watcher.report.shards import Bar, lanes
 from watcher.report.summary import Busiest, Key, Summary
@@ -38,7 +38,7 @@ class Report(msgspec.Struct, kw_only=True):
     origin: str
     """Where the changes were read: a stream's ARN, a path."""
     summary: Summary
-    latest: Latest
+    latest: LatestChanges
     item: str = ""
     """What was picked by its key, if anything was: its life is told whole."""
     shards: Sequence[Bar] = ()

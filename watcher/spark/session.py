@@ -27,6 +27,8 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    # Instants for every reader; Spark's INT96 is a local time to them.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Partitions of an aggregation; Spark's 200 are for a cluster.
     "spark.sql.shuffle.partitions": "8",
     # A task that fails is tried again, also on one machine (local[N,failures] says otherwise).
