@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from watcher.errors import UsageError
 from watcher.past.export import DataFile, Export, ExportLine
 from watcher.record.wire import WireChange, WireRecord
-from watcher.service.names import region_in
+from watcher.service.names import region_in, table_name
 from watcher.spark import options
 from watcher.spark.options import SourceOptions
 from watcher.spark.schema import Columns, columns, ddl
@@ -23,7 +23,10 @@ from watcher.spark.typed import refuse_unfit
 
 _ROWS: Final = 1_000
 _SOURCE: Final = "aws:dynamodb"
-_OF_OTHERS: Final = ("startingposition", "endingposition", "maxrecordspertrigger")
+_OF_STREAMS: Final = (
+    *("stream", "startingposition", "endingposition", "maxrecordspertrigger"),
+    *("wirerecords", "failondataloss"),
+)
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -40,13 +43,13 @@ class ExportReader(DataSourceReader):
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         refuse_unfit(schema)
-        self._options, self._keys = _parsed(given)
+        self._options, self._place, self._keys = _parsed(given)
         self._arrow = to_arrow_schema(schema, timezone="UTC")
         if self._arrow.names != list(columns(self._options)):
             raise UsageError(".schema(…) can't be given to dynamodb_export; use imageSchema")
 
     def _export(self) -> Export:
-        return Export(self._options.stream, self._options.connection)
+        return Export(self._place, self._options.connection)
 
     def partitions(self) -> list[InputPartition]:
         """The files that the manifest names, and that have something in them."""
@@ -56,10 +59,10 @@ class ExportReader(DataSourceReader):
         """A file's rows; an item of a full export is no change, and has no kind nor number."""
         assert isinstance(partition, FilePartition)
         export = self._export()
-        made = Columns(self._options, self._arrow)
+        made, table = Columns(self._options, self._arrow), table_name(export.table_arn)
         lines = export.lines_of(partition.file)
         while some := list(islice(lines, _ROWS)):
-            batch = made.of_records([self._record(export, line) for line in some], "")
+            batch = made.of_records([self._record(export, line) for line in some], "", table)
             yield _without(batch, "sequence_number", "shard_id")
 
     def _record(self, export: Export, line: ExportLine) -> WireRecord:
@@ -101,19 +104,17 @@ class DynamoDBExport(DataSource):
         return ExportReader(dict(self.options), schema)
 
 
-def _parsed(given: Mapping[str, str]) -> tuple[SourceOptions, list[str]]:
-    """The options, which are those of the source that are not of a stream, and the keys' names."""
+def _parsed(given: Mapping[str, str]) -> tuple[SourceOptions, str, list[str]]:
+    """The options that an export shares with a stream, its place, and the keys' names."""
     rest: dict[str, Any] = {name.lower(): value for name, value in given.items()}
     names = [name.strip() for name in rest.pop("keys", "").split(",") if name.strip()]
-    for name in _OF_OTHERS:
+    for name in _OF_STREAMS:
         if name in rest:
-            raise UsageError(f"dynamodb_export has no option {name}: an export has no position")
-    if not rest.get("path"):
+            raise UsageError(f"dynamodb_export has no option {name}, which is of streams")
+    place = rest.pop("path", "")
+    if not place:
         raise UsageError("give the export's folder, AWSDynamoDB/EXPORT-ID: .load(folder)")
-    parsed = options.parse(rest, streaming=False)
-    if parsed.wire_records:
-        raise UsageError("dynamodb_export has no option wireRecords: an export has no records")
-    return parsed, names
+    return options.parse({**rest, "stream": "export"}, streaming=False), place, names
 
 
 def _without(batch: pa.RecordBatch, *names: str) -> pa.RecordBatch:
