@@ -55,7 +55,7 @@ class Dispatcher:
         self._before_retry = before_retry
         self._check = check
         self._clock = clock
-        self._calls = [observer.handle for observer in observers]
+        self._calls = [(observer.handle, observer) for observer in observers]
         self._coroutines = Coroutines()
         for observer in observers:
             observer.finish = self._coroutines.finish
@@ -87,7 +87,7 @@ class Dispatcher:
         fatal: ObserverError | None = None
         if self._check is not None:
             self._check()
-        for index, call in enumerate(self._calls):
+        for call, observer in self._calls:
             try:
                 if (answer := call(record)) is not None:
                     self._coroutines.finish(answer)
@@ -95,7 +95,7 @@ class Dispatcher:
                 raise
             except BaseException as error:
                 try:
-                    self._follow(self._observers[index], [record], error)
+                    self._follow(observer, [record], error)
                 except ObserverError as stop:
                     fatal = stop
         if fatal is not None:
@@ -111,6 +111,8 @@ class Dispatcher:
 
         That is also how it shows on which of them an observer fails. Raises OutputClosed.
         """
+        if self._check is not None:
+            self._check()
         if self._take is None:
             return False
         try:
@@ -283,7 +285,7 @@ class Dispatcher:
             )
 
     def _leave(self) -> None:
-        self._calls[:] = [_end_child]
+        self._calls[:] = [(_end_child, observer) for observer in self._observers]
         self._take = None
 
 

@@ -55,9 +55,18 @@ def _decoder(names: Sequence[str]) -> Callable[[msgspec.Raw], dict[str, Any]]:
         struct = msgspec.defstruct(
             "Named", fields, rename=dict(zip((f[0] for f in fields), names, strict=True)), gc=False
         )
-        decode = msgspec.json.Decoder(struct).decode
+        decode: Callable[[msgspec.Raw], Any] = msgspec.json.Decoder(struct).decode
     except (ValueError, UnicodeError):  # a name with a quote or a backslash
         return msgspec.json.decode
+
+    if len(names) == 1:
+        (only,) = names
+
+        def alone(raw: msgspec.Raw) -> dict[str, Any]:
+            value = decode(raw)._0
+            return {} if value is ABSENT else {only: value}
+
+        return alone
 
     def decoded(raw: msgspec.Raw) -> dict[str, Any]:
         values = zip(names, msgspec.structs.astuple(decode(raw)), strict=True)
