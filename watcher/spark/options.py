@@ -40,6 +40,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`imageSchema`: a DDL string; the images are then structs of these typed attributes."""
     changed_attributes: bool = False
     """`changedAttributes`: one more column, the names of the attributes that differ."""
+    columns: tuple[str, ...] | None = None
+    """`columns`: only these, in this order; None for all."""
     wire_records: bool = False
     """`wireRecords`: only two columns, the shard's id and the record's whole wire JSON."""
     connection: Connection = Connection()
@@ -96,6 +98,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(each.strip() for each in text.split(","))
+    if "" in names or len(set(names)) < len(names):
+        raise UsageError("give names with commas between them, each once", value=repr(text))
+    return names
+
+
 def _yes(text: str) -> bool:
     return _one_of("true", "false")(text) == "true"
 
@@ -121,6 +130,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "imageFormat": ("image_format", _one_of("json", "dynamodb-json")),
     "imageSchema": ("image_schema", lambda text: text or None),
     "changedAttributes": ("changed_attributes", _yes),
+    "columns": ("columns", _names),
     "wireRecords": ("wire_records", _yes),
 }
 _STREAMING: Final = ("maxRecordsPerTrigger", "minPartitions", "checkpointLocation")
