@@ -217,7 +217,7 @@ class BatchReader(DataSourceReader):
                 shard.id,
                 shard.position,
                 closed=roster.is_closed(shard.id),
-                until=roster.settled_at,
+                until=roster.written_at,
                 end=options.end,
             )
             for shard in roster.lineage.unfinished
