@@ -86,6 +86,15 @@ def refuse_old() -> None:
         )
 
 
+def refuse_several() -> None:
+    """Raises UsageError where a Spark can't read several streams as one."""
+    if not TELLS_START:
+        raise UsageError(
+            f"several streams in one read need Spark 4.2, and this is {pyspark.__version__}: "
+            "read each, and union them"
+        )
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Spark's schema as Arrow's, its timestamps in UTC."""
     # Up to 4.1 that is the default, and the parameter has another name.
