@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import io
 import logging
@@ -16,6 +17,8 @@ from typing import Any
 logger = logging.getLogger("watcher")
 
 _PRIVATE = 0o600
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = _RENAME_SWAP = 2
 # In which a line's end is looked for first.
 _TAIL_BYTES = 4096
 
@@ -162,6 +165,24 @@ def replacing(place: Path, aside: Path) -> Iterator[WholeFile]:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def swap(one: Path, other: Path) -> None:
+    """Let two entries of one file system change places, at once.
+
+    Raises OSError, also where the system, or this file system, can't.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(one), os.fsencode(other)
+    if hasattr(library, "renameat2"):  # https://man7.org/linux/man-pages/man2/rename.2.html
+        failed = library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
+    elif hasattr(library, "renamex_np"):  # macOS
+        failed = library.renamex_np(*names, _RENAME_SWAP)
+    else:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(one))
+    if failed:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(one))
 
 
 def _made(path: str, flags: int) -> int:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 _CHANGES = 5
 
 
-def play(stream: str, endpoint: str) -> None:
+def play(stream: str, endpoint: str, checkpoint: str) -> None:
     """What a Connect client does; runs in a process of its own, since a classic Spark can't."""
     from pyspark.sql import SparkSession
 
@@ -33,9 +33,9 @@ def play(stream: str, endpoint: str) -> None:
         batch.write.mode("append").saveAsTable("changes")
 
     changes = spark.readStream.format("dynamodb_streams").options(**options)
-    changes.option("startingPosition", "trim_horizon").load().writeStream.foreachBatch(
-        take
-    ).trigger(availableNow=True).start().awaitTermination()
+    changes = changes.options(startingPosition="trim_horizon", checkpointLocation=checkpoint)
+    writer = changes.load().writeStream.option("checkpointLocation", checkpoint)
+    writer.foreachBatch(take).trigger(availableNow=True).start().awaitTermination()
     assert spark.table("changes").count() == _CHANGES
     print("played")
     sys.stdout.flush()
@@ -54,7 +54,10 @@ def test_a_connect_client_reads_batches_and_streams_registered_or_not(tmp_path: 
     with Simulator.spawn(shards=2) as simulator:
         simulator.write("a", _CHANGES)
         done = subprocess.run(
-            [sys.executable, __file__, simulator.stream_arn, simulator.endpoint],
+            [
+                *(sys.executable, __file__, simulator.stream_arn, simulator.endpoint),
+                str(tmp_path / "checkpoint"),
+            ],
             env=os.environ
             | {
                 "AWS_ACCESS_KEY_ID": "test",

@@ -98,7 +98,7 @@ def test_an_archive_killed_with_sigkill_goes_on_exactly_once(
     server.rollover()
     write(server, "shop", 40, 30)
     job = start(server, "archive", arn, "--to", str(lake), "--every", "500ms")
-    wait_for(lambda: list(lake.glob("_checkpoint/commits/1")))
+    wait_for(lambda: list(tmp_path.glob("lake.checkpoint/commits/1")))
     server.rollover()
     write(server, "shop", 70, 30)
     job.send_signal(signal.SIGKILL)

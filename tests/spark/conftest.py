@@ -30,7 +30,7 @@ def spark() -> Iterator[Any]:
     """A session with two cores and `dynamodb_streams`."""
     try:
         from watcher.errors import WatcherError
-        from watcher.spark import session
+        from watcher.spark import session, versions
     except ImportError as error:
         missing(f"Spark is not installed: {error}")
     # Spark's JVM keeps the environment that it was started with.
@@ -40,11 +40,23 @@ def spark() -> Iterator[Any]:
     os.environ.setdefault("TERM", "xterm")
     os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull)
     try:
-        started = session.start(master="local[2]")
+        started = session.start(master="local[2]") if versions.TELLS_START else older()
     except WatcherError as error:
         missing(str(error))
     yield started
     started.stop()
+
+
+def older() -> Any:
+    """A Spark that the commands refuse, and the source does not."""
+    from pyspark.sql import SparkSession
+
+    from watcher.spark import java, register
+
+    java.use()
+    started = SparkSession.builder.master("local[2]").getOrCreate()
+    register(started)
+    return started
 
 
 def missing(what: str) -> None:
@@ -61,7 +73,7 @@ def sim() -> Iterator[RemoteSimulator]:
         yield simulator
 
 
-def options(simulator: RemoteSimulator, **more: Any) -> Options:
+def options(simulator: RemoteSimulator | Simulator, **more: Any) -> Options:
     """What a read of this simulator needs."""
     return {
         "stream": simulator.stream_arn,

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ from pyspark.sql.types import StructType
 
 from watcher.service.connection import Connection
 from watcher.spark import session
+from watcher.spark.folders import Folder
 from watcher.spark.jobs import archive
+from watcher.spark.lake import Lake
+from watcher.spark.options import parse
 from watcher.spark.source import DynamoDBStreams, StreamReader
 
 POINT, STREAM, ENDPOINT, TO = sys.argv[1:]
@@ -27,35 +30,46 @@ class CrashingReader(StreamReader):
         for index, batch in enumerate(super().read(partition)):
             yield batch
             if POINT == "reading" and index == 1:
-                self.stop_here()
-        if POINT == "read":
-            self.stop_here()
-
-    @staticmethod
-    def stop_here() -> None:
-        FLAG.touch()
-        time.sleep(600)
+                stop_here()
 
 
 class CrashingStreams(DynamoDBStreams):
     def streamReader(self, schema: StructType) -> StreamReader:
-        sane = super().streamReader(schema)
-        return CrashingReader(sane._options, schema, self.parallelism)
+        return CrashingReader(parse(dict(self.options), streaming=True), schema, self.parallelism)
 
 
-def is_time() -> bool:
-    if POINT == "commit":  # the sink has the batch, Spark's log has not
-        return Path(TO, "_spark_metadata", "1").exists()
-    return FLAG.exists()
+def stop_here() -> None:
+    FLAG.touch()
+    time.sleep(600)
+
+
+def move(self: Folder, name: str, to: Folder, as_name: str) -> None:
+    """Of the second batch's files one is moved, and no other."""
+    if POINT == "moving" and MOVED and "/batch-000000002-" in as_name:
+        stop_here()
+    sane_move(self, name, to, as_name)
+    MOVED.extend([as_name] if "/batch-000000002-" in as_name else ())
+
+
+def append(self: Lake, write: Callable[[str], None], number: int) -> list[str]:
+    """The second batch is in, and Spark does not know."""
+    files = sane_append(self, write, number)
+    if POINT == "moved" and number == 2:
+        stop_here()
+    return files
 
 
 def crash(jvm: int) -> None:
-    while not is_time():
+    while not FLAG.exists():
         time.sleep(0.0005)
     os.kill(jvm, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+MOVED: list[str] = []
+sane_move, sane_append = Folder.move, Lake.append
+Folder.move = move  # type: ignore[method-assign]
+Lake.append = append  # type: ignore[method-assign]
 spark = session.start(master="local[2]")
 spark.dataSource.register(CrashingStreams)
 jvm: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]

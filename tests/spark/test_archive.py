@@ -2,11 +2,17 @@
 
 import csv
 import io
+import itertools
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +20,20 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import duckdb
+import pandas
+import polars
 import pyarrow.dataset
+import pyarrow.parquet
 
 from tests.simulator import RemoteSimulator
-from tests.spark.conftest import PATIENCE, Run
+from tests.spark.conftest import PATIENCE, Run, options
 from watcher.cli import main
 from watcher.errors import UsageError
+from watcher.past.archive import Archive
+from watcher.past.archived import records
 from watcher.service.connection import Connection
+from watcher.stream import Stream
 
 pytestmark = pytest.mark.spark
 
@@ -39,8 +52,9 @@ def archived(spark: Any, sim: RemoteSimulator, to: Path, **more: Any) -> int:
 
 def rows(to: Path) -> list[dict[str, Any]]:
     """Read without Spark, so that what a killed attempt has left would show."""
+    assert [path for path in to.rglob("*") if path.is_file() and path.suffix != ".parquet"] == []
     data = pyarrow.dataset.dataset(to, format="parquet", partitioning="hive")
-    columns = ["sequence_number", "keys", "new_image", "date"]
+    columns = ["sequence_number", "keys", "new_image", "date", "approximate_creation_time"]
     found: list[dict[str, Any]] = data.to_table(columns=columns).to_pylist()
     return found
 
@@ -88,7 +102,7 @@ def test_every_change_is_archived_by_date_over_two_runs_and_is_in_a_report(
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"Wrote {page}: 7,100 changes, ")
 
 
-@pytest.mark.parametrize("point", ["reading", "read", "commit"])
+@pytest.mark.parametrize("point", ["reading", "moving", "moved"])
 def test_a_job_killed_at_any_point_goes_on_exactly(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, point: str
 ) -> None:
@@ -104,8 +118,11 @@ def test_a_job_killed_at_any_point_goes_on_exactly(
         timeout=PATIENCE,
     )
     assert killed.returncode == -9, killed.stderr
-    begun, done = (numbers(lake / "_checkpoint" / log) for log in ("offsets", "commits"))
+    kept = tmp_path / "lake.checkpoint"
+    begun, done = (numbers(kept / log) for log in ("offsets", "commits"))
     assert max(begun) > max(done), "it was to be killed in the middle of a batch"
+    found = [row["sequence_number"] for row in rows(lake)]
+    assert len(found) == len(set(found)), "others read it as it lies there"
 
     archived(spark, sim, lake)
 
@@ -141,7 +158,7 @@ def test_other_formats_hold_the_same(
 
 def read(spark: Any, to: str, format_: str) -> list[dict[str, Any]]:
     if format_ == "csv":  # as others read it
-        texts = [path.read_text() for path in Path(to).rglob("part-*.csv")]
+        texts = [path.read_text() for path in Path(to).rglob("*.csv")]
         rows = [row for text in texts for row in csv.DictReader(io.StringIO(text))]
         return [{**row, "whom": row["user_identity"]} for row in rows]
     frame = spark.read.format(format_).load(to)
@@ -176,44 +193,162 @@ def test_another_checkpoint_on_the_same_folder_is_refused(
 
 
 def parts(to: Path) -> list[Path]:
-    return sorted(to.glob("**/part-*"))
+    return sorted(to.glob("**/*.parquet"))
 
 
-def test_a_folder_that_was_moved_is_refused_and_keeps_its_files(
+def test_a_folder_goes_on_elsewhere_with_its_checkpoint_and_is_refused_without(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
     sim.bulk(100, keys=5)
+    sim.advance(2)
     archived(spark, sim, tmp_path / "lake")
     moved = (tmp_path / "lake").rename(tmp_path / "moved")
     before = parts(moved)
 
-    with pytest.raises(UsageError, match=r"is of the parquet files in file:.*/lake"):
+    with pytest.raises(UsageError, match="was written with another checkpoint"):
         archived(spark, sim, moved)
-    (moved / "_checkpoint" / "watcher-archive.json").unlink()  # as an earlier version left it
-    with pytest.raises(UsageError, match="is not as it was written: it lacks"):
-        archived(spark, sim, moved)
-
     assert parts(moved) == before != []
+    kept = tmp_path / "moved.checkpoint"
+    shutil.rmtree(kept)
+    (tmp_path / "lake.checkpoint").rename(kept)
+    sim.bulk(100, keys=5)
+    sim.advance(2)
+    assert archived(spark, sim, moved) == 100
+
+    check(moved, sim)
 
 
-def test_what_others_put_into_the_folder_stays(
+def former(spark: Any, sim: RemoteSimulator, lake: Path) -> None:
+    """An archive as versions until 0.1 wrote it: by Spark's sink, log and checkpoint inside."""
+    from pyspark.sql.functions import to_date
+
+    frame = spark.readStream.format("dynamodb_streams").options(
+        **options(sim, startingPosition="trim_horizon", maxRecordsPerTrigger=40)
+    )
+    writer = frame.load().withColumn("date", to_date("approximate_creation_time")).writeStream
+    writer = writer.format("parquet").partitionBy("date").trigger(availableNow=True)
+    kept = lake / "_checkpoint"
+    writer.start(path=str(lake), checkpointLocation=str(kept)).awaitTermination()
+    (kept / "watcher-archive.json").write_text(
+        json.dumps({"folder": f"file:{lake}", "format": "parquet"})
+    )
+
+
+def test_an_archive_of_a_former_layout_goes_on_in_this_one(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
     sim.bulk(100, keys=5)
-    archived(spark, sim, lake)
-    archived(spark, sim, lake / "nested")
-    (day,) = (each for each in lake.glob("date=*") if each.is_dir())
-    old, left = day / "part-of-somebody.parquet", day / "part-of-a-killed-attempt.parquet"
-    for path, age in ((old, 3600), (left, -1)):
+    sim.advance(2)
+    former(spark, sim, lake)
+    last = max((lake / "_checkpoint" / "commits").glob("[0-9]"))
+    for note in (last, last.with_name(f".{last.name}.crc")):
+        note.unlink()  # killed between the sink's note and Spark's
+    (day,) = lake.glob("date=*")
+    theirs, left = day / "part-of-somebody.parquet", day / "part-of-a-killed-attempt.parquet"
+    for path, age in ((theirs, 3600), (left, -1)):
         path.write_bytes(b"")
         now = path.stat().st_mtime
         os.utime(path, (now - age, now - age))
-    before = parts(lake)
+    sim.bulk(100, keys=5)
+    sim.advance(2)
 
     archived(spark, sim, lake)
 
-    assert parts(lake) == [path for path in before if path != left]
+    assert theirs.exists() and not left.exists()
+    theirs.unlink()
+    check(lake, sim)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "lake.checkpoint"]
+    assert not [path for path in lake.iterdir() if not path.name.startswith("date=")]
+
+
+def test_a_former_archive_that_was_moved_is_refused_and_keeps_its_files(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.bulk(100, keys=5)
+    sim.advance(2)
+    former(spark, sim, tmp_path / "lake")
+    moved = (tmp_path / "lake").rename(tmp_path / "moved")
+    (moved / "_checkpoint" / "watcher-archive.json").unlink()  # as it was before that was noted
+    before = parts(moved)
+    with pytest.raises(UsageError, match="is not as it was written: it lacks"):
+        archived(spark, sim, moved)
+    assert parts(moved) == before != []
+
+
+def rows_of(table: Any) -> list[tuple[str, datetime]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def readers(lake: Path) -> dict[str, Callable[[], list[tuple[str, datetime]]]]:
+    """How others read a folder of Parquet: each row's number and time."""
+    names = ["sequence_number", "approximate_creation_time"]
+    sql = f"SELECT {', '.join(names)} FROM read_parquet('{lake}/**/*.parquet')"
+    return {
+        "duckdb": lambda: rows_of(found.to_arrow_table()) if (found := duckdb.sql(sql)) else [],
+        "polars": lambda: polars.scan_parquet(lake).select(names).collect().rows(),
+        "pandas": lambda: list(
+            pandas.read_parquet(lake, columns=names).itertuples(index=False, name=None)
+        ),
+        "pyarrow": lambda: rows_of(pyarrow.parquet.read_table(lake, columns=names)),
+    }
+
+
+def test_others_read_it_while_it_is_written_and_afterwards(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row at most once, no fewer than before, and times are instants for everybody."""
+    lake, begun = tmp_path / "lake", sim.now
+    sim.bulk(3000, keys=20)
+    sim.advance(2)
+    archived(spark, sim, lake, max_records=500)
+    sim.bulk(3000, keys=20)
+    sim.advance(2)
+    seen: dict[str, list[int]] = defaultdict(list)
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(archived, spark, sim, lake, max_records=200)
+        while not job.done():
+            for name, read in readers(lake).items():
+                found = [number for number, _ in read()]
+                assert len(found) == len(set(found)), name
+                seen[name].append(len(found))
+        assert job.result() == 3000
+
+    assert all(counts == sorted(counts) for counts in seen.values())
+    assert len(set(seen["duckdb"])) > 3, "it was read in between"
+    expected = sorted(each.sequence_number for each in sim.records)
+    times = sorted(row["approximate_creation_time"] for row in rows(lake))
+    assert begun - 1 <= times[0].timestamp() < times[-1].timestamp() <= sim.now
+    for name, read in readers(lake).items():
+        assert sorted(number for number, _ in read()) == expected, name
+        assert sorted(time for _, time in read()) == times, name
+    assert str(polars.scan_parquet(lake).collect_schema()["approximate_creation_time"]) == (
+        "Datetime(time_unit='us', time_zone='UTC')"
+    )
+    monkeypatch.chdir(tmp_path)
+    for text in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "lake.md").read_text(), re.S):
+        exec(compile(text, "docs/lake.md", "exec"), {})
+
+
+def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    item = {"pk": {"S": "a"}, "n": {"N": "1.50"}, "b": {"B": "AA=="}, "s": {"SS": ["x", "y"]}}
+    sim.put({**item, "l": {"L": [{"S": "x"}, {"NULL": True}]}})
+    sim.put({**item, "empty": {"M": {}}})
+    sim.remove("a")
+    sim.advance(2)
+    archived(spark, sim, tmp_path / "lake", dynamodb_json=True)
+
+    found = list(records(Archive(tmp_path / "lake")))
+
+    assert all(each.exact for each in found)
+    stream = Stream(sim.stream_arn, "trim_horizon", endpoint_url=sim.endpoint, region="us-east-1")
+    expected = [record for record in itertools.islice(stream, 3) if record]
+    told = [(each.event_name, each.key, each.old, each.new) for each in expected]
+    assert [(r.event_name, r.key, r.old, r.new) for r in (each.record for each in found)] == told
+    with pytest.raises(UsageError, match="is of the parquet \\(DynamoDB's JSON\\) files"):
+        archived(spark, sim, tmp_path / "lake")
 
 
 def test_one_archive_has_one_job_one_folder_and_one_format(
@@ -222,7 +357,7 @@ def test_one_archive_has_one_job_one_folder_and_one_format(
     from watcher.spark import folders
 
     monkeypatch.setattr(folders, "_WAIT_SECONDS", 0.0)
-    lake, checkpoint = tmp_path / "lake", tmp_path / "lake" / "_checkpoint"
+    lake, checkpoint = tmp_path / "lake", tmp_path / "lake.checkpoint"
     sim.bulk(10, keys=5)
     archived(spark, sim, lake)
 

@@ -34,11 +34,19 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def sigterm(condition: Callable[[], object]) -> Iterator[None]:
-    """To this process, as soon as that holds: what the command line runs in has a session."""
+    """To this process, as soon as that holds: what the command line runs in has a session.
+
+    Not while nobody handles it, a moment before the job does or after: it would end the tests.
+    """
+    late: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: late.append(number))
+    nobody = signal.getsignal(signal.SIGTERM)
 
     def send() -> None:
         deadline = time.monotonic() + PATIENCE
-        while not condition() and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            if condition() and signal.getsignal(signal.SIGTERM) is not nobody:
+                break
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -48,6 +56,8 @@ def sigterm(condition: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         thread.join()
+        signal.signal(signal.SIGTERM, before)
+    assert not late, "the job had ended before"
 
 
 def here(sim: RemoteSimulator, *more: str) -> list[str]:
@@ -60,7 +70,7 @@ def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path
     archive = ["archive", *here(sim, "--to", str(lake), "--max-records-per-trigger", "500")]
     sim.bulk(4000, keys=20)
     sim.advance(2)
-    with sigterm(lambda: list(lake.glob("_checkpoint/offsets/2"))):
+    with sigterm(lambda: list(tmp_path.glob("lake.checkpoint/offsets/2"))):
         stopped = command(*archive, "--once")
     assert stopped.status == 128 + signal.SIGTERM, "a cron job does not take it for finished"
     last = stopped.err.splitlines()[-1]
@@ -183,7 +193,7 @@ def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_pa
     lake = tmp_path / "lake"
     archive = ["archive", *here(sim, "--to", str(lake), "--every", "100ms"), "--master", "local[2]"]
     with Program(*archive, env={}) as program:
-        program.wait_for(lambda: bool(list(lake.glob("_checkpoint/commits/1"))), PATIENCE)
+        program.wait_for(lambda: bool(list(tmp_path.glob("lake.checkpoint/commits/1"))), PATIENCE)
         os.killpg(program.process.pid, signal.SIGTERM)
 
         assert program.wait(PATIENCE) == 0

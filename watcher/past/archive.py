@@ -20,7 +20,7 @@ _COUNTED: Final = (
     *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
     *("user_identity", "shard_id"),
 )
-_ALL: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
+ALL: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
 _LOG: Final = "_spark_metadata"
 _ROWS_AT_ONCE = 2_000
 
@@ -49,13 +49,15 @@ class Archive:
                 self._refuse_gaps(whole)
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
+        # Before the first change there is only what lies beside the folder, or Spark's log in it.
+        has_begun = whole is not None or Path(f"{folder.absolute()}.checkpoint").is_dir()
         kinds = {path.suffix[1:] for path in self.files}
         if kinds and kinds <= {"csv", "json", "orc"} - set(formats):
             raise UsageError(
                 f"{folder} holds {' and '.join(sorted(kinds))} files: archives are read here in "
                 f"{' or '.join(formats)} (archive's default is parquet); or give the stream"
             )
-        if len(kinds) > 1 or not kinds <= set(formats) or (not kinds and whole is None):
+        if len(kinds) > 1 or not kinds <= set(formats) or (not kinds and not has_begun):
             raise UsageError(
                 f"{folder} is no archive that python -m watcher archive wrote: give a folder of "
                 "Parquet files"
@@ -81,7 +83,7 @@ class Archive:
     def days(self) -> Iterator[Iterator[dict[str, Any]]]:
         """The rows of each of its folders in turn, which are days. Raises UsageError."""
         for _, paths in itertools.groupby(self.files, lambda path: path.parent):
-            yield (row for path in paths for row in _rows(path, _ALL))
+            yield (row for path in paths for row in _rows(path, ALL))
 
 
 def _data_files(folder: Path) -> list[Path]:

@@ -1,13 +1,15 @@
 """Folders of any file system that Spark knows (a disk, HDFS, S3): who writes there, and what for.
 
-A query that writes files has two: the sink's folder, and the checkpoint that goes with it.
+A query that writes files has two: the folder of its data, and the checkpoint that goes with it.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,8 +19,12 @@ from pyspark.sql import SparkSession
 from watcher.errors import UsageError
 
 LOG = "_spark_metadata"
-"""Where the sink notes which files are whole; readers other than Spark don't look there."""
-_LOCK = ".watcher-lock"
+"""Where Spark's own sink notes which files are whole; readers other than Spark don't look there."""
+DAYS = "date="
+"""What the names of an archive's folders begin with."""
+LOCK = ".watcher-lock"
+"""In a checkpoint on a disk: whoever writes holds a lock on it."""
+_DISK = "file"
 # The JVM of a job that was killed may live on, and write, for some seconds.
 _WAIT_SECONDS = 15.0
 _PAUSE_SECONDS = 0.25
@@ -38,32 +44,56 @@ class Folder:
         self._whole_path = self._system.makeQualified(self._path)
         self.whole_path: str = self._whole_path.toString()
         """With its file system, wherever it is asked from."""
+        uri = self._whole_path.toUri()
+        self.scheme = str(uri.getScheme())
+        self.disk_path = Path(uri.getPath()) if self.scheme == _DISK else None
+        """Where it is on this machine's disks; None where it is elsewhere."""
+        self.shown_path = str(self.disk_path or self.whole_path.rstrip("/"))
+        """The whole path as people write it."""
+        self.uri_path = str(uri.getPath()).rstrip("/")
+        """The whole path without its file system."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether what is beside it would be elsewhere: it is a bucket, or a disk of its own."""
+        if self.disk_path is not None and self.disk_path.is_mount():
+            return True
+        return self._whole_path.getParent() is None
 
     def has(self, name: str) -> bool:
         """Whether there is such an entry in it."""
         return bool(self._system.exists(self._inside(name)))
 
-    def files(self, folders: str, prefix: str) -> dict[str, int]:
-        """The files with such names in its direct subfolders with such names.
+    def entries(self, name: str = ".") -> dict[str, int]:
+        """What is in it, or in one of its folders, that exists.
 
-        By their whole path, with the time of their last change (milliseconds, by the file system).
+        By its name, with the time of its last change (milliseconds, by the file system).
         """
-        return {
-            str(file.getPath().toUri().getPath()): int(file.getModificationTime())
-            for folder in self._system.listStatus(self._path)
-            if folder.isDirectory() and folder.getPath().getName().startswith(folders)
-            for file in self._system.listStatus(folder.getPath())
-            if file.isFile() and file.getPath().getName().startswith(prefix)
-        }
+        found = self._system.listStatus(self._inside(name))
+        return {str(each.getPath().getName()): int(each.getModificationTime()) for each in found}
 
-    def newest(self, name: str) -> int:
-        """When the last entry of one of its folders was written, in milliseconds; 0 for none."""
-        entries = self._system.listStatus(self._inside(name))
-        return max((int(entry.getModificationTime()) for entry in entries), default=0)
+    def make(self, name: str = ".") -> None:
+        """Make it, or a folder in it, where it is not there yet. Raises UsageError."""
+        if not self._system.mkdirs(self._inside(name)):
+            raise UsageError(f"can't make the folder {self.path}: {name}")
 
-    def remove(self, path: str) -> None:
-        """Remove one of its files, by its whole path."""
-        self._system.delete(self._new_path(path), False)
+    def move(self, name: str, to: Folder, as_name: str) -> None:
+        """Move an entry to a folder of the same file system, where none is so called.
+
+        On a disk, and on HDFS, it is all there at once; in an object store a file is (it is
+        copied), and a folder is not. Raises OSError, UsageError.
+        """
+        if self.disk_path is not None and to.disk_path is not None:
+            # Hadoop's rename would copy where it has to cross disks, and replaces files.
+            if (to.disk_path / as_name).is_file():
+                raise UsageError(f"{to.path}/{as_name} is there already: whose is it?")
+            os.rename(self.disk_path / name, to.disk_path / as_name)
+        elif not self._system.rename(self._inside(name), to._inside(as_name)):
+            raise UsageError(f"{self.path}/{name} can't be moved to {to.path}/{as_name}")
+
+    def remove(self, name: str) -> None:
+        """Remove one of its entries, with all that is in it; there may be none."""
+        self._system.delete(self._inside(name), True)
 
     def load(self, name: str, kind: type[_Kind]) -> _Kind | None:
         """What `save` has put there; None where there is nothing."""
@@ -73,6 +103,10 @@ class Folder:
         stream = self._system.open(self._inside(found))
         try:
             return msgspec.json.decode(bytes(stream.readAllBytes()), type=kind)
+        except msgspec.DecodeError:
+            if found == name:
+                raise
+            return None  # killed as it wrote the first one
         finally:
             stream.close()
 
@@ -93,17 +127,16 @@ class Folder:
         Other file systems know no locks that end with us. The JVM holds it, since it is the one
         that writes. Raises UsageError where another one does.
         """
-        uri = self._whole_path.toUri()
-        if uri.getScheme() != "file":
+        if self.disk_path is None:
             yield
             return
-        java, path = self._jvm.java, uri.getPath()
+        java, path = self._jvm.java, str(self.disk_path)
         there = java.io.File(path)
         if not there.mkdirs() and not there.isDirectory():
             raise UsageError(
                 f"can't make the folder {path}: a file is in its way, or no permission"
             )
-        file = java.io.RandomAccessFile(java.io.File(path, _LOCK), "rw")
+        file = java.io.RandomAccessFile(java.io.File(path, LOCK), "rw")
         try:
             until = time.monotonic() + _WAIT_SECONDS
             while not _has_locked(file):
@@ -143,38 +176,42 @@ class CheckpointUse(msgspec.Struct, frozen=True):
     """What is in the files."""
 
 
-@contextmanager
-def alone(folder: Folder, checkpoint: Folder, note: str, content: str) -> Iterator[None]:
-    """Hold a checkpoint against other jobs, and note in a new one what it is for.
+def bind(
+    folder: Folder, checkpoint: Folder, note: str, content: str, *, may_move: bool = False
+) -> None:
+    """Note in a new checkpoint what it is for; `may_move` where its place says of which folder.
 
-    Raises UsageError where another job holds it, and where folder, checkpoint and content have not
-    been used together before: Spark would go on, and leave out or mix up what it writes.
+    Raises UsageError where folder, checkpoint and content have not been used together before:
+    Spark would go on, and leave out or mix up what it writes.
     """
-    with checkpoint.locked():
-        _bind(folder, checkpoint, note, content)
-        yield
-
-
-def _bind(folder: Folder, checkpoint: Folder, note: str, content: str) -> None:
     here = CheckpointUse(folder.whole_path, content)
+    is_new = not checkpoint.has("offsets")
     # Before the first batch nothing is bound to anything: a mistyped format, say.
-    there = checkpoint.load(note, CheckpointUse) if checkpoint.has("offsets") else None
+    there = None if is_new else checkpoint.load(note, CheckpointUse)
+    if there is not None and may_move:
+        there = msgspec.structs.replace(there, folder=here.folder)
     if there is not None and there != here:
         raise UsageError(
             f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
             f"give that folder and format, or another --checkpoint and --to"
         )
-    if folder.has(LOG):
-        if not checkpoint.has("offsets"):
-            # Spark would count from 0 again, and skip what it takes for written.
-            raise UsageError(
-                f"{folder.path} was written with another checkpoint than {checkpoint.path}: "
-                "give that one, or choose another folder"
-            )
-    elif there is None and checkpoint.has("commits/1"):
+    if is_new:
+        _refuse_used(folder, checkpoint)
+    elif there is None and checkpoint.has("commits/1") and not folder.has(LOG):
         raise UsageError(
             f"the checkpoint {checkpoint.path} was used for another folder than {folder.path}: "
             "give that one, or another --checkpoint"
         )
     if there is None:
         checkpoint.save(note, here)
+
+
+def _refuse_used(folder: Folder, checkpoint: Folder) -> None:
+    """All changes would be there once more."""
+    names = folder.entries() if folder.has(".") else {}
+    data = [name for name in names if name.startswith(DAYS) or name.endswith(".parquet")]
+    if data or folder.has(LOG):
+        raise UsageError(
+            f"{folder.path} was written with another checkpoint than {checkpoint.path}: "
+            "give that one, or choose another folder"
+        )

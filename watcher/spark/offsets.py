@@ -38,6 +38,8 @@ class Offset(msgspec.Struct, frozen=True):
     stream: str
     shards: dict[str, ShardOffset]
     version: int = _VERSION
+    begun: dict[str, ShardOffset] = {}
+    """Where the first micro-batch began, in its end, where Spark keeps no other place for it."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -60,6 +62,11 @@ class Range(msgspec.Struct, frozen=True):
             return f"shard {self.shard_id}"
         end = f"sequence number {self.upto}" if self.upto else "its end"
         return f"shard {self.shard_id} from {described(self.start)} to {end}"
+
+
+def begun(end: Offset) -> Offset | None:
+    """Where the micro-batch began whose end this is, if it is a query's first."""
+    return Offset(end.stream, end.begun) if end.begun else None
 
 
 # Where a query without a checkpoint begins. It has to be a constant: Spark asks for it more than

@@ -15,7 +15,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import java, jvm
+from watcher.spark import java, jvm, versions
 from watcher.spark.source import register
 
 logger = logging.getLogger("watcher")
@@ -27,6 +27,8 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    # Instants for every reader; Spark's INT96 is a local time to them.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Partitions of an aggregation; Spark's 200 are for a cluster.
     "spark.sql.shuffle.partitions": "8",
     # A task that fails is tried again, also on one machine (local[N,failures] says otherwise).
@@ -68,6 +70,7 @@ def start(
         text = "the jobs start a Spark of their own, and manage its JVM; on Spark Connect use the "
         text += "source: watcher.spark.register(spark), then format('dynamodb_streams')"
         raise UsageError(text, "master", master)
+    versions.refuse_old()
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Not extraJavaOptions: those are the user's.

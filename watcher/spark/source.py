@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -17,13 +16,6 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
-)
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
@@ -37,19 +29,24 @@ from watcher.service.connection import Connection
 from watcher.service.credentials import Keys
 from watcher.service.login import handed_credentials, to_hand_on
 from watcher.service.model import Latest, Service
+from watcher.service.names import table_name
 from watcher.spark import offsets, versions
-from watcher.spark.held_page import HeldPage
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
-from watcher.spark.read_ahead import SHARD_BYTES
 from watcher.spark.schema import Columns, columns, ddl
+from watcher.spark.several import SeveralReader, StreamsByName
+from watcher.spark.tasks import HeldRange, TaskPartition, shared
 from watcher.spark.typed import refuse_unfit
+from watcher.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
-# A range whose pages are not at hand may be of any size.
-_UNKNOWN_BYTES = SHARD_BYTES
 # While a listing lags, the roster is asked so often whether it is due again.
 _LISTING_PAUSE = 0.25
 
@@ -59,31 +56,6 @@ KeysOf = Callable[[Connection, str], Keys | None]
 
 def _none(connection: Connection, arn: str) -> None:
     """Executors have their own."""
-
-
-class HeldRange(msgspec.Struct, frozen=True):
-    """A range, and its pages where the driver has read them already."""
-
-    between: Range
-    pages: list[HeldPage] | None = None
-
-    @property
-    def size(self) -> int:
-        """How much there is to do, in bytes of packed pages."""
-        return _UNKNOWN_BYTES if self.pages is None else sum(each.size for each in self.pages)
-
-
-class TaskPartition(InputPartition):
-    """What one task reads: some ranges, each in its order; and the keys to read them with.
-
-    Keys have their place here since Spark writes a partition nowhere: it is no part of an offset,
-    a plan or an event, and goes to its executor only. (A reader is part of the task's binary.)
-    """
-
-    def __init__(self, arn: str, ranges: list[HeldRange], keys: Keys | None) -> None:
-        self.arn = arn
-        self.ranges = ranges
-        self.keys = keys if any(each.pages is None for each in ranges) else None
 
 
 class _Rows:
@@ -99,7 +71,7 @@ class _Rows:
         connect: Callable[[SourceOptions, str], RangeReader],
     ) -> None:
         refuse_unfit(schema)
-        arrow = to_arrow_schema(schema, timezone="UTC")
+        arrow = versions.arrow_schema(schema)
         if arrow.names != list(columns(options)):
             raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
         self._options = options
@@ -112,9 +84,10 @@ class _Rows:
             return  # Spark's own, for a stream without shards
         if partition.keys is not None:
             handed_credentials(self._options.connection, partition.arn).take(partition.keys)
+        table = table_name(partition.arn)
         for each in partition.ranges:
             for page in self._pages(partition.arn, each):
-                yield self._columns.batch(page, each.between.shard_id)
+                yield self._columns.batch(page, each.between.shard_id, table)
 
     def _pages(self, arn: str, held: HeldRange) -> Iterator[Page]:
         if held.pages is None:
@@ -139,6 +112,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keys = keys
         self._rows = _Rows(options, schema, reader)
         self._parallelism = parallelism
+        self.sharers = 1
+        """How many streams the same query reads, one after the other."""
         # Made at the first use: this object travels to the executors, sockets do not.
         self._make_planner = planner
         self._made_planner: Planner | None = None
@@ -147,7 +122,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planner(self) -> Planner:
         if self._made_planner is None:
             self._made_planner = self._make_planner(self._options)
+        self._made_planner.sharers = self.sharers
         return self._made_planner
+
+    @property
+    def arn(self) -> str:
+        """The stream's."""
+        return self._planner.arn
 
     def initialOffset(self) -> dict[str, Any]:
         """A constant; the first micro-batch is empty and ends at the real positions."""
@@ -177,7 +158,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges of a micro-batch, with their pages where they were read already."""
-        begin, finish = offsets.from_json(start), offsets.from_json(end)
+        finish = offsets.from_json(end)
+        begin = offsets.from_json(start) or (finish and offsets.begun(finish))
         if begin is None or finish is None:
             return []
         held = [
@@ -188,7 +170,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # As of a shard that had its turn long ago, or of a micro-batch before a restart.
             if each.pages is None:
                 self._planner.say_if_too_late(each.between, begin, finish)
-        tasks = _tasks([each for each in held if each.pages != []], self._parallelism)
+        full = [each for each in held if each.pages != []]
+        tasks = shared(full, self._parallelism, self._options.min_partitions)
         keys = self._keys(self._options.connection, finish.stream) if tasks else None
         return [TaskPartition(finish.stream, ranges, keys) for ranges in tasks]
 
@@ -223,8 +206,14 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One partition per shard that has records up to now."""
+        if not self._options.table_names:
+            return self._partitions(self._options.stream)
+        found = StreamsByName(self._options).found()
+        return [each for stream in found for each in self._partitions(stream)]
+
+    def _partitions(self, stream: str) -> list[InputPartition]:
         options = self._options
-        service, arn = self._connect(options.stream, options.connection)
+        service, arn = self._connect(stream, options.connection)
         losses = Losses()
         roster = Roster(arn, options.start, losses=losses, clock=self._clock)
         roster.begin(service)
@@ -240,7 +229,7 @@ class BatchReader(DataSourceReader):
                 shard.id,
                 shard.position,
                 closed=roster.is_closed(shard.id),
-                until=roster.settled_at,
+                until=roster.written_at,
                 end=options.end,
             )
             for shard in roster.lineage.unfinished
@@ -258,7 +247,7 @@ class DynamoDBStreams(DataSource):
     """Changes of a DynamoDB table."""
 
     parallelism: ClassVar[int] = 2
-    """How many tasks run at once: `register` knows."""
+    """How many tasks run at once, as `register` has found it."""
 
     @classmethod
     def name(cls) -> str:
@@ -269,14 +258,20 @@ class DynamoDBStreams(DataSource):
         """The columns; they depend on `imageSchema` and `changedAttributes`."""
         given = dict(self.options.items())
         # Whether this is for a stream is not known here: both have these options.
-        for name in ("endingposition", "maxrecordspertrigger"):
-            given.pop(name, None)
+        given.pop("endingposition", None)
         return ddl(parse(given, streaming=True))
 
-    def streamReader(self, schema: StructType) -> StreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
         options = parse(dict(self.options), streaming=True)
-        return StreamReader(options, schema, self.parallelism, keys=to_hand_on)
+
+        def of_one(options: SourceOptions) -> StreamReader:
+            return StreamReader(options, schema, self.parallelism, keys=to_hand_on)
+
+        if not options.table_names:
+            return versions.adapted(of_one(options), options.checkpoint)
+        versions.refuse_several()
+        return SeveralReader(options, of_one)
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
@@ -315,20 +310,3 @@ def _let_workers_import_us(context: Any) -> None:
         context.pythonExec = sys.executable
     paths = [_PACKAGE_PARENT, context.environment.get("PYTHONPATH", "")]
     context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys(paths)))
-
-
-def _tasks(ranges: list[HeldRange], parallelism: int) -> list[list[HeldRange]]:
-    """Few tasks (each costs some 30 ms), none with more pages than Spark lets through."""
-    bins: list[tuple[int, list[HeldRange]]] = []
-    for each in sorted(ranges, key=lambda each: -each.size):
-        smallest = min(range(len(bins)), key=lambda index: bins[index][0], default=-1)
-        full = len(bins) >= parallelism and (
-            each.pages is None or bins[smallest][0] + each.size <= 2 * SHARD_BYTES
-        )
-        if full:
-            size, inside = bins[smallest]
-            inside.append(each)
-            bins[smallest] = (size + each.size, inside)
-        else:
-            bins.append((each.size, [each]))
-    return [inside for _, inside in bins]

@@ -1,11 +1,64 @@
-"""What differs between the Sparks that the source runs on: classic and Connect, 4.2 and newer."""
+"""What differs between the Sparks that the source runs on: 4.0 to 4.3, classic and Connect.
+
+Up to 4.1, Spark asks a source where a stream ends without telling where it begins, and knows no row
+limits. Where it begins stands in its own log of offsets, which is read here once.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import os
+from collections.abc import Iterator, Sequence
+from inspect import signature
+from typing import Any, Protocol
 
+import pyarrow as pa
+import pyspark
+from pyarrow import fs
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas import types
+from pyspark.sql.types import StructType
+
+from watcher.clock import CLOCK, Clock
+from watcher.errors import UsageError
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # 4.0 and 4.1
+    TELLS_START = False
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """As Spark 4.2 has it."""
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """As Spark 4.2 has it."""
+
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """As Spark 4.2 has it."""
+
+        def __init__(self, max_rows: int) -> None:
+            self.max_rows = max_rows
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """As Spark 4.2 has it."""
+
+else:
+    TELLS_START = True
+    """Whether Spark tells a source where a micro-batch begins, and its row limit."""
+
+# A shard is asked every second.
+_QUIET_SECONDS = 1.5
+_PAUSE_SECONDS = 0.25
+_FIRST_SECONDS = 30.0
+
+__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
 
 def context_of(spark: SparkSession) -> Any:
@@ -22,3 +75,160 @@ def context_of(spark: SparkSession) -> Any:
 def is_registered(error: PySparkException) -> bool:
     """Whether it says that Spark has found the source by itself: 4.0 minds, newer ones don't."""
     return error.getCondition() == "DATA_SOURCE_ALREADY_EXISTS"
+
+
+def refuse_old() -> None:
+    """Raises UsageError where a Spark is too old for the commands; the source has ways round."""
+    if not TELLS_START:
+        raise UsageError(
+            f"the commands need Spark 4.2 or newer, and this is {pyspark.__version__}; the source "
+            "runs on it: watcher.spark.register(spark), then format('dynamodb_streams')"
+        )
+
+
+def refuse_several() -> None:
+    """Raises UsageError where a Spark can't read several streams as one."""
+    if not TELLS_START:
+        raise UsageError(
+            f"several streams in one read need Spark 4.2, and this is {pyspark.__version__}: "
+            "read each, and union them"
+        )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's schema as Arrow's, its timestamps in UTC."""
+    # Up to 4.1 that is the default, and the parameter has another name.
+    zone: dict[str, Any] = (
+        {"timezone": "UTC"} if "timezone" in signature(types.to_arrow_schema).parameters else {}
+    )
+    return types.to_arrow_schema(schema, **zone)
+
+
+class FullReader(Protocol):
+    """The streaming read as Spark 4.2 and newer ask it."""
+
+    @property
+    def arn(self) -> str: ...
+    def initialOffset(self) -> dict[str, Any]: ...
+    def getDefaultReadLimit(self) -> ReadLimit: ...
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]: ...
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[InputPartition]: ...
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]: ...
+    def stop(self) -> None: ...
+
+
+class ReaderOfOld(DataSourceStreamReader):
+    """The streaming read as Spark 4.0 and 4.1 ask it.
+
+    `checkpoint` is the query's: its offsets tell where this process's first micro-batch begins.
+    """
+
+    def __init__(self, reader: FullReader, checkpoint: str, clock: Clock = CLOCK) -> None:
+        self._clock = clock
+        self._reader = reader
+        self._checkpoint = checkpoint
+        self._end: dict[str, Any] | None = None
+        self._began: dict[str, Any] = {}
+
+    def initialOffset(self) -> dict[str, Any]:
+        """As the reader's."""
+        return self._reader.initialOffset()
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        """The end of the next micro-batch.
+
+        The first has records, since `availableNow` makes no second: its end says where it began.
+        """
+        limit = self._reader.getDefaultReadLimit()
+        if self._end is not None:
+            self._began = self._end
+            self._end = self._reader.latestOffset(self._began, limit)
+            return self._end
+        self._began = stored_offset(self._checkpoint, self._reader.arn)
+        if self._began:
+            self._end = self._first(self._began, limit)
+        else:
+            anchor = self._reader.latestOffset(self._began, limit)
+            self._end = {**self._first(anchor, limit), "begun": anchor["shards"]}
+        return self._end
+
+    def _first(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of a process's first micro-batch: all that comes until nothing more does.
+
+        It may be the only one.
+        """
+        began = quiet_since = self._clock.monotonic()
+        end = self._reader.latestOffset(start, limit)
+        while True:
+            now = self._clock.monotonic()
+            if now >= min(began + _FIRST_SECONDS, quiet_since + _QUIET_SECONDS):
+                return end
+            self._clock.sleep(_PAUSE_SECONDS)
+            grown = self._reader.latestOffset(start, limit)
+            if grown != end:
+                end, quiet_since = grown, now
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """As the reader's. Raises UsageError where another checkpoint was read."""
+        if end == self._end and start != self._began:
+            raise UsageError(
+                "checkpointLocation is not the query's own: give the same to readStream and "
+                "writeStream, and remove the newest file of its folder offsets"
+            )
+        return self._reader.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """As the reader's."""
+        return self._reader.read(partition)
+
+    def stop(self) -> None:
+        """As the reader's."""
+        self._reader.stop()
+
+
+def adapted(reader: Any, checkpoint: str | None) -> DataSourceStreamReader:
+    """The streaming read, for the Spark that is here. Raises UsageError."""
+    if TELLS_START:
+        return reader  # type: ignore[no-any-return]
+    if checkpoint is None:
+        raise UsageError(
+            f'Spark {pyspark.__version__} needs .option("checkpointLocation", …) on readStream, '
+            "the same as on writeStream (4.2 and newer do not)"
+        )
+    return ReaderOfOld(reader, checkpoint)
+
+
+def stored_offset(checkpoint: str, arn: str) -> dict[str, Any]:
+    """The newest offset of a stream in a query's checkpoint; an empty one before the first.
+
+    Raises UsageError where the folder can't be read.
+    """
+    try:
+        system, path = _file_system(checkpoint)
+        found = system.get_file_info(fs.FileSelector(f"{path}/offsets", allow_not_found=True))
+        numbers = [int(each.base_name) for each in found if each.base_name.isdecimal()]
+        if not numbers:
+            return {}
+        with system.open_input_stream(f"{path}/offsets/{max(numbers)}") as stream:
+            lines = stream.read().decode().splitlines()
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"can't be read: {error}", "checkpointLocation", checkpoint) from error
+    # A version, what Spark notes, and then an offset for each source.
+    offsets = [json.loads(line) for line in lines[2:] if line.startswith("{")]
+    mine = [each for each in offsets if each.get("stream") == arn]
+    if len(mine) > 1:
+        raise UsageError(f"Spark {pyspark.__version__} reads a stream once in a query, not twice")
+    return mine[0] if mine else {}
+
+
+def _file_system(path: str) -> tuple[fs.FileSystem, str]:
+    """Of a path as Spark takes it."""
+    for theirs, ours in (("s3a://", "s3://"), ("dbfs:/", "/dbfs/"), ("file:/", "/")):
+        if path.startswith(theirs):
+            path = ours + path.removeprefix(theirs).lstrip("/")
+    if "://" not in path:
+        path = os.path.abspath(path)
+    system, inside = fs.FileSystem.from_uri(path)
+    return system, inside.rstrip("/")

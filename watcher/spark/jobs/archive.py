@@ -1,26 +1,23 @@
 """Appends every change to files, partitioned by date, each exactly once."""
 
 import logging
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import to_date
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from watcher.errors import UsageError
 from watcher.service.connection import Connection
-from watcher.spark import folders
-from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, changes, in_one_line, run, triggered
 from watcher.spark.jobs.settings import HERE
+from watcher.spark.lake import lake_of
 
 logger = logging.getLogger("watcher")
 
-_PARTITIONS = "date="
-_OWN_FILES = "part-"
 _NOTE = "watcher-archive.json"
+_FILES = ("parquet", "json", "csv", "orc", "avro")
+"""Formats of files that stand for themselves; tables (delta, iceberg) have their own log."""
 
 
 def archive(
@@ -46,6 +43,9 @@ def archive(
             help=f"where to begin without a checkpoint: {settings.PLACES}; default trim-horizon",
         ),
     ] = "trim-horizon",
+    dynamodb_json: Annotated[
+        bool, Parameter(help="images in DynamoDB's JSON, with all types: what undo puts back")
+    ] = False,
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
     every: settings.EveryTenSeconds = None,
@@ -56,8 +56,9 @@ def archive(
 ) -> JobTotals:
     """Append every change to `to`, in folders by date (UTC), until stopped.
 
-    The checkpoint (default: `_checkpoint` inside `to`) makes it exactly once across crashes: what
-    an attempt that was killed has left behind is removed at the next start.
+    Nothing is in `to` but whole files, each change exactly once across crashes. On a disk, each
+    day's small ones become big ones when a batch has only changes of later days. The checkpoint
+    (default: `TO.checkpoint`, beside it) is where the job goes on.
 
     Raises UsageError, and whatever the source raises.
     """
@@ -66,59 +67,34 @@ def archive(
         stream,
         connection,
         startingPosition=start,
+        imageFormat="dynamodb-json" if dynamodb_json else None,
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
     ).withColumn("date", to_date("approximate_creation_time"))
     if format == "csv":  # which knows no structs
         frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])
-    folder = Folder(spark, to)
-    checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
-    kept = Folder(spark, checkpoint)
-    with in_one_line(), folders.alone(folder, kept, _NOTE, format):
-        if folder.has(folders.LOG):
-            _remove_leftovers(spark, folder)
-        writer = _writer(frame, format, to, checkpoint)
+    lake = lake_of(spark, to, checkpoint)
+    content = f"{format} (DynamoDB's JSON)" if dynamodb_json else format
+
+    def append(batch: DataFrame, number: int) -> None:
+        files = lake.append(lambda aside: _write(batch, format, aside), number)
+        if format == "parquet":
+            lake.compact(files)
+
+    with in_one_line(), lake.open(_NOTE, content):
+        if format in _FILES:
+            writer = frame.writeStream.foreachBatch(append)
+        else:
+            writer = frame.writeStream.format(format).partitionBy("date").option("path", to)
+        writer = writer.option("checkpointLocation", lake.kept.whole_path)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
         return run(writer.start, "archived")
 
 
-def _writer(frame: DataFrame, format: str, to: str, checkpoint: str) -> DataStreamWriter:  # noqa: A002
-    writer = (
-        frame.writeStream.format(format)
-        .partitionBy("date")
-        .option("path", to)
-        .option("checkpointLocation", checkpoint)
-    )
+def _write(batch: DataFrame, format: str, path: str) -> None:  # noqa: A002
+    writer = batch.write.format(format).partitionBy("date").mode("overwrite")
     if format == "csv":
         # Images are full of quotes: doubled, as RFC 4180 and every other reader have them.
         writer = writer.option("header", "true").option("escape", '"')
-    return writer
-
-
-def _remove_leftovers(spark: SparkSession, folder: Folder) -> None:
-    """Remove what a killed attempt has left.
-
-    Raises UsageError where the folder has been moved: its log does not know its files then.
-    """
-    whole = _committed(spark, folder.path)
-    found = folder.files(_PARTITIONS, _OWN_FILES)
-    if elsewhere := sorted(whole - found.keys()):
-        raise UsageError(
-            f"{folder.path} is not as it was written: it lacks {len(elsewhere)} of its files, such "
-            f"as {elsewhere[0]}; put it back to where it was, or choose another folder"
-        )
-    # What is older than the last batch is no attempt's that came after it, but somebody else's.
-    since = folder.newest(folders.LOG)
-    left = [path for path, time in found.items() if path not in whole and time >= since]
-    for path in left:
-        folder.remove(path)
-    if left:
-        logger.info(f"Removed {len(left)} files of an attempt that did not finish")
-
-
-def _committed(spark: SparkSession, path: str) -> set[str]:
-    """The files that the sink's log calls whole, wherever it says they are."""
-    jvm: Any = spark.sparkContext._jvm
-    files = spark._jsparkSession.read().format("text").load(path).inputFiles()
-    return {jvm.java.net.URI(each).getPath() for each in files}
+    writer.save(path)

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Annotated
 
@@ -12,10 +13,10 @@ from pyspark.sql.functions import window
 
 from watcher.errors import UsageError
 from watcher.service.connection import Connection
-from watcher.spark.folders import Folder, alone
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, changes, in_one_line, interval, run, triggered
 from watcher.spark.jobs.settings import HERE
+from watcher.spark.lake import Lake, lake_of
 
 logger = logging.getLogger("watcher")
 
@@ -89,15 +90,30 @@ def metrics(
                 _print_json if output == "json" else _print_lines
             )
         else:
-            checkpoint = checkpoint or f"{to.rstrip('/')}/_checkpoint"
-            folder, kept = Folder(spark, to), Folder(spark, checkpoint)
-            content = f"Parquet ({interval(size, 'size')} windows)"
-            held.enter_context(alone(folder, kept, _NOTE, content))
-            writer = counts.writeStream.outputMode("append").format("parquet").option("path", to)
+            lake = lake_of(spark, to, checkpoint)
+            checkpoint = lake.kept.whole_path
+            held.enter_context(lake.open(_NOTE, f"Parquet ({interval(size, 'size')} windows)"))
+            writer = counts.writeStream.outputMode("append").foreachBatch(_appended(lake))
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
         writer = triggered(writer, once=once, every=every, default="10s")
         return run(writer.start, "counted")
+
+
+def _appended(lake: Lake) -> Callable[[DataFrame, int], None]:
+    def append(batch: DataFrame, number: int) -> None:
+        batch.persist()
+        try:
+            # All of it, since the counts so far are kept as a batch is done.
+            lake.append(lambda aside: _write(batch, aside) if batch.count() else None, number)
+        finally:
+            batch.unpersist()
+
+    return append
+
+
+def _write(batch: DataFrame, path: str) -> None:
+    batch.coalesce(1).write.mode("overwrite").parquet(path)
 
 
 def _counts(frame: DataFrame, size: str, late: str) -> DataFrame:

@@ -1,0 +1,176 @@
+"""Sparks that do not tell where a micro-batch begins: it stands in their log of offsets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.hand_clock import HandClock
+from tests.spark.played import ARN, PlayedQuery, PlayedStream, numbers
+from watcher.errors import UsageError
+from watcher.spark import offsets, versions
+from watcher.spark.options import parse
+from watcher.spark.source import StreamReader
+from watcher.spark.versions import ReaderOfOld, stored_offset
+
+
+def log(checkpoint: Path, batch: int, *ends: Any) -> None:
+    """As Spark notes the end of a micro-batch, one line for each of its sources."""
+    folder = checkpoint / "offsets"
+    folder.mkdir(exist_ok=True)
+    lines = ["v1", '{"batchWatermarkMs":0}', *map(json.dumps, ends)]
+    (folder / str(batch)).write_text("\n".join(lines))
+
+
+class OldQuery:
+    """What Spark 4.0 does: it writes each end down, and tells none."""
+
+    def __init__(self, stream: PlayedStream, clock: HandClock, checkpoint: Path) -> None:
+        self.played = PlayedQuery(stream, clock)
+        self.checkpoint = checkpoint
+        self.start: dict[str, Any] = {}
+        self.batches = 0
+        self.delivered: list[int] = []
+        self.restart()
+
+    def restart(self) -> None:
+        from pyspark.sql.types import StructType
+
+        self.played.start()
+        options = parse(
+            {"stream": ARN, "startingPosition": "trim_horizon", "wireRecords": "true"},
+            streaming=True,
+        )
+        schema = StructType().add("shard_id", "string").add("record", "string")
+        reader = StreamReader(options, schema, 2, planner=lambda _: self.played.planner)
+        self.reader = ReaderOfOld(reader, str(self.checkpoint), self.played.clock)
+
+    def poll(self) -> bool:
+        end = self.reader.latestOffset()
+        if json.dumps(end) == json.dumps(self.start):
+            return False
+        log(self.checkpoint, self.batches, end)
+        self.batches += 1
+        for partition in self.reader.partitions(self.start, end):
+            for each in partition.ranges:  # type: ignore[attr-defined]
+                pages = each.pages
+                read = (
+                    self.played.read(each.between) if pages is None else [p.page() for p in pages]
+                )
+                self.delivered += numbers(read)
+        self.start = end
+        return True
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def stream(clock: HandClock) -> PlayedStream:
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    return stream
+
+
+def test_the_first_micro_batch_has_records_already(
+    stream: PlayedStream, clock: HandClock, tmp_path: Path
+) -> None:
+    """With availableNow there is no second one."""
+    query = OldQuery(stream, clock, tmp_path)
+
+    assert query.poll()
+
+    assert query.delivered == [*range(10)]
+
+
+def test_after_a_restart_it_goes_on_where_the_log_ends(
+    stream: PlayedStream, clock: HandClock, tmp_path: Path
+) -> None:
+    query = OldQuery(stream, clock, tmp_path)
+    query.poll()
+    stream.write("a", range(10, 25))
+    query.restart()
+
+    for _ in range(20):
+        query.poll()
+
+    assert query.delivered == [*range(25)]
+    assert query.batches == 3
+
+
+def test_the_first_micro_batch_is_read_again_exactly(
+    stream: PlayedStream, clock: HandClock, tmp_path: Path
+) -> None:
+    query = OldQuery(stream, clock, tmp_path)
+    query.poll()
+    end, query.start = query.start, {}
+    query.restart()
+
+    (partition,) = query.reader.partitions({}, end)
+
+    (held,) = partition.ranges  # type: ignore[attr-defined]
+    assert held.pages is None
+    assert numbers(query.played.read(held.between)) == [*range(10)]
+
+
+def test_another_checkpoint_than_the_query_s_is_noticed(
+    stream: PlayedStream, clock: HandClock, tmp_path: Path
+) -> None:
+    query = OldQuery(stream, clock, tmp_path)
+    end = query.reader.latestOffset()
+
+    with pytest.raises(UsageError, match="the same to readStream and writeStream"):
+        query.reader.partitions({"shards": {}, "stream": ARN, "version": 1}, end)
+
+
+def test_of_several_sources_the_one_of_this_stream_counts(tmp_path: Path) -> None:
+    mine = {"shards": {}, "stream": ARN, "version": 1}
+    assert stored_offset(str(tmp_path), ARN) == {}
+    log(tmp_path, 9, {"stream": "another"}, mine, 17)
+    log(tmp_path, 8, {"stream": "another"})
+    (tmp_path / "offsets" / ".10.crc").write_text("")
+
+    assert stored_offset(str(tmp_path), ARN) == mine
+    assert stored_offset(tmp_path.as_uri() + "/", ARN) == mine
+    log(tmp_path, 10, mine, mine)
+    with pytest.raises(UsageError, match="once in a query"):
+        stored_offset(str(tmp_path), ARN)
+
+
+def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="checkpointLocation nofs://x: can't be read"):
+        stored_offset("nofs://x", ARN)
+
+
+def test_an_old_spark_asks_for_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader: Any = object()
+    monkeypatch.setattr(versions, "TELLS_START", True)
+    assert versions.adapted(reader, None) is reader
+
+    monkeypatch.setattr(versions, "TELLS_START", False)
+
+    with pytest.raises(UsageError, match=r'needs .option\("checkpointLocation", …\) on readStream'):
+        versions.adapted(reader, None)
+    assert isinstance(versions.adapted(reader, "/place"), ReaderOfOld)
+
+
+def test_a_first_end_is_understood_by_newer_sparks() -> None:
+    plain = {
+        "shards": {},
+        "stream": ARN,
+        "version": 1,
+        "begun": {"a": {"position": {"type": "latest"}}},
+    }
+
+    end = offsets.from_json(plain)
+
+    assert end is not None
+    begun = offsets.begun(end)
+    assert begun is not None and list(begun.shards) == ["a"]

@@ -1,0 +1,156 @@
+"""A folder that a query appends whole files to: nothing else is in it, and nothing half-done.
+
+A batch is written aside first. Then one small file, saved in the checkpoint, says which of its
+files go where: from then on the batch is in, and a start after a kill moves what is not moved yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import PurePosixPath
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from watcher.errors import UsageError
+from watcher.spark import compaction, former
+from watcher.spark.folders import LOG, Folder, bind
+
+logger = logging.getLogger("watcher")
+
+_BATCH = "watcher-batch.json"
+_UNFINISHED = "unfinished"
+
+
+class LakeBatch(msgspec.Struct, frozen=True):
+    """The last batch that is in; stored in the checkpoint."""
+
+    number: int
+    moves: dict[str, str]
+    """Its files aside, and where in the folder they go."""
+
+
+class Lake:
+    """A folder of files; `home` is the folder beside it, and `kept` the query's checkpoint."""
+
+    def __init__(self, spark: SparkSession, folder: Folder, home: Folder, kept: Folder) -> None:
+        self.folder = folder
+        self.kept = kept
+        self._spark = spark
+        self._home = home
+        self._lock = threading.Lock()
+        self._is_open = False
+        self._compacted_before = ""
+
+    @contextmanager
+    def open(self, note: str, content: str) -> Iterator[None]:
+        """Hold it against other jobs, and finish what a killed one has begun.
+
+        Raises UsageError (see `bind`), also where another job holds it.
+        """
+        is_own = self.kept is self._home
+        with self._home.locked(), nullcontext() if is_own else self.kept.locked():
+            bind(self.folder, self.kept, note, content, may_move=is_own)
+            self._take_over()
+            self.folder.make()
+            self._finish()
+            self._is_open = True
+            try:
+                yield
+            finally:
+                self._is_open = False
+                with self._lock:  # a batch that Spark has cut off may still be at work here
+                    pass
+
+    def append(self, write: Callable[[str], None], number: int) -> list[str]:
+        """Have a batch written to a path that is handed over, and take its files in; which."""
+        with self._lock:
+            if not self._is_open:
+                raise UsageError(f"{self.folder.path} is not open for batch {number}")
+            last = self.kept.load(_BATCH, LakeBatch)
+            if last is not None and number <= last.number:
+                return []  # a kill came after it was in, and before Spark has noted that
+            aside = f"{_UNFINISHED}/{number}"
+            write(f"{self._home.whole_path}/{aside}")
+            moves = _moves(self._home, aside, number)
+            self.kept.save(_BATCH, LakeBatch(number, moves))
+            self._finish()
+            return list(moves.values())
+
+    def compact(self, files: Iterable[str]) -> None:
+        """Compact the days before those of a batch's files, where that can be done unseen."""
+        lake, home = self.folder.disk_path, self._home.disk_path
+        day = min((file.partition("/")[0] for file in files), default="")
+        if lake is None or home is None or not day:
+            return
+        with self._lock:
+            compaction.sweep(home)
+            if day == self._compacted_before:
+                return
+            self._compacted_before = day
+            try:
+                for each in compaction.days(lake, before=day):
+                    compaction.compact_day(each, home, lambda: self._is_open)
+            except (UsageError, OSError) as error:
+                logger.warning(f"Archiving goes on, but {error}")
+
+    def _take_over(self) -> None:
+        """What a former version has written becomes ours, also where this is killed in between."""
+        if not self.folder.has(LOG):
+            return
+        if self.kept.load(_BATCH, LakeBatch) is None:
+            number = former.cleared(self._spark, self.folder)
+            self.kept.save(_BATCH, LakeBatch(number, {}))
+        former.forget(self.folder)
+
+    def _finish(self) -> None:
+        """Move what is not moved yet of the last batch, and clear what no batch has become of."""
+        last = self.kept.load(_BATCH, LakeBatch)
+        for source, target in (last.moves if last else {}).items():
+            if not self._home.has(source):
+                continue
+            if self.folder.disk_path is None and self.folder.has(target):
+                continue  # an object store has copied it, and was cut off before it removed this
+            self.folder.make(str(PurePosixPath(target).parent))
+            self._home.move(source, self.folder, target)
+        self._home.remove(_UNFINISHED)
+
+
+def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
+    """The folder `to`, with its checkpoint: without one that is named, the folder beside it.
+
+    Raises UsageError where an archive of a former layout can't be brought into this one.
+    """
+    folder = Folder(spark, to)
+    home = _home(spark, folder)
+    return Lake(spark, folder, home, Folder(spark, checkpoint) if checkpoint else home)
+
+
+def _home(spark: SparkSession, folder: Folder) -> Folder:
+    """On the same file system, where no reader of the folder comes by it, if that can be."""
+    inside = Folder(spark, f"{folder.shown_path}/{former.CHECKPOINT}")
+    if folder.is_alone:
+        return inside
+    return former.moved_out(folder, inside, Folder(spark, f"{folder.shown_path}.checkpoint"))
+
+
+def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:
+    """The files of a batch, by names that tell it; as deep as one folder."""
+    moves: dict[str, str] = {}
+    for entry in sorted(home.entries(aside)) if home.has(aside) else ():
+        if entry[0] in "._":
+            continue
+        is_folder = "=" in entry
+        names = [f"{entry}/{each}" for each in home.entries(f"{aside}/{entry}")]
+        for name in sorted(names) if is_folder else [entry]:
+            path = PurePosixPath(name)
+            if path.name[0] in "._":
+                continue
+            # Spark's are part-00000-<UUID>.c000.snappy.parquet.
+            ending = path.name.split(".", 2)[-1]
+            target = path.with_name(f"batch-{number:09}-{len(moves):05}.{ending}")
+            moves[f"{aside}/{name}"] = str(target)
+    return moves
