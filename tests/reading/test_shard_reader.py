@@ -532,3 +532,29 @@ def test_an_iterator_that_is_refused_when_it_is_new_is_trouble(simulator: Simula
     troubles = [message for message in messages if isinstance(message, Trouble)]
     assert [trouble.failures for trouble in troubles] == [1, 2, 3]
     assert numbers(messages) and not made.finished
+
+
+@pytest.mark.parametrize("allowed", [5.0, 1.0])
+def test_of_a_shard_s_reads_few_are_throttled(simulator: Simulator, allowed: float) -> None:
+    """Over sockets, on a clock of its own: a shard that always has more, and only so many a second.
+
+    For three minutes, after a first one in which the rate is found.
+    """
+    clock = HandClock()
+    simulator.write("a")
+    simulator.rotate()
+    simulator.set_faults(shard_reads_per_second=allowed)
+    simulator.fail_next("GetRecords", "empty", times=10_000)
+    made = reader(simulator, closed=True, clock=clock)
+    shares = []
+    for seconds in (60.0, 180.0):
+        until, before = clock.passed + seconds, simulator.injected["rate-limit"]
+        reads = 0
+        while clock.passed < until and not made.finished:
+            made.read()
+            reads += 1
+            clock.sleep(made.pause)
+            simulator.advance(made.pause)
+        shares.append((simulator.injected["rate-limit"] - before) / reads)
+    assert shares[-1] < 0.05
+    assert reads >= 0.9 * allowed * 180
