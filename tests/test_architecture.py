@@ -26,7 +26,7 @@ ROOMS = [
     {"arguments"},
     {"watching"},
     {"stream"},
-    {"testing"},
+    {"mirror", "testing"},
     {"__init__"},
     {"cli"},
     {"__main__"},

@@ -33,6 +33,7 @@ COMMANDS = {
     "demo": "watch a small shop on an embedded DynamoDB; no AWS account needed",
     "query": "ask the changes of the last 24 hours by SQL, on Spark",
     "archive": "append every change to files, each exactly once, on Spark",
+    "mirror": "keep a Delta table equal to this one, or with every version",
     "replicate": "keep another table equal to this one, on Spark",
     "metrics": "count changes by kind and window of time, on Spark",
     "completion": "print what makes bash, zsh or fish complete commands and options",

@@ -54,7 +54,7 @@ _EXAMPLES = """\
 
 # Known by what they have in common, for the first page's sake.
 _TOGETHER = {
-    "on Spark": ("query", "archive", "replicate", "metrics"),
+    "on Spark, all but mirror": ("mirror", "query", "archive", "replicate", "metrics"),
     "to set up": ("new-handler", "trust", "completion"),
 }
 # The built-in handlers that the first page has room for, beside whatever is dropped in.
