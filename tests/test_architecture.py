@@ -26,7 +26,7 @@ ROOMS = [
     {"arguments"},
     {"watching"},
     {"stream"},
-    {"mirror", "testing"},
+    {"live", "mirror", "testing"},
     {"__init__"},
     {"cli"},
     {"__main__"},

@@ -28,6 +28,7 @@ COMMANDS = {
     "undo": "put items back to how they were before some changes; first as a plan",
     "count": "count changes by kind, time, key, attribute or table",
     "replay": "hand the records of a dead-letter file to handlers again",
+    "policy": "print the least that a command has to be allowed, as an IAM policy",
     "new-handler": "write a handler module to begin with, and its test",
     "trust": "let this folder's watcher.toml run code, write files and choose endpoints",
     "demo": "watch a small shop on an embedded DynamoDB; no AWS account needed",

@@ -28,6 +28,7 @@ _NOT_HERE = {
     "poll_max": "Spark reads as it can",
     "concurrency": "Spark's tasks run side by side",
     "processes": "Spark's executors are its processes",
+    **dict.fromkeys(("live", "live_web"), "leave --engine out"),
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 
