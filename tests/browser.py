@@ -41,8 +41,14 @@ class Look(NamedTuple):
         return sum(count for count, found in colours if found == wanted)
 
 
-def look(page: Path, *, dark: bool = False, width: int = 1100, height: int = 2000) -> Look:
-    """Open a page, with nothing but itself within reach."""
+def look(
+    page: Path,
+    *more: str,
+    dark: bool = False,
+    width: int = 1100,
+    height: int = 2000,
+) -> Look:
+    """Open a page, with nothing but itself within reach; `more` are Chromium's own switches."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         shot, log = Path(profile, "page.png"), Path(profile, "net.json")
         done = subprocess.run(
@@ -56,6 +62,7 @@ def look(page: Path, *, dark: bool = False, width: int = 1100, height: int = 200
                 f"--blink-settings=preferredColorScheme={0 if dark else 1}",
                 f"--user-data-dir={profile}",
                 f"--window-size={width},{height}",
+                *more,
                 *("--dump-dom", f"--screenshot={shot}"),
                 *("--enable-logging=stderr", f"--log-net-log={log}"),
                 page.absolute().as_uri(),

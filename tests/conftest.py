@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.order import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.order import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.simulator import Simulator
 
 # Same examples everywhere; `HYPOTHESIS_PROFILE=search` looks further by hand.

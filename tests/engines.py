@@ -72,9 +72,17 @@ class Timeline(HandClock):
 
 def watch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
     """The processes, their readers stepped whenever the manager waits."""
+    return _watched(stream, clock, Settings(start=TrimHorizon()), seconds)
+
+
+def watch_up_to_now(stream: PlayedStream, clock: Timeline) -> Outcome:
+    """The same with `--no-follow`."""
+    return _watched(stream, clock, Settings(start=TrimHorizon(), follow=False), 1000)
+
+
+def _watched(stream: PlayedStream, clock: Timeline, settings: Settings, seconds: float) -> Outcome:
     outcome = Outcome()
     queue = _ReadingQueue(stream, clock)
-    settings = Settings(start=TrimHorizon())
     manager = Manager(
         Streams([Followed(ARN, settings, first=stream, service=stream, clock=clock)], clock=clock),
         [Observer("seen", lambda record: outcome.numbers.append(_number(record)))],
@@ -136,7 +144,16 @@ def spark_stream(stream: PlayedStream, clock: Timeline, seconds: float) -> Outco
     return Outcome(query.delivered, query.planner.report()["data_losses"])
 
 
-def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+def spark_available_now(stream: PlayedStream, clock: Timeline) -> Outcome:
+    """The same with `availableNow`."""
+    query = PlayedQuery(stream, clock)
+    query.planner.stop_at_now()
+    while query.poll():
+        pass
+    return Outcome(query.delivered)
+
+
+def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> Outcome:
     """A batch read once everything has happened."""
     clock.sleep(seconds)
 
@@ -156,12 +173,12 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcom
     return Outcome(found)
 
 
-def retained(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+def retained(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> Outcome:
     """The time machine's reading: all there is at once, and what has come since at the end."""
     reading = Retained(ARN, stream, clock=clock)
     records = list(reading.read())
     clock.sleep(max(0.0, seconds - clock.passed))
-    records += reading.read_on()
+    records += reading.read_on() if seconds else ()
     return Outcome([_number(record) for record in records], len(reading.losses))
 
 
@@ -181,4 +198,5 @@ def _number(record: Record) -> int:
     return int(record.sequence_number) - FIRST
 
 
+UP_TO_NOW = (watch_up_to_now, spark_available_now, spark_batch, retained)
 ENGINES = (watch, pull, spark_stream, spark_batch, retained)

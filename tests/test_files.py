@@ -8,6 +8,7 @@ import os
 import resource
 import select
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,12 +29,14 @@ TOO_LARGE = "File too large"
 @contextmanager
 def disk_of(size: int) -> Iterator[None]:
     """No file of this process gets larger: a write is cut short there, and the next one fails."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # Python does not see that it has written half of a module
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[0][1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, before[0])
+        sys.dont_write_bytecode = before[1]
 
 
 def mode(path: Path) -> int:

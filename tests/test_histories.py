@@ -5,8 +5,8 @@ Each history is written down once. A shard's records are numbers; 0 to 9 are the
 
 from __future__ import annotations
 
-import itertools
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.engines import ENGINES, Outcome, Timeline, retained, spark_batch
+from tests.engines import ENGINES, UP_TO_NOW, Outcome, Timeline, retained, spark_batch
 from tests.spark.played import ARN, EXPIRED, PlayedStream
 from tests.wire import FIRST
 from watcher import Stream
@@ -183,13 +183,14 @@ def a_shard_that_is_refused_for_a_while(stream: PlayedStream, clock: Timeline) -
 
 
 def an_iterator_that_goes_back(stream: PlayedStream, clock: Timeline) -> None:
-    """Every other read repeats what came just before."""
+    """Every other read of each shard repeats what came just before."""
     a_split(stream, clock)
-    records, calls = stream.records, itertools.count()
+    records, calls = stream.records, Counter[str]()
 
     def back(iterator: str, limit: int | None = None) -> bytes:
         shard_id, first = iterator.split()
-        if next(calls) % 2:
+        calls[shard_id] += 1
+        if calls[shard_id] % 2 == 0:
             first = str(max(0, int(first) - 4))
         return records(f"{shard_id} {first}", limit)
 
@@ -282,7 +283,57 @@ def test_every_engine_ends_where_reads_are_denied(engine: Engine, after: float) 
         stream.read_errors += denied
     with pytest.raises(StreamError, match="no permission"):
         engine(stream, clock, 0.0 if engine in (spark_batch, retained) else 200.0)
-    assert 60 < clock.passed < 80 if after else clock.passed < 2
+    at_once = 8 if engine is spark_batch else 2  # its plan waits for listings that lag
+    assert 60 < clock.passed < 80 if after else clock.passed < at_once
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+def test_every_engine_says_at_once_that_an_answer_does_not_end(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has been waited for for half a minute by then."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    clock.at(
+        2.9, lambda: stream.read_errors.append(TransientError("no whole answer", overdue=True))
+    )
+    assert engine(stream, clock, 3.0 if engine is spark_batch else 8.0).numbers == list(range(10))
+    said = [message for message in caplog.messages if "no whole answer" in message]
+    assert len(said) == 1 and "in a row" not in said[0]
+
+
+# What ends up to now
+
+
+@pytest.mark.parametrize("engine", UP_TO_NOW, ids=lambda engine: engine.__name__)
+def test_up_to_now_has_a_child_that_no_listing_shows_as_the_reading_begins(
+    engine: Callable[[PlayedStream, Timeline], Outcome],
+) -> None:
+    """Its parent looks open, and has ended; nor is the child's child listed."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    stream.write("b", range(10, 20), parent="a")
+    stream.write("c", range(20, 30), parent="b")
+    stream.hidden |= {"b", "c"}
+    stream.looks_open |= {"a", "b"}
+    clock.at(4, stream.hidden.clear)
+    clock.at(4, stream.looks_open.clear)
+    assert engine(stream, clock).numbers == list(range(30))
+
+
+@pytest.mark.parametrize("engine", UP_TO_NOW, ids=lambda engine: engine.__name__)
+def test_up_to_now_of_an_idle_stream_ends_as_soon_as_that_is_proven(
+    engine: Callable[[PlayedStream, Timeline], Outcome],
+) -> None:
+    """Two seconds for what was written last; a batch's plan waits for a listing instead."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    for shard_id in "abc":
+        stream.write(shard_id, ())
+    assert engine(stream, clock).numbers == []
+    assert clock.passed < (12 if engine is spark_batch else 3.2)
 
 
 def test_next_comes_back_while_every_iterator_is_refused() -> None:

@@ -333,3 +333,36 @@ def test_a_backlog_leaves_other_tasks_their_turn(sim: Simulator) -> None:
         return turns
 
     assert asyncio.run(run()) >= 8
+
+
+def test_a_listing_that_drips_holds_no_next_up(sim: Simulator) -> None:
+    """It is asked aside; what is read meanwhile comes."""
+    made = stream(sim)
+    assert next(made) is None
+    sim.fail_next("DescribeStream", "drip", times=100)
+    described = sim.calls["DescribeStream"]
+    sim.rotate(sim.open_shards[0])
+    began = time.monotonic()
+    while sim.calls["DescribeStream"] == described:
+        next(made)
+    sim.bulk(30)
+    [closed] = {each.parent for each in sim.shards if each.parent}
+    others = [each for each in sim.records if each.shard_id in sim.open_shards[:2]]
+    assert closed and len(pull(made, len(others))) == len(others) > 0
+    assert time.monotonic() - began < 4
+    made.close()
+
+
+def test_a_hidden_parent_that_hangs_holds_no_next_up(sim: Simulator) -> None:
+    """No listing shows it, and it is asked for in vain; the other shards are read."""
+    [parent] = sim.rotate(sim.open_shards[0])
+    [child] = sim.rotate(parent)
+    sim.set_faults(listing_lag=60.0, children_first=True)
+    sim.fail_next("GetShardIterator", "hang", times=100, shard_id=parent)
+    sim.bulk(30)
+    others = sum(record.shard_id != child for record in sim.records)
+    began = time.monotonic()
+    made = stream(sim)
+    assert len(pull(made, others)) == others
+    assert time.monotonic() - began < 4
+    made.close()

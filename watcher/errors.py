@@ -139,13 +139,22 @@ class ServiceError(WatcherError):
 class TransientError(ServiceError):
     """Throttling, a 5xx answer, a reset, a time-out: the same call may work a moment later.
 
-    `unreachable` where nobody answered at all.
+    `unreachable` where nobody answered at all; `overdue` where an answer came too slowly to wait
+    for its end.
     """
 
-    def __init__(self, message: str, *, throttled: bool = False, unreachable: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        throttled: bool = False,
+        unreachable: bool = False,
+        overdue: bool = False,
+    ) -> None:
         super().__init__(message)
         self.throttled = throttled
-        self.unreachable = unreachable
+        self.unreachable = unreachable or overdue
+        self.overdue = overdue
 
 
 class ExpiredIteratorError(ServiceError):

@@ -17,14 +17,14 @@ class SideBySide:
     """Makes calls in threads once there are many at a time; without `threads`, never."""
 
     def __init__(self, *, threads: bool = True) -> None:
-        self._may_have_threads = threads
+        self.may_have_threads = threads
         self._pool: ThreadPoolExecutor | None = None
 
     def start(
         self, calls: Sequence[Callable[[], _Answer]], few: int = _FEW
     ) -> list[Future[_Answer]]:
         """Their answers, some of which may be still to come where there are more than `few`."""
-        if len(calls) > few and self._may_have_threads and self._pool is None:
+        if len(calls) > few and self.may_have_threads and self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "watcher")
         if self._pool is None:
             return [_done(call) for call in calls]

@@ -285,11 +285,11 @@ class Stream:
 
     def _new_puller(self, arn: str) -> Puller:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
-        service, start = self._services[arn], self._starts[arn]
-        calls, poll_max = self._calls, self._poll_max
         kind: Callable[..., Puller] = Puller
         if arn in self._items:
             kind = functools.partial(ItemsFirst, items=self._items[arn])
+        service, start = self._services[arn], self._starts[arn]
+        calls, poll_max = self._calls, self._poll_max
         made = kind(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
         losses.say_if_begins_late(made.listing)
         return made

@@ -61,13 +61,24 @@ def test_with_mfa_one_is_asked_once_on_the_terminal_and_not_by_the_next_program(
     assert refused(aws) == []
 
 
-def test_a_wrong_code_ends_it_at_once(aws: FakeAWS, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (
+            b"000000",
+            "AWS refused the MFA code: mistyped, or used before (each is good once)",
+        ),
+        (b"12345", "that was no MFA code, which has 6 digits: start again"),
+    ],
+)
+def test_a_wrong_code_ends_it_at_once(aws: FakeAWS, tmp_path: Path, code: bytes, said: str) -> None:
     role(tmp_path, f"mfa_serial = {MFA_SERIAL}")
     with Terminal(*WATCH, aws.table.stream_arn, env={}) as terminal:
         terminal.wait_for(lambda: b"Enter MFA code for" in terminal.written)
-        terminal.press(b"000000\n")
+        terminal.press(code + b"\n")
         assert terminal.end() == 3
-        assert "invalid MFA one time pass code" in " ".join(terminal.shown)
+        shown = "".join(terminal.shown)
+    assert shown.partition(MFA_SERIAL)[2].startswith(f":error: {said}"), "and nothing else"
 
 
 def test_without_a_terminal_it_says_how_to_get_a_session(aws: FakeAWS, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_child_begins_once_the_last_record_above_it_was_handled(gate: Gate) ->
     play.run(
         1.0,
         ("a", page(1, 2)),
-        ("a", Finished(True, None, "")),
+        ("a", Finished(True)),
         ("a", None),
         gate.let(1),
         3.0,

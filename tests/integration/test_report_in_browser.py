@@ -1,7 +1,10 @@
 """The report in a real browser: light, dark, narrow; hostile data; streams with rotations."""
 
+import html
+import importlib.resources
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,9 @@ from tests.dynamodb_local import DynamoDBLocal, MissingPart
 from tests.program import run
 from tests.simulator import Simulator
 
-LIGHT = {"INSERT": "#0072b2", "MODIFY": "#e69f00", "REMOVE": "#cc79a7", "open": "#009e73"}
-DARK = {"INSERT": "#56b4e9", "MODIFY": "#e69f00", "REMOVE": "#cc79a7", "open": "#1fae86"}
+LIGHT = {"INSERT": "#009e73", "MODIFY": "#e69f00", "REMOVE": "#b3261e", "open": "#0072b2"}
+DARK = {"INSERT": "#1fae86", "MODIFY": "#e69f00", "REMOVE": "#ef6a5e", "open": "#56b4e9"}
+TRACK, BAR = "#e9edf1", "#5f87ad"
 HOSTILE = "<script>document.title='gone'</script><img src=http://127.0.0.1:1/x>\x1b[31m&amp;\u202e"
 
 
@@ -52,14 +56,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def light(page: Path) -> browser.Look:
-    return browser.look(page, height=2400)
+    return browser.look(page, height=4000)
 
 
 @pytest.mark.parametrize(("dark", "colours"), [(False, LIGHT), (True, DARK)])
 def test_the_pictures_are_there_in_the_light_and_in_the_dark(
     page: Path, light: browser.Look, dark: bool, colours: dict[str, str]
 ) -> None:
-    seen = browser.look(page, dark=True, height=2400) if dark else light
+    seen = browser.look(page, dark=True, height=4000) if dark else light
     # More than the legend's squares of 12 by 12 and the tiles' borders of 4 pixels.
     for kind, colour in colours.items():
         assert seen.pixels(colour) > (300 if kind != "MODIFY" else 2000), kind
@@ -98,13 +102,65 @@ def test_hostile_keys_and_attributes_are_shown_as_text(light: browser.Look) -> N
     assert "<title>Changes of orders</title>" in dom
 
 
-def test_a_narrow_window_cuts_nothing_off(page: Path) -> None:
+def test_a_telephone_cuts_nothing_off(page: Path, tmp_path: Path) -> None:
     # Chromium's headless windows are 500 pixels wide at least.
-    narrow = browser.look(page, width=500, height=3000)
-    margin = narrow.picture.crop((494, 0, 500, 3000)).getcolors()
+    frame = tmp_path / "frame.html"
+    style = "width:400px;height:6000px;border:0"
+    body = f'<body style="margin:0"><iframe src="{page.as_uri()}" style="{style}"></iframe>'
+    frame.write_text(body)
+    narrow = browser.look(frame, width=600, height=6000)
+    margin = narrow.picture.crop((394, 0, 400, 6000)).getcolors()
     assert margin is not None and [colour for _, colour in margin] == [(255, 255, 255)]
     assert narrow.pixels(LIGHT["MODIFY"]) > 1000
     assert narrow.pixels(LIGHT["open"]) > 100
+
+
+def test_a_bar_is_as_long_as_its_share_of_all(light: browser.Look) -> None:
+    shares = [float(text) for text in re.findall(r"([0-9.]+) %</td>", light.dom)]
+    found = set()
+    for y in range(light.picture.height):
+        row = light.picture.crop((0, y, light.picture.width, y + 1)).getcolors() or []
+        counts = {colour: count for count, colour in row}
+        bar, track = (counts.get(tuple(bytes.fromhex(each[1:])), 0) for each in (BAR, TRACK))
+        if track > 50:
+            found.add(round(100 * bar / (bar + track)))
+    assert {9, 10} <= found
+    assert {each for each in found if not any(abs(each - s) <= 1.1 for s in shares)} == set()
+
+
+AXE = """<script>%s</script><script>
+axe.run(document, {resultTypes: ["violations"]}).then(found => {
+  const told = document.createElement("pre");
+  told.id = "axe";
+  told.textContent = JSON.stringify(found.violations.map(each => [each.id, each.nodes[0].html]));
+  document.body.append(told);
+});
+</script>"""
+
+
+def violations(page: Path, aside: Path, *, dark: bool = False) -> list[Any]:
+    """What axe says against a page, with all that it folds away open."""
+    source = importlib.resources.files("axe_core_python").joinpath("axe.min.js").read_text()
+    text = page.read_text("utf-8").replace('http-equiv="Content-Security-Policy"', "")
+    text = text.replace("<details>", "<details open>")
+    aside.write_text(text.replace("</body>", AXE % source + "</body>"), "utf-8")
+    seen = browser.look(aside, "--virtual-time-budget=20000", dark=dark)
+    (told,) = re.findall(r'<pre id="axe">(.*?)</pre>', seen.dom, re.DOTALL)
+    found: list[Any] = json.loads(html.unescape(told))
+    return found
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_screen_reader_and_a_keyboard_reach_all_of_it(
+    page: Path, tmp_path: Path, dark: bool
+) -> None:
+    assert violations(page, tmp_path / "axe.html", dark=dark) == []
+
+
+def test_axe_would_tell(page: Path, tmp_path: Path) -> None:
+    harmed = tmp_path / "harmed.html"
+    harmed.write_text(page.read_text("utf-8").replace('aria-label="', 'data-label="'), "utf-8")
+    assert "svg-img-alt" in [name for name, _ in violations(harmed, tmp_path / "axe.html")]
 
 
 def test_an_empty_stream_is_a_page_that_says_so(tmp_path: Path, simulator: Simulator) -> None:
@@ -131,7 +187,7 @@ def test_hundreds_of_shards_stay_readable(tmp_path: Path) -> None:
             file.write(json.dumps({"record": record, "shard_id": shard}) + "\n")
     program = run("report", str(letters), "-o", str(path), env={})
     assert program.err[-1] == f"Wrote {path}: 700 changes, 700 shards"
-    seen = browser.look(path, height=3000)
+    seen = browser.look(path, height=6000)
     assert "The picture has 40 of them: of the latest the busiest rows." in seen.dom
     assert seen.pixels("#b8c4d0") > 5000  # closed
     assert seen.dom.count("<tr>") > 700

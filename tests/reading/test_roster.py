@@ -238,6 +238,16 @@ def test_a_shard_left_as_open_is_read_again_where_listings_may_not_show_its_end_
     assert made.meaning(shard, Finished(False)) is End.READ_AGAIN
 
 
+def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedService) -> None:
+    made = roster(service)
+    begun(made)
+    pass_time(made, service, 2)
+    meaning = made.meaning(made.lineage.shards["a"], Finished(False, proven=True))
+    assert meaning is End.CAUGHT_UP and not made.is_settled()
+    pass_time(made, service, 0.1)
+    assert made.is_settled()
+
+
 def test_that_a_shard_is_left_is_said(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -413,15 +423,14 @@ def test_a_listing_is_whole_once_no_parent_is_missing(service: PlayedService) ->
     begun(made)
     assert not made.is_whole()
     service.hidden.clear()
-    pass_time(made, service, 2)
+    pass_time(made, service, 6)
     begun(made)
     assert made.is_whole() and "hidden" in made.lineage.shards
 
 
-def test_a_listing_is_whole_once_a_closed_shard_had_time_to_get_its_child(
+def test_a_listing_is_whole_once_it_had_time_to_show_what_was_opened(
     service: PlayedService,
 ) -> None:
-    service.shards["a"] = Shard("a", None, "1", "9")
     made = roster(service)
     assert not made.is_whole()
     pass_time(made, service, 8)

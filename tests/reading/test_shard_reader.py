@@ -349,12 +349,40 @@ def test_until_now_leaves_an_open_shard_after_many_empty_pages_and_some_seconds(
     simulator: Simulator, written: list[str]
 ) -> None:
     clock = HandClock()
-    made = reader(simulator, until=now(simulator) + timedelta(seconds=6), clock=clock)
+    made = reader(simulator, until=now(simulator) + timedelta(seconds=3), clock=clock)
     messages = up_to_now(made, clock)
     assert numbers(messages) == written
     assert isinstance(messages[-1], Finished) and "empty pages" in messages[-1].reason
+    assert messages[-1].proven
     assert made.position == AfterSequence(written[-1])
-    assert 5 <= clock.passed <= 6
+    assert 1.9 < clock.passed < 3
+
+
+def test_until_now_does_not_leave_a_shard_that_latest_knows_to_be_closed(
+    simulator: Simulator, written: list[str]
+) -> None:
+    """A listing may show it as open for seconds; and what is left of it comes late."""
+    clock = HandClock()
+    made = reader(simulator, until=now(simulator) + timedelta(seconds=3), clock=clock)
+    simulator.rotate()
+    simulator.set_faults(closed_empty=20)
+    messages = up_to_now(made, clock)
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=True)
+
+
+def test_until_now_is_no_empty_page_what_comes_again(
+    simulator: Simulator, written: list[str]
+) -> None:
+    clock = HandClock()
+    simulator.set_faults(max_records=1)
+    made = reader(simulator, until=now(simulator), clock=clock)
+    read(made, len(written) - 1)
+    simulator.set_faults(max_records=1, back_rate=0.9)
+    messages = [each for _ in range(30) if not made.finished for each in made.read()]
+    simulator.set_faults(max_records=1)
+    messages += up_to_now(made, clock)
+    assert numbers(messages) == written[-1:]
 
 
 def test_until_now_ends_at_the_first_record_that_came_after_the_beginning(
@@ -363,17 +391,18 @@ def test_until_now_ends_at_the_first_record_that_came_after_the_beginning(
     """LATEST tells which, and no clock."""
     clock = HandClock()
     simulator.set_faults(max_records=3)
-    made = reader(simulator, until=now(simulator) + timedelta(seconds=6), clock=clock)
+    made = reader(simulator, until=now(simulator) + timedelta(seconds=3), clock=clock)
     messages = read(made)
-    clock.sleep(6)
+    clock.sleep(3)
     messages += read(made)
     while not made.finished:
         simulator.write("a", 4)
         messages += read(made)
         clock.sleep(0.2)
     assert set(written) <= set(numbers(messages))
-    assert clock.passed < 12
-    assert messages[-1] == Finished(closed=False, reason="what comes next was written later")
+    assert clock.passed < 5
+    reason = "what comes next was written later"
+    assert messages[-1] == Finished(closed=False, proven=True, reason=reason)
 
 
 @pytest.mark.parametrize("skew", [timedelta(minutes=-10), timedelta(minutes=10)])
@@ -503,3 +532,29 @@ def test_an_iterator_that_is_refused_when_it_is_new_is_trouble(simulator: Simula
     troubles = [message for message in messages if isinstance(message, Trouble)]
     assert [trouble.failures for trouble in troubles] == [1, 2, 3]
     assert numbers(messages) and not made.finished
+
+
+@pytest.mark.parametrize("allowed", [5.0, 1.0])
+def test_of_a_shard_s_reads_few_are_throttled(simulator: Simulator, allowed: float) -> None:
+    """Over sockets, on a clock of its own: a shard that always has more, and only so many a second.
+
+    For three minutes, after a first one in which the rate is found.
+    """
+    clock = HandClock()
+    simulator.write("a")
+    simulator.rotate()
+    simulator.set_faults(shard_reads_per_second=allowed)
+    simulator.fail_next("GetRecords", "empty", times=10_000)
+    made = reader(simulator, closed=True, clock=clock)
+    shares = []
+    for seconds in (60.0, 180.0):
+        until, before = clock.passed + seconds, simulator.injected["rate-limit"]
+        reads = 0
+        while clock.passed < until and not made.finished:
+            made.read()
+            reads += 1
+            clock.sleep(made.pause)
+            simulator.advance(made.pause)
+        shares.append((simulator.injected["rate-limit"] - before) / reads)
+    assert shares[-1] < 0.05
+    assert reads >= 0.9 * allowed * 180

@@ -23,6 +23,7 @@ from watcher.errors import UsageError
 from watcher.past.archive import Archive
 from watcher.record.wire import KINDS
 from watcher.report import changes, summary
+from watcher.report.latest import LatestChanges
 from watcher.report.page import Report, page
 from watcher.report.shards import Bar, bars, lanes
 from watcher.report.summary import Busiest, CountedChange, ShardCount, Summary, Timeline
@@ -104,7 +105,7 @@ def test_ever_so_many_keys_take_little_memory() -> None:
     for number in range(100_000):
         made.add(CountedChange("INSERT", NOON + 60.0 * number, (("pk", str(number)),)))
     assert len(made.keys.counts) <= 20_000
-    text = page(Report(title="t", origin="o", summary=made))
+    text = page(Report(title="t", origin="o", summary=made, latest=LatestChanges()))
     assert "over 20,000" in text
     assert "a count may be too low by" in text
 
@@ -345,7 +346,7 @@ def test_a_table_is_not_mistaken_for_a_path(
         (["{lines}", "-o", "{folder}"], 2, "it is a folder"),
         (["{lines}", "-o", "{folder}/no/r.html"], 2, "there is no such folder"),
         (["{lines}", "--from", "2h"], 2, "--from: for streams only; a file is read whole"),
-        (["{folder}", "--key", "pk=a"], 2, "--key: for streams only; a folder is read whole"),
+        (["{folder}", "--from", "2h"], 2, "--from: for streams only; a folder is read whole"),
         (["{lines}", "--only", "nothing"], 2, "--only"),
         (["{wrong}"], 2, "neither dead letters nor lines of --print-json"),
         (["{half}"], 2, "can't read"),
@@ -419,5 +420,6 @@ def test_a_report_that_was_ended_early_says_so(slow: Simulator, tmp_path: Path) 
 def test_what_was_lost_is_on_the_page(simulator: Simulator, tmp_path: Path) -> None:
     made = Summary()
     made.add(CountedChange("INSERT", float(NOON), (("pk", "a"),)))
-    report = Report(title="t", origin="o", summary=made, warnings=["DATA LOSS: at 1 place"])
+    warnings = ["DATA LOSS: at 1 place"]
+    report = Report(title="t", origin="o", summary=made, latest=LatestChanges(), warnings=warnings)
     assert '<p class="warning">DATA LOSS: at 1 place</p>' in page(report)

@@ -23,6 +23,8 @@ LIMITED_RUNS = 3
 _MOST_RUNS = 60
 _LOOK_SECONDS = 1.0
 _WITHIN_SECONDS = 100.0
+# Some runs up to now may follow, of which the last ones are to begin in calm weather.
+_ENDED_WITHIN_SECONDS = 200.0
 _SAID_WITHIN_SECONDS = 20.0
 _END_SECONDS = 40.0
 _GAP_SECONDS_MAX = 12.0
@@ -240,23 +242,23 @@ class Program(ABC):
             each.check_silence()
         if self._over or not universe.is_calm:
             return
-        if now > universe.calm_since + _WITHIN_SECONDS:
+        since = now - universe.calm_since
+        is_missing = any(each.missing() for each in self._judges)
+        if is_missing and since > _WITHIN_SECONDS:
             for each in self._judges:
                 each.check_all_delivered("late")
-            if not self._complaints:
-                judge.complain("late", "all is delivered, but it does not end")
-            self._over = True
-            self._life.killed = True
+        elif since > _ENDED_WITHIN_SECONDS:
+            judge.complain("late", "all is delivered, but it does not end")
         elif (
             self._ends_when_told
-            and not any(each.missing() for each in self._judges)
-            and (
-                now > universe.calm_since + _SAID_WITHIN_SECONDS
-                or not any(each.unsaid() for each in self._judges)
-            )
+            and not is_missing
+            and (since > _SAID_WITHIN_SECONDS or not any(each.unsaid() for each in self._judges))
         ):
             self._over = True
             self._stop()
+        if self._complaints:
+            self._over = True
+            self._life.killed = True
 
     @property
     def _ends_when_told(self) -> bool:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tests.simulation.judge import Complaint
+from tests.simulation.ledger import Complaint
 from tests.simulation.program import Program
 from tests.simulation.pull import Pull
 from tests.simulation.scenario import Scenario, draw
@@ -54,6 +54,7 @@ def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:
     universe = Universe(scenario, trace)
     _program(scenario.engine)(universe).play()
     judge, service = universe.judge, universe.service
+    judge.check_throttled(service.calls["GetRecords"], service.injected["rate-limit"])
     complaints = [each for one in universe.all for each in one.judge.complaints]
     checked = judge.checked + Counter(
         {

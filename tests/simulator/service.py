@@ -152,7 +152,7 @@ class Service:
         handler = self._handlers.get(target)
         if handler is None:
             raise ServiceError("UnknownOperationException", f"Unknown operation {target}")
-        if trouble == "empty":
+        if trouble == "empty" and not self._is_past_end(parameters):
             return Reply(200, self._empty_page(parameters))
         body = handler(parameters)
         cut = self.world.rng.randrange(len(body)) if trouble else 0
@@ -322,7 +322,11 @@ class Service:
     def _get_records(self, parameters: Parameters) -> bytes:
         limit = min(_limit(parameters, 1000), self.faults.max_records)
         stream, shard, index = self._use_iterator(parameters)
-        if shard.closed is not None and self._emptied[shard.id] < self.faults.closed_empty:
+        if (
+            shard.closed is not None
+            and self._emptied[shard.id] < self.faults.closed_empty
+            and not self._is_past_end(parameters)
+        ):
             self._emptied[shard.id] += 1
             return self._empty_page(parameters)
         rng, short = self.world.rng, self.faults.short_page_rate
@@ -338,6 +342,14 @@ class Service:
             return b'{"Records":[' + b",".join(bodies) + b"]}"
         follows = self._iterator(stream, shard, index).encode()
         return b'{"Records":[%b],"NextShardIterator":"%b"}' % (b",".join(bodies), follows)
+
+    def _is_past_end(self, parameters: Parameters) -> bool:
+        """Whether nothing can follow: then no page is empty that has a next one.
+
+        So does DynamoDB Local, and AWS: where LATEST of a closed shard is read, it has ended.
+        """
+        _, shard, index, _ = self._open_iterator(parameters)
+        return shard.closed is not None and index >= len(shard.numbers)
 
     def _empty_page(self, parameters: Parameters) -> bytes:
         stream, shard, index = self._use_iterator(parameters)

@@ -52,6 +52,8 @@ class PlayedStream:
         self.parents: dict[str, str] = {}
         self.closed: set[str] = set()
         self.hidden: set[str] = set()
+        self.looks_open: set[str] = set()
+        """Closed, and listed as if they were not."""
         self.refused: set[str] = set()
         """Listed as they are, and answered as if they were not there."""
         self.trimmed = -1
@@ -83,7 +85,8 @@ class PlayedStream:
         self.refused |= self.records_of.keys()
 
     def _shard(self, name: str) -> Shard:
-        return Shard(name, self.parents.get(name), "1", "9" if name in self.closed else None)
+        closed = name in self.closed and name not in self.looks_open
+        return Shard(name, self.parents.get(name), "1", "9" if closed else None)
 
     def listing(self, arn: str) -> Listing:
         if self.listing_errors:

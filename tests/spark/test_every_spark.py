@@ -15,7 +15,11 @@ from tests.simulator import RemoteSimulator
 from tests.spark.conftest import options
 from watcher.spark import versions
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    # Spark 4.0's own sockets.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 class Lake:

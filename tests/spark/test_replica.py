@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from botocore.exceptions import ClientError
+
 from watcher.errors import StreamError
 from watcher.service import tables
 from watcher.service.connection import Connection
@@ -56,6 +58,14 @@ def made(client: Any) -> TablesClient:
     return tables_
 
 
+def refusal(code: str, status: int, message: str = "no") -> ClientError:
+    error = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+    return ClientError(error, "BatchWriteItem")  # type: ignore[arg-type]
+
+
 def test_unprocessed_writes_are_done_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     client = Refusing(3)
@@ -66,12 +76,8 @@ def test_unprocessed_writes_are_done_in_the_end(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_the_service_refuses_for_good_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from botocore.exceptions import ClientError
-
     def refuse(**query: Any) -> Any:
-        said = {"Code": "ValidationException", "Message": "too large"}
-        error = {"Error": said, "ResponseMetadata": {"HTTPStatusCode": 400}}
-        raise ClientError(error, "BatchWriteItem")  # type: ignore[arg-type]
+        raise refusal("ValidationException", 400, "too large")
 
     client = Refusing(0)
     client.batch_write_item = refuse  # type: ignore[method-assign,assignment]
@@ -79,3 +85,33 @@ def test_what_the_service_refuses_for_good_is_said(monkeypatch: pytest.MonkeyPat
     with pytest.raises(StreamError, match="too large"):
         made(client).write("copy", [{"DeleteRequest": {}}])
     assert tables.BATCH == 25
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("403", 403), ("ExpiredTokenException", 400), ("AccessDeniedException", 400)],
+)
+@pytest.mark.parametrize("has_worked", [True, False])
+def test_what_may_pass_ends_no_copy_once_it_has_worked(
+    monkeypatch: pytest.MonkeyPatch, code: str, status: int, has_worked: bool
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    answers: list[Any] = [{}] if has_worked else []
+    answers += [refusal(code, status)] * 3 + [{}]
+
+    def batch_write_item(**query: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    client = Refusing(0)
+    client.batch_write_item = batch_write_item  # type: ignore[method-assign,assignment]
+    table = made(client)
+    if has_worked:
+        table.write("copy", [{"DeleteRequest": {}}])
+        table.write("copy", [{"DeleteRequest": {}}])
+        assert answers == []
+    else:
+        with pytest.raises(StreamError):
+            table.write("copy", [{"DeleteRequest": {}}])

@@ -34,11 +34,19 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def sigterm(condition: Callable[[], object]) -> Iterator[None]:
-    """To this process, as soon as that holds: what the command line runs in has a session."""
+    """To this process, as soon as that holds: what the command line runs in has a session.
+
+    Not while nobody handles it, a moment before the job does or after: it would end the tests.
+    """
+    late: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: late.append(number))
+    nobody = signal.getsignal(signal.SIGTERM)
 
     def send() -> None:
         deadline = time.monotonic() + PATIENCE
-        while not condition() and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            if condition() and signal.getsignal(signal.SIGTERM) is not nobody:
+                break
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -48,6 +56,8 @@ def sigterm(condition: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         thread.join()
+        signal.signal(signal.SIGTERM, before)
+    assert not late, "the job had ended before"
 
 
 def here(sim: RemoteSimulator, *more: str) -> list[str]:

@@ -48,7 +48,7 @@ class OldQuery:
         )
         schema = StructType().add("shard_id", "string").add("record", "string")
         reader = StreamReader(options, schema, 2, planner=lambda _: self.played.planner)
-        self.reader = ReaderOfOld(reader, str(self.checkpoint))
+        self.reader = ReaderOfOld(reader, str(self.checkpoint), self.played.clock)
 
     def poll(self) -> bool:
         end = self.reader.latestOffset()
@@ -151,6 +151,7 @@ def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
 
 def test_an_old_spark_asks_for_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     reader: Any = object()
+    monkeypatch.setattr(versions, "TELLS_START", True)
     assert versions.adapted(reader, None) is reader
 
     monkeypatch.setattr(versions, "TELLS_START", False)

@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     finally:
-        terminal.give_up_stdout()
+        terminal.give_up_streams()
         signal.signal(signal.SIGINT, before)
 
 

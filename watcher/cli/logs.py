@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import select
 import sys
 import threading
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from watcher.delivery.ending import Overdue, Saying
 from watcher.errors import without_passwords
 
 logger = logging.getLogger("watcher")
@@ -19,11 +21,28 @@ logger = logging.getLogger("watcher")
 _FIELDS = ("stream", "shard", "observer", "exit_status")
 
 
+# So long a line is waited for once the program is to end.
+_LINE_MILLISECONDS = 500
+
+
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Where the lines go; one that can't be put together is a line, too."""
+    """Where the lines go; one that can't be put together is a line, too.
+
+    Somebody may have the pipe, and read it no more: lines wait for that, but not the program's end.
+    """
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """As ever; while the program ends, a line that can't be written is left out."""
+        try:
+            with Saying():
+                if Saying.told_to_end and not _takes_more(self.stream):
+                    return False
+                return super().handle(record)
+        except Overdue:
+            return False
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Say so, and where it comes from."""
@@ -33,6 +52,16 @@ class _Stderr(logging.StreamHandler[TextIO]):
         text = f"{record.msg!r} with {record.args!r} can't be logged: {error}"
         text += f" ({record.pathname}:{record.lineno})"
         self.emit(logger.makeRecord(record.name, record.levelno, "", 0, text, (), None))
+
+
+def _takes_more(stream: TextIO) -> bool:
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # somebody's own, in memory
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(_LINE_MILLISECONDS))
 
 
 class _Lines(logging.Formatter):

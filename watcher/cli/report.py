@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +19,15 @@ from watcher import files
 from watcher.cli import completers, options
 from watcher.delivery.observer import Observer
 from watcher.errors import ServiceError, StreamError, UsageError
-from watcher.past.archive import Archive
+from watcher.past import archived
+from watcher.past.archive import ALL, Archive
 from watcher.past.sources import is_path
 from watcher.printing.plural import grouped
 from watcher.record.lines import RecordLines, opened, records_of
 from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
+from watcher.report.latest import CHOSEN, LATEST, LatestChanges
 from watcher.report.page import Report, page
 from watcher.report.shards import bars
 from watcher.report.summary import Summary
@@ -38,6 +40,7 @@ from watcher.watching import watch
 logger = logging.getLogger("watcher")
 
 _CHOICE = ("only", "key", "filters")
+_FILTERS = ("filters", "key", "only")
 _STREAM_ONLY = ("start", "until", "fail_on_data_loss", *options.AWS)
 
 
@@ -84,8 +87,8 @@ def _report(
     if not paths:
         report = _of_streams((source, *others), values)
     elif Path(source).is_dir():
-        _refuse(given, (*_STREAM_ONLY, *_CHOICE), "a folder")
-        report = _of_folder(source)
+        _refuse(given, _STREAM_ONLY, "a folder")
+        report = _of_folder(source, values)
     else:
         _refuse(given, _STREAM_ONLY, "a file")
         report = _of_file(source, values)
@@ -106,12 +109,13 @@ def _refuse(given: options.Given, names: Iterable[str], what: str) -> None:
 
 def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
     """Read everything up to now; Ctrl-C makes a report of what was read until then."""
-    summary = Summary()
+    summary, latest = Summary(), _latest(values)
     arns: list[str] = []
     tables: Counter[str] = Counter()
 
     def add(record: Record) -> None:
         summary.add(of_record(record))
+        latest.take(record)
         tables[record.table] += 1
 
     totals = watch(sources, [Observer("report", add, begin=arns.append)], follow=False, **values)
@@ -134,7 +138,14 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
     origin = ", ".join(arns)
     shards = bars(summary.shards, listing)
     return Report(
-        title=title, origin=origin, summary=summary, shards=shards, notes=notes, warnings=warnings
+        title=title,
+        origin=origin,
+        summary=summary,
+        latest=latest,
+        item=_item(values),
+        shards=shards,
+        notes=notes,
+        warnings=warnings,
     )
 
 
@@ -149,32 +160,41 @@ def _listing(arns: Sequence[str], clients: Clients) -> Listing:
     return msgspec.structs.replace(found[-1], table=", ".join(tables), shards=shards)
 
 
-def _of_folder(name: str) -> Report:
+def _of_folder(name: str, values: dict[str, Any]) -> Report:
     archive = Archive(Path(name))
     logger.info(f"Reading {name}: {len(archive.files):,} parquet files")
-    summary, unreadable = Summary(), 0
-    for row in archive.rows():
+    is_wanted = wanted(*(values[each] for each in _FILTERS))
+    summary, latest = Summary(), _latest(values)
+    filtered = unreadable = 0
+    for row in archive.rows(ALL):
         try:
+            if is_wanted is not None and not is_wanted(archived.record(row)):
+                filtered += 1
+                continue
             summary.add(of_row(row))
-        except UnreadableChangeError as error:
+            latest.take_row(row)
+        except (UnreadableChangeError, UsageError) as error:
             unreadable += 1
             reason = str(error)
-    if unreadable and not summary.changes:
+    if unreadable and not summary.changes and not filtered:
         raise UsageError(f"{name} holds no changes as the archive has them: {reason}")
     return Report(
         title=f"Changes in {Path(name).resolve().name}",
         origin=name,
         summary=summary,
+        latest=latest,
+        item=_item(values),
         shards=bars(summary.shards, None),
         lineage_note="An archive does not hold which shard is whose parent, nor which are open: "
         "each is drawn from its opening to its last change.",
+        notes=_choice(values, filtered),
         warnings=_unreadable(unreadable),
     )
 
 
 def _of_file(source: str, values: dict[str, Any]) -> Report:
-    summary = Summary()
-    is_wanted = wanted(*(values[name] for name in ("filters", "key", "only")))
+    summary, latest = Summary(), _latest(values)
+    is_wanted = wanted(*(values[name] for name in _FILTERS))
     filtered = unreadable = 0
     with opened(source) as file:
         lines = RecordLines(file)
@@ -182,6 +202,7 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
             try:
                 if is_wanted is None or is_wanted(record):
                     summary.add(of_record(record))
+                    latest.take(record)
                 else:
                     filtered += 1
             except UnreadableChangeError as error:
@@ -195,11 +216,22 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
         title=f"Changes in {name}",
         origin=source if source != "-" else "lines of JSON",
         summary=summary,
+        latest=latest,
+        item=_item(values),
         shards=bars(summary.shards, None),
         lineage_note=note,
         notes=_choice(values, filtered),
         warnings=_unreadable(unreadable + lines.unread),
     )
+
+
+def _latest(values: Mapping[str, Any]) -> LatestChanges:
+    """The latest changes; where something is picked by its key, as many as a page can take."""
+    return LatestChanges(CHOSEN if values["key"] else LATEST)
+
+
+def _item(values: Mapping[str, Any]) -> str:
+    return ", ".join(values["key"] or ())
 
 
 def _choice(values: dict[str, Any], filtered: int) -> list[str]:

@@ -183,8 +183,10 @@ def set_up_streams() -> None:
         out.reconfigure(encoding=encoding, errors="backslashreplace", write_through=True)
         sys.stdout = out
     err = sys.stderr
-    if isinstance(err, io.TextIOWrapper) and err is sys.__stderr__ and err.isatty():
-        raw = TerminalFile(err.fileno(), "w", closefd=False)
+    if isinstance(err, io.TextIOWrapper) and err is sys.__stderr__:
+        # Python's own would wait at the end for what a stuck pipe has not taken.
+        kind = TerminalFile if err.isatty() else WholeFile
+        raw = kind(err.fileno(), "w", closefd=False)
         sys.stderr = io.TextIOWrapper(
             io.BufferedWriter(raw), err.encoding, err.errors, line_buffering=True
         )
@@ -214,8 +216,10 @@ def flush_stdout() -> bool:
     return True
 
 
-def give_up_stdout() -> None:
+def give_up_streams() -> None:
     """Whoever read our output has gone (`| head`): Python's own last flush must not complain."""
+    if isinstance(raw := _raw(sys.stderr), WholeFile):
+        raw.give_up()
     try:
         sys.stdout.flush()
     except OSError:

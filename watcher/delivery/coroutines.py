@@ -77,10 +77,11 @@ class Coroutines:
                 loop = self._runner.get_loop()
                 if self._aside or _has_running_loop():
                     arguments = self._runner, loop
-                    self._thread = threading.Thread(
+                    thread = threading.Thread(
                         target=_run, args=arguments, name="watcher coroutines", daemon=True
                     )
-                    self._thread.start()
+                    thread.start()
+                    self._thread = thread  # only now: who closes meanwhile waits for its end
             return self._runner.get_loop()
 
 

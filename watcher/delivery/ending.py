@@ -24,6 +24,20 @@ class Overdue(KeyboardInterrupt):
     """What is at work takes longer than the run has left."""
 
 
+class Saying:
+    """A line for people being written: where it takes too long it is broken off, and left out."""
+
+    under_way = False
+    told_to_end = False
+    """Whether a signal has asked the program for its end: then no line is waited for any more."""
+
+    def __enter__(self) -> None:
+        Saying.under_way = threading.current_thread() is threading.main_thread()
+
+    def __exit__(self, *error: object) -> None:
+        Saying.under_way = False
+
+
 class Ending:
     """How much time is left to a run that was told to end: `timeout` seconds from then on.
 
@@ -86,7 +100,7 @@ class Ending:
 
     def break_off(self) -> None:
         """Raise Overdue in what may be broken off; for the handler of a signal."""
-        if self.at_work:
+        if self.at_work or Saying.under_way:
             raise Overdue
 
 
@@ -110,7 +124,7 @@ def ended_by_signals(
             for each in at_once:
                 each()
             os._exit(128 + number)
-        ends = True
+        ends = Saying.told_to_end = True
         ending.signal = number
         stop()
         if ending.timeout < math.inf:

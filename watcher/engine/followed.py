@@ -172,7 +172,7 @@ class Followed:
             logger.warning(f"{text} they are now; what was removed since is not told")
         self._begin_snapshot(None if token is None else token.snapshot, stale=stale)
         if not self._settings.follow:
-            self.until = self.roster.settled_at
+            self.until = self.roster.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.roster.about())
 

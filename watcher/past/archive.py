@@ -20,7 +20,7 @@ _COUNTED: Final = (
     *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
     *("user_identity", "shard_id"),
 )
-_ALL: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
+ALL: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
 _LOG: Final = "_spark_metadata"
 _ROWS_AT_ONCE = 2_000
 
@@ -83,7 +83,7 @@ class Archive:
     def days(self) -> Iterator[Iterator[dict[str, Any]]]:
         """The rows of each of its folders in turn, which are days. Raises UsageError."""
         for _, paths in itertools.groupby(self.files, lambda path: path.parent):
-            yield (row for path in paths for row in _rows(path, _ALL))
+            yield (row for path in paths for row in _rows(path, ALL))
 
 
 def _data_files(folder: Path) -> list[Path]:

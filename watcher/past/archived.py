@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -35,10 +35,7 @@ def records(archive: Archive, start: datetime | None = None) -> Iterator[Archive
     for rows in archive.days():
         chosen = [row for row in rows if start is None or _time(row) >= start]
         for row in sorted(chosen, key=lambda row: (_time(row), int(_number(row)))):
-            try:
-                yield _archived(row)
-            except (msgspec.DecodeError, AttributeError, ValueError, TypeError) as error:
-                raise UsageError(f"a row of the archive is no change: {error}") from None
+            yield archived(row)
 
 
 def oldest(archive: Archive) -> datetime | None:
@@ -69,21 +66,34 @@ def _typed(value: Any) -> Attribute:
     return {"S": value}
 
 
-def _time(row: dict[str, Any]) -> datetime:
+def _time(row: Mapping[str, Any]) -> datetime:
     time = row.get("approximate_creation_time")
     if not isinstance(time, datetime):
         raise UsageError("a row of the archive has no approximate_creation_time")
     return time
 
 
-def _number(row: dict[str, Any]) -> str:
+def _number(row: Mapping[str, Any]) -> str:
     number = row.get("sequence_number") or ""
     if not number.isdecimal():
         raise UsageError("a row of the archive has no sequence_number")
     return str(number)
 
 
-def _archived(row: dict[str, Any]) -> Archived:
+def record(row: Mapping[str, Any]) -> Record:
+    """A row as a record. Raises UsageError."""
+    return archived(row).record
+
+
+def archived(row: Mapping[str, Any]) -> Archived:
+    """A row as a record, and whether its types are known. Raises UsageError."""
+    try:
+        return _archived(row)
+    except (msgspec.DecodeError, AttributeError, ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"a row of the archive is no change: {error}") from None
+
+
+def _archived(row: Mapping[str, Any]) -> Archived:
     keys = _image.decode(row["keys"])
     # A key attribute is never a map: this tells the two forms apart.
     exact = all(bytes(value)[:1] == b"{" for value in keys.values())

@@ -46,7 +46,8 @@ class Retained:
 
     The changes of one item come in their order. `lanes` makes clients for one thread each; memory
     holds a page for each. With `strict`, records that were gone before they could be read
-    raise DataLossError; else they are said as a warning, and stand in `losses`. Raises StreamError.
+    raise DataLossError; else they are said as a warning, and stand in `losses`. `asking` is the
+    service for what must not keep the reading waiting. Raises StreamError.
     """
 
     def __init__(
@@ -58,9 +59,11 @@ class Retained:
         lanes: Callable[[int], Sequence[Service]] | None = None,
         strict: bool = False,
         clock: Clock = CLOCK,
+        asking: Service | None = None,
     ) -> None:
         self._arn = arn
         self._service = service
+        self._asking = asking or service
         self._clock = clock
         self._losses = Losses(is_error=strict, clock=clock)
         self.losses = self._losses.lines
@@ -134,7 +137,7 @@ class Retained:
         )
 
     def _attend(self) -> None:
-        self._roster.attend(self._service)
+        self._roster.attend(self._asking)
         for shard in self._pending.values():
             shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
         for tracked in self._roster.to_begin():
@@ -149,7 +152,7 @@ class Retained:
             tracked.id,
             tracked.position,
             closed=self._roster.is_closed(tracked.id),
-            until=self._roster.settled_at,
+            until=self._roster.written_at,
             clock=self._clock,
         )
 

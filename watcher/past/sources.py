@@ -20,6 +20,7 @@ from watcher.past.tables import OpenTable
 from watcher.reading.lineage import RETENTION
 from watcher.record.lines import RecordLines, opened, records_of
 from watcher.record.record import Record
+from watcher.service.aside import Aside
 from watcher.service.connect import connect, for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART, Service
@@ -45,10 +46,12 @@ class TableStream:
         tables: TablesClient,
         lanes: Callable[[int], Sequence[Service]] | None = None,
         clock: Clock = CLOCK,
+        asking: Service | None = None,
     ) -> None:
         self.arn = arn
         self.service = service
         self.tables = tables
+        self._asking = asking
         self.clock = clock
         self._lanes = lanes
         self._table: OpenTable | None = None
@@ -62,12 +65,18 @@ class TableStream:
         def lanes(count: int) -> list[Service]:
             return [for_worker(connection, arn) for _ in range(count)]
 
-        return cls(arn, service, tables, lanes, CLOCK)
+        return cls(arn, service, tables, lanes, CLOCK, Aside(service))
 
     def retained(self, start: datetime | None, *, strict: bool) -> Retained:
         """What it holds from `start` on (None: all)."""
         return Retained(
-            self.arn, self.service, start, lanes=self._lanes, strict=strict, clock=self.clock
+            self.arn,
+            self.service,
+            start,
+            lanes=self._lanes,
+            strict=strict,
+            clock=self.clock,
+            asking=self._asking,
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -47,18 +47,32 @@ def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
         yield "  " + paint(f"{mark} {place_text(each.place)}: {text}", _MARKS[mark])
 
 
-def change_text(record: Record) -> str:
-    """What is different since a change, in one line without colours."""
+class Described(NamedTuple):
+    """One place that differs, in words."""
+
+    mark: str
+    """`+`, `~` or `-`; "" for what is no difference."""
+    place: str
+    text: str
+
+
+def described(record: Record) -> Iterator[Described]:
+    """What is different since a change, place by place, without colours."""
     values = changed_values(record.wire)
     if values is None:
-        return "; ".join(line.strip() for line in _without_comparison(record))
+        for line in _without_comparison(record):
+            yield Described("", "", line.strip())
     keys = record["dynamodb"]["Keys"]
-    parts = []
-    for name, pair in sorted(values.items()):
+    for name, pair in sorted((values or {}).items()):
         for each in differences(*pair, (name,)) if name not in keys else ():
             mark, text = _described(each)
-            parts.append(f"{mark}{place_text(each.place)}: {text}")
-    return "; ".join(parts)
+            yield Described(mark, place_text(each.place), text)
+
+
+def change_text(record: Record) -> str:
+    """What is different since a change, in one line without colours."""
+    lines = described(record)
+    return "; ".join(f"{mark}{place}: {text}" if mark else text for mark, place, text in lines)
 
 
 def plain_differences(record: Record) -> tuple[str, str]:

@@ -9,7 +9,12 @@ import msgspec
 
 from watcher.backoff import backoff
 from watcher.clock import Clock
-from watcher.errors import ShardNotFoundError, TrimmedDataError, WatcherError
+from watcher.errors import (
+    ShardNotFoundError,
+    StillAskingError,
+    TrimmedDataError,
+    WatcherError,
+)
 from watcher.reading.lineage import Status, Tracked
 from watcher.service.model import Service
 
@@ -18,6 +23,8 @@ logger = logging.getLogger("watcher")
 # A parent that is there, though no listing shows it, will be listed soon, or never.
 _HIDDEN_SECONDS = 60.0
 _UNSAID_SECONDS = 10.0
+# So many of them are named in one line.
+_NAMED = 3
 _PAUSE_SECONDS = 1.0
 _PAUSE_SECONDS_MAX = 4.0
 
@@ -29,6 +36,8 @@ class _Hidden(msgspec.Struct):
     due: float
     asked: float | None = None
     """When it was asked about first."""
+    reason: str = "it does not answer"
+    """Why it can't be read yet."""
     there: float | None = None
     """Since when it is known to be there."""
     troubles: int = 0
@@ -76,24 +85,35 @@ class HiddenParents:
         return any(each.due <= now for each in self._waiting.values())
 
     def ask(self, arn: str, service: Service) -> bool:
-        """Ask which of them are there; what is gone is finished, and True is answered."""
+        """Ask which of them are there; what is gone is finished, and True is answered.
+
+        Those of which there is no answer yet are asked about again. Raises StillAskingError where
+        that is so of all.
+        """
         now = self._clock.monotonic()
-        due = [name for name, each in self._waiting.items() if each.due <= now]
+        due = [each for each in self._waiting.values() if each.due <= now]
+        for each in due:
+            each.asked = now if each.asked is None else each.asked
+        try:
+            answers = service.probe(arn, [each.shard.id for each in due])
+        except StillAskingError:
+            self._say(arn)
+            raise
         gone = False
-        for name, error in service.probe(arn, due).items():
+        for name, error in answers.items():
             hidden = self._waiting.get(name)
             if hidden is None:  # listed while it was asked about
                 continue
-            hidden.asked = now if hidden.asked is None else hidden.asked
             if isinstance(error, ShardNotFoundError | TrimmedDataError):
                 hidden.shard.status = Status.FINISHED
                 del self._waiting[name]
                 gone = True
             else:
-                self._goes_on_waiting(hidden, arn, error)
+                self._goes_on_waiting(hidden, error)
+        self._say(arn)
         return gone
 
-    def _goes_on_waiting(self, hidden: _Hidden, arn: str, error: WatcherError | None) -> None:
+    def _goes_on_waiting(self, hidden: _Hidden, error: WatcherError | None) -> None:
         now = self._clock.monotonic()
         if error is None:
             hidden.there = now if hidden.there is None else hidden.there
@@ -101,13 +121,29 @@ class HiddenParents:
         else:  # what does not answer keeps the others waiting: the more seldom it is asked
             hidden.troubles += 1
         hidden.due = now + backoff(max(1, hidden.troubles), _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
-        assert hidden.asked is not None
-        if now - hidden.asked >= _UNSAID_SECONDS and not hidden.said:
-            hidden.said = True
-            name = hidden.shard.id
-            reason = error or "no listing shows it"
-            text = f"Shard {name} can't be read yet, and its children wait for it: {reason}"
-            logger.warning(text, extra={"stream": arn, "shard": name})
+        hidden.reason = str(error or "no listing shows it")
+
+    def _say(self, arn: str) -> None:
+        """A line for all that have not been told of by now."""
+        since = self._clock.monotonic() - _UNSAID_SECONDS
+        new = [
+            each
+            for each in self._waiting.values()
+            if each.asked is not None and each.asked <= since and not each.said
+        ]
+        if not new:
+            return
+        for each in new:
+            each.said = True
+        first = new[0]
+        about = {"stream": arn, "shard": first.shard.id}
+        if len(new) == 1:
+            text = f"Shard {first.shard.id} can't be read yet, and its children wait for it"
+        else:
+            names = ", ".join(each.shard.id for each in new[:_NAMED])
+            more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+            text = f"Shards {names}{more} can't be read yet, and their children wait for them"
+        logger.warning(f"{text}: {first.reason}", extra=about)
 
     def __len__(self) -> int:
         return len(self._waiting)

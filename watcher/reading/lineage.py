@@ -12,7 +12,6 @@ from enum import Enum
 
 import msgspec
 
-from watcher.backoff import worth_saying
 from watcher.reading.messages import Remark, Trouble
 from watcher.service.model import (
     AfterSequence,
@@ -67,8 +66,7 @@ class Tracked(msgspec.Struct):
     def news(self, message: Trouble | Remark) -> str | None:
         """What there is to say, unless it was said, or goes without saying."""
         if isinstance(message, Trouble):
-            said = not worth_saying(message.failures)
-            text = f"{message.failures} failures in a row: {message.text}"
+            said, text = not message.is_worth_saying, message.line
         else:
             said, text = message.text in self.remarks, message.text
             self.remarks.add(text)

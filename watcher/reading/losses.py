@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from datetime import datetime, timedelta
 
 from watcher.clock import CLOCK, Clock
@@ -113,6 +114,7 @@ class Losses:
     def say_if_old(self, what: str, time: datetime | None, now: datetime) -> None:
         """What is older than retention has lost what it stood for. Raises DataLossError."""
         if time and is_stale(time, now):
+            self._began = -math.inf  # the machine has slept: what was there at first counts now
             of = time.isoformat(timespec="seconds")
             self.say(f"the {what} is of {of}", "older than the retention of 24 hours")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
 
+from watcher.backoff import worth_saying
 from watcher.record import page as pages
 from watcher.record.wire import WireRecord
+from watcher.service.model import AtTime, Latest, Position, TrimHorizon
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -72,11 +74,25 @@ class Loss(msgspec.Struct, frozen=True, tag="loss"):
     since: str
     reason: str
 
+    @classmethod
+    def at(cls, shard_id: str, position: Position, reason: str) -> Loss:
+        """What is gone from this position on."""
+        match position:
+            case TrimHorizon() | Latest():
+                since = "its trim horizon"
+            case AtTime(time):
+                since = time.astimezone(UTC).isoformat()
+            case position:
+                since = f"sequence number {position.sequence_number}"
+        return cls(shard_id, since, reason)
+
 
 class Kind(Enum):
     """What sort of trouble it is."""
 
     PASSING = "passing"
+    OVERDUE = "overdue"
+    """An answer of which something comes now and then, but not the end."""
     ODD = "odd"
     """An answer that says nothing of the stream (`OddAnswerError`)."""
     DENIED = "denied"
@@ -90,6 +106,19 @@ class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
     failures: int
     kind: Kind = Kind.PASSING
 
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether to tell of it; what has taken half a minute by itself, the first time."""
+        if self.kind is Kind.OVERDUE:
+            return worth_saying(self.failures, unsaid=1)
+        return worth_saying(self.failures)
+
+    @property
+    def line(self) -> str:
+        """What to tell of it."""
+        several = f"{self.failures} failures in a row: " if self.failures > 1 else ""
+        return several + self.text
+
 
 class Remark(msgspec.Struct, frozen=True, tag="remark"):
     """Something odd about the shard that the user is to know, once."""
@@ -100,12 +129,14 @@ class Remark(msgspec.Struct, frozen=True, tag="remark"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """Nothing more will come: the shard is `closed`, or all of it was read that was asked for.
 
-    `reason` says why that is all, of one that is not closed. `gone` says that the service knows no
-    such shard, and what of it was not read.
+    `reason` says why that is all, of one that is not closed; `proven`, that it was open after the
+    beginning, whatever a listing may show. `gone` says that the service knows no such shard, and
+    what of it was not read.
     """
 
     closed: bool
     gone: Loss | None = None
+    proven: bool = False
     reason: str = ""
 
 

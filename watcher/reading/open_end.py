@@ -2,18 +2,22 @@
 
 The rule, for all engines. What there was as the reading began has to come; what a clock says of
 that is not to be trusted: a record may be stamped ahead, and the service's `Date` be minutes off.
-Nor is an empty page, since GetRecords may answer some though records follow.
+Nor is an empty page, since GetRecords may answer some though records follow; nor a listing, which
+may show a closed shard as open for seconds. LATEST is: a shard's own end tells at once what a
+listing tells late (https://github.com/CoorpAcademy/serverless-plugins/issues/36; DynamoDB Local
+does it, too).
 
 - A closed shard (its listing has an ending number, or shows a child) ends where its iterator does,
   however many pages are empty before; and then its children's turn comes.
 - An open shard ends at the first record that came after the beginning. LATEST tells which: what an
   iterator gives that was asked for after the beginning came after it. It is asked for once the
-  beginning is some seconds past, since a write takes a moment to reach the stream, and a listing
-  may show a closed shard as open for as long.
-- Where nothing comes, neither from LATEST nor before it, the end of an open shard can't be known:
-  it is left after many empty pages in a row, not before those seconds have passed, and that is
-  said. Whether they have is told by the service's time now and at the beginning, or by their
-  passing here: so it is enough that one of the clocks goes on.
+  beginning is two seconds past, since a write takes a moment to reach the stream.
+- Where nothing comes, neither from LATEST nor before it, an open shard is left after many empty
+  pages in a row, and that is said; but only once an answer of LATEST says that more may follow. By
+  that the shard is open, and so it was at the beginning: there was no child of it that a listing
+  might hide. Where LATEST says nothing, or that the shard is closed, it is left as late as listings
+  show what was closed at the beginning. How long that is past is told by the service's time now and
+  at the beginning, or by its passing here: so it is enough that one of the clocks goes on.
 """
 
 from __future__ import annotations
@@ -27,8 +31,10 @@ from watcher.reading.sieve import numbers_of
 from watcher.record import page
 from watcher.service.model import Latest, Service
 
+WRITTEN_SECONDS = 2.0
+"""So long after a write was answered, its record is in its shard."""
 SETTLED_SECONDS = 5.0
-"""So long after a moment, what was there at it shows in listings and in shards."""
+"""So long after a moment, listings show what was closed, or opened, by then."""
 # … and a roster has seen a listing made then.
 _LISTING_SECONDS = 0.5
 # Bloop counts 5 to get through a shard that is 4 hours old.
@@ -41,18 +47,20 @@ _TIMES_ASKED = 3
 class OpenEnd:
     """The end of an open shard, found out while it is read.
 
-    `until` is a moment some seconds after the beginning, by the service's clock.
+    `until` is `WRITTEN_SECONDS` after the beginning, by the service's clock.
     """
 
     def __init__(self, arn: str, shard_id: str, until: datetime, clock: Clock) -> None:
         self.number: int | None = None
         """The number of the first record that came after the beginning, once known."""
+        self.is_open = False
+        """Whether LATEST has said so."""
         self._arn = arn
         self._shard_id = shard_id
         self._until = until
         self._clock = clock
-        self._due = clock.monotonic() + SETTLED_SECONDS + _LISTING_SECONDS
-        self._latest: str | None = None
+        self._due = clock.monotonic() + WRITTEN_SECONDS
+        self._latest: list[str] = []
         self._found: list[int] = []
         self._after = -1
         self._ask_at = -math.inf
@@ -72,30 +80,54 @@ class OpenEnd:
 
         What goes wrong with that, goes wrong elsewhere too, and is told there.
         """
-        if self.number is not None or not self.is_due or self._clock.monotonic() < self._ask_at:
+        now = self._clock.monotonic()
+        if self.number is not None or not self.is_due or now < self._ask_at:
             return
-        self._ask_at = self._clock.monotonic() + _ASK_SECONDS
-        while (first := self._first_from_latest(service, newest)) is not None:
-            self._found.append(first)
-            if len(self._found) >= _TIMES_ASKED:
-                self.number = max(self._found)
-                return
-
-    def _first_from_latest(self, service: Service, newest: int) -> int | None:
-        """The first number that LATEST gives by now; the next time, a new iterator is asked."""
+        self._ask_at = now + _ASK_SECONDS
         try:
-            if self._latest is None:
-                self._latest, _ = service.iterator(self._arn, self._shard_id, Latest())
-                self._after = newest
-            wire = page.decode(service.records(self._latest))
-            numbers = numbers_of(wire.Records)
+            if not self._latest:
+                self._begin(service, newest)
+            while self._latest and self._goes_on(service):
+                pass
         except (ServiceError, StreamError):
-            self._latest = None  # a later one will do
-            return None
-        self._latest = None if numbers else wire.NextShardIterator
+            self._latest = []  # later ones will do
+        if len(self._found) == _TIMES_ASKED:
+            self.number = max(self._found)
+            self.is_open = True
+
+    def _begin(self, service: Service, newest: int) -> None:
+        """Have the iterators, each of which is to say which record is its first."""
+        self._found = []
+        self._after = newest
+        for _ in range(_TIMES_ASKED):
+            iterator, _ = service.iterator(self._arn, self._shard_id, Latest())
+            self._latest.append(iterator)
+
+    def _goes_on(self, service: Service) -> bool:
+        """Read one of them; whether another is to be read now."""
+        wire = page.decode(service.records(self._latest[-1]))
+        numbers = numbers_of(wire.Records)
+        if not numbers and wire.NextShardIterator is not None:
+            self.is_open = True
+            self._latest[-1] = wire.NextShardIterator
+            return False
         # A service that answers LATEST with what had come before knows no LATEST.
-        return numbers[0] if numbers and numbers[0] > self._after else None
+        if not numbers or numbers[0] <= self._after:
+            self._latest = []
+            return False
+        self._latest.pop()
+        self._found.append(numbers[0])
+        return True
+
+    def may_be_left(self, empty_pages: int) -> bool:
+        """Whether so many empty pages in a row would be believed of an open shard."""
+        return empty_pages >= EMPTY_PAGES and self.is_due
 
     def is_left(self, empty_pages: int) -> bool:
         """Whether so many empty pages in a row are believed."""
-        return empty_pages >= EMPTY_PAGES and self.is_due
+        return self.may_be_left(empty_pages) and (self.is_open or self._is_settled)
+
+    @property
+    def _is_settled(self) -> bool:
+        settled = self._due + SETTLED_SECONDS - WRITTEN_SECONDS + _LISTING_SECONDS
+        return self._clock.monotonic() >= settled

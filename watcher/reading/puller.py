@@ -12,7 +12,6 @@ import msgspec
 
 from watcher.clock import CLOCK, Clock
 from watcher.reading import token as tokens
-from watcher.reading.asking import Asking
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
@@ -22,6 +21,7 @@ from watcher.reading.token import Token
 from watcher.record import page as pages
 from watcher.record.origin import Origin
 from watcher.record.record import Record
+from watcher.service.aside import Aside
 from watcher.service.model import (
     AfterSequence,
     AtSequence,
@@ -36,6 +36,8 @@ from watcher.side_by_side import SideBySide
 _MOST_SECONDS = 1.0
 # So long for what a read of a shard brings that is only looked after.
 _MOMENT_SECONDS = 0.05
+# So long for what is asked about shards; an answer that comes later is taken in then.
+_ANSWER_SECONDS = 1.0
 # Reads at the same time, and bytes of pages that wait for their turn.
 _READS_AHEAD = 100
 _BYTES = 64 * 1024 * 1024
@@ -98,6 +100,9 @@ class Puller:
     ) -> None:
         self.arn = arn
         self._service = service
+        # What there is to read must not wait for a listing, or for a shard that hangs.
+        aside = Aside(service, patience=_ANSWER_SECONDS)
+        self._asking: Service = aside if calls.may_have_threads else service
         self._clock = clock
         self._calls = calls
         self._poll_max = poll_max
@@ -118,7 +123,6 @@ class Puller:
             clock=clock,
         )
         self._roster.begin(service)
-        self._asking = Asking(self._roster, service, calls)
         saved_at = token.saved_at if token else None
         losses.say_if_old("checkpoint", saved_at, self._roster.listing.time)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
@@ -237,7 +241,7 @@ class Puller:
                 self._hear(shard, answer.result())
 
     def _attend(self) -> None:
-        self._asking.attend()
+        self._roster.attend(self._asking)
         for shard in self._reading.values():
             shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
         for tracked in self._roster.to_begin():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from watcher.clock import Clock
-from watcher.errors import DeniedError, OddAnswerError
+from watcher.errors import DeniedError, OddAnswerError, TransientError
 from watcher.reading.messages import Kind, Remark, Trouble
 
 # A policy that is changed is not everywhere at once; what is denied for longer is meant so.
@@ -71,4 +71,6 @@ def kind_of(error: Exception) -> Kind:
     """What sort of trouble an error of the service is."""
     if isinstance(error, DeniedError):
         return Kind.DENIED
+    if isinstance(error, TransientError) and error.overdue:
+        return Kind.OVERDUE
     return Kind.ODD if isinstance(error, OddAnswerError) else Kind.PASSING

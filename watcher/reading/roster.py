@@ -10,7 +10,6 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
@@ -33,7 +32,7 @@ from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren, is_yo
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Remark, Trouble
-from watcher.reading.open_end import SETTLED_SECONDS
+from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS
 from watcher.reading.refusals import Refusals, kind_of
 from watcher.service.model import (
     CLOCKS_APART,
@@ -105,9 +104,9 @@ class Roster:
         self._news = True
 
     @property
-    def settled_at(self) -> datetime:
-        """When all that was there as it began shows, and another listing has been made."""
-        return self.began_at + CLOCKS_APART + timedelta(seconds=SETTLED_SECONDS + 1)
+    def written_at(self) -> datetime:
+        """When all that was written as it began is in its shard (the service tells seconds)."""
+        return self.began_at + CLOCKS_APART + timedelta(seconds=WRITTEN_SECONDS + 1)
 
     # Asking the service
 
@@ -116,20 +115,26 @@ class Roster:
         self._take(patiently(lambda: service.listing(self.arn), self._clock))
         self._ask_for_late_children()
 
-    def attend(self, service: Service, before: Callable[[], object] = lambda: None) -> None:
-        """Ask what is due (answers of `Aside` come the next time). Raises DeniedError."""
-        with suppress(StillAskingError):
-            while (ask := self.due()) is not None:
-                before()
+    def attend(
+        self, service: Service, before: Callable[[], object] = lambda: None
+    ) -> set[Question]:
+        """Ask what is due; what an `Aside` has no answer to yet is returned. Raises DeniedError."""
+        asked = set[Question]()
+        while (ask := self.due(asked)) is not None:
+            before()
+            try:
                 self.put(ask, service)
+            except StillAskingError:
+                asked.add(ask.question)
+        return asked
 
-    def due(self) -> Ask | None:
-        """The next question that is due."""
-        if self._finished:
+    def due(self, asked: Container[Question] = ()) -> Ask | None:
+        """The next question that is due, but of none that are `asked` already."""
+        if self._finished and Question.CHILDREN not in asked:
             return Ask(Question.CHILDREN, self._finished[0])
-        if self._clock.monotonic() >= self._listing_due:
+        if self._clock.monotonic() >= self._listing_due and Question.LISTING not in asked:
             return Ask(Question.LISTING)
-        if self._hidden.is_due():
+        if self._hidden.is_due() and Question.HIDDEN not in asked:
             return Ask(Question.HIDDEN)
         return None
 
@@ -268,7 +273,7 @@ class Roster:
         Raises DataLossError.
         """
         if not message.closed:
-            if self.is_closed(shard.id) or not self._knows_what_is_open():
+            if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
                 return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
             self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
@@ -324,14 +329,7 @@ class Roster:
 
     def is_whole(self) -> bool:
         """Whether the listing lacks no shard that can be read; for those who ask only once."""
-        if len(self._hidden):
-            return False
-        alone = any(not self.lineage.children(shard_id) for shard_id in self.listing.closed())
-        grace = timedelta(seconds=SETTLED_SECONDS)
-        if alone and not self.has_ended and self.listing.time - self.began_at < grace:
-            self._list_in(PAUSE_SECONDS_MAX)
-            return False
-        return True
+        return not len(self._hidden) and (self.has_ended or self._knows_what_is_open())
 
     # Time, and what a log line is about
 

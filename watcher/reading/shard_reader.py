@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
@@ -289,14 +289,17 @@ class ShardReader:
             return True
         if self._open_end is None or self.closed or self._iterator is None:
             return False
-        is_left = self._open_end.is_left(self._empty_pages)
-        if has_records or is_left:
+        if has_records or self._open_end.may_be_left(self._empty_pages):
             self._open_end.ask(self.streams, self._sieve.newest)
         number = self._open_end.number
-        return is_left if number is None else self._sieve.newest >= number
+        if number is None:
+            return self._open_end.is_left(self._empty_pages)
+        return self._sieve.newest >= number
 
     def _repeated(self) -> Remark | Trouble:
         text = "the service gives records again that came before; they are left out"
+        if self._sieve.leads_back and isinstance(self.position, AfterSequence):
+            self._iterator = None  # a new one is at the last record at once
         if not self._sieve.stuck:
             return Remark(text)
         self._iterator = None
@@ -309,6 +312,8 @@ class ShardReader:
             self._empty_pages = 0
             full = len(wire.Records) >= _FULL_RECORDS or size >= _FULL_BYTES
             self.pause = 0.0 if full else _PAUSE_AFTER_SOME
+        elif wire.Records and not self._sieve.stuck:
+            self.pause = _PAUSE_TO_TIP  # no empty page: an iterator that has gone back
         else:
             self._empty_pages += 1
             self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
@@ -334,14 +339,8 @@ class ShardReader:
     def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> Finished:
         self.finished = True
         self.pause = 0.0
-        return Finished(closed, gone, reason)
+        proven = not closed and self._open_end is not None and self._open_end.is_open
+        return Finished(closed, gone, proven, reason)
 
     def _loss(self, reason: str) -> Loss:
-        match self.position:
-            case TrimHorizon() | Latest():
-                since = "its trim horizon"
-            case AtTime(time):
-                since = time.astimezone(UTC).isoformat()
-            case position:
-                since = f"sequence number {position.sequence_number}"
-        return Loss(self.shard_id, since, reason)
+        return Loss.at(self.shard_id, self.position, reason)

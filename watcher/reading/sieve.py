@@ -36,6 +36,8 @@ class Sieve:
         """How many of the last page's records had come before."""
         self.stuck = 0
         """How many pages in a row have come before, and led no further."""
+        self.leads_back = False
+        """Whether all of the last page had come before, and gone on."""
         self._end = None if end is None else end.timestamp()
         self._later = 0
         self._repeated_upto = -1
@@ -95,6 +97,7 @@ class Sieve:
 
     def _note_repeats(self, numbers: list[int], fresh: int) -> None:
         self.repeated = len(numbers) - fresh
+        self.leads_back = bool(numbers) and not fresh and self.newest == self._passed
         if fresh or not numbers:
             self.stuck, self._repeated_upto = 0, -1
         elif numbers[-1] > self._repeated_upto:

@@ -7,6 +7,7 @@ order counts in lists and not in sets; binary values are their bytes.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from itertools import zip_longest
@@ -22,6 +23,10 @@ Attribute: TypeAlias = Mapping[str, Any]
 
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _any_json: Final = msgspec.json.Decoder()
+
+
+# Text without escapes, and whole numbers: other bytes are another value.
+_is_plain: Final = re.compile(rb'\{"(?:S":"[^"\\]*|N":"-?[1-9][0-9]*)"\}').fullmatch
 
 
 class Absent:
@@ -58,8 +63,23 @@ def changed_values(record: WireRecord) -> dict[str, OldAndNew] | None:
 
 def changed_attributes(record: WireRecord) -> list[str] | None:
     """The names of the attributes that differ; None where the view type's images can't tell."""
-    values = changed_values(record)
-    return None if values is None else list(values)
+    if images_missing(record):
+        return None
+    change = record.dynamodb
+    old = _shallow.decode(change.OldImage) if change.OldImage else {}
+    new = _shallow.decode(change.NewImage) if change.NewImage else {}
+    return [
+        name
+        for name in {**new, **old}
+        if (before := old.get(name)) != (after := new.get(name)) and _differ(before, after)
+    ]
+
+
+def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:
+    """Whether values differ whose bytes do."""
+    if old is None or new is None or (_is_plain(old) and _is_plain(new)):
+        return True
+    return not same(_any_json.decode(old), _any_json.decode(new))
 
 
 def differing(

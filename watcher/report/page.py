@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from typing import TypeVar
@@ -12,8 +13,9 @@ import msgspec
 
 from watcher.printing.plural import grouped
 from watcher.record.wire import KINDS
-from watcher.report import picture
-from watcher.report.markup import Node, document, element
+from watcher.report import latest, picture
+from watcher.report.latest import LatestChanges
+from watcher.report.markup import document, element
 from watcher.report.shards import Bar, lanes
 from watcher.report.summary import Busiest, Key, Summary
 from watcher.report.times import minute, second
@@ -36,6 +38,9 @@ class Report(msgspec.Struct, kw_only=True):
     origin: str
     """Where the changes were read: a stream's ARN, a path."""
     summary: Summary
+    latest: LatestChanges
+    item: str = ""
+    """What was picked by its key, if anything was: its life is told whole."""
     shards: Sequence[Bar] = ()
     lineage_note: str = ""
     """What is not known of the lineage."""
@@ -48,14 +53,19 @@ class Report(msgspec.Struct, kw_only=True):
 def page(report: Report, made: datetime | None = None) -> str:
     """The report as HTML, made at that time (default: now)."""
     summary = report.summary
-    body = element("body", *_head(report))
+    main = element("main")
     if summary.changes:
-        body.extend([_timeline(summary), _keys(summary), _attributes(summary), _ttl(summary)])
+        told = latest.section(report.latest, report.item)
+        main.extend([told] if report.item else [])
+        main.extend([_timeline(summary), _keys(summary), _attributes(summary)])
+        main.extend([] if report.item else [told])
+        main.append(_ttl(summary))
     else:
-        body.append(element("h2", "There are no changes."))
-    body.append(_shards(report))
+        main.append(element("h2", "There are no changes."))
+    main.append(_shards(report))
     made = made or datetime.now(UTC)
     footer = f"Made by watcher on {made:%Y-%m-%d at %H:%M} UTC. All times are UTC."
+    body = element("body", element("header", *_head(report)), main)
     body.append(element("footer", element("p", footer)))
     style = resources.files("watcher.report").joinpath("page.css").read_text("utf-8")
     head = element(
@@ -113,8 +123,31 @@ def _timeline(summary: Summary) -> Element:
     legend = element("p", class_="legend quiet")
     legend.extend(_legend(kind.lower(), kind) for kind in KINDS)
     chart = element("figure", picture.timeline(width, buckets))
-    section.extend([_quiet(text), legend, chart])
+    section.extend([_quiet(text), legend, chart, _buckets(buckets)])
     return section
+
+
+def _buckets(buckets: Mapping[int, Counter[str]]) -> Element:
+    """The picture's numbers, for who can't see it."""
+    table = element("table", _header("from", *KINDS))
+    for start, counts in buckets.items():
+        row = element("tr", element("th", minute(start), scope="row"))
+        row.extend(element("td", f"{counts[kind]:,}", class_="count") for kind in KINDS)
+        table.append(row)
+    return _folded("The numbers of this picture", table)
+
+
+def _header(first: str, *others: str) -> Element:
+    """A table's first row; what is counted stands at the right."""
+    row = element("tr", element("th", first, scope="col"))
+    row.extend(element("th", name, scope="col", class_="count") for name in others)
+    return row
+
+
+def _folded(name: str, table: Element) -> Element:
+    """A table that is there for who opens it; it is scrolled with the keyboard, too."""
+    scroll = element("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
+    return element("details", element("summary", name), scroll)
 
 
 def _legend(kind: str, text: str) -> Element:
@@ -157,22 +190,21 @@ def _imprecise(busiest: Busiest[_Name]) -> list[Element]:
 
 
 def _ranking(name: str, rows: Sequence[tuple[str, int]], whole: int) -> Element:
-    table = element("table", _row("th", name, "changes", "share", ""))
-    most = max((count for _, count in rows), default=1)
+    """Each name, beside it its numbers, and a bar that is as long as its share of all."""
+    header = _header(name, "changes", "share")
+    header.append(element("td", class_="bar"))
+    table = element("table", header)
     for text, count in rows:
-        bar = element("i", style=f"width:{100 * count / most:.1f}%")
-        table.append(_row("td", element("code", text), f"{count:,}", _share(count, whole), bar))
+        bar = element("i", style=f"width:{min(100.0, 100 * count / whole):.2f}%")
+        row = element(
+            "tr",
+            element("th", element("code", text), class_="key", scope="row"),
+            element("td", f"{count:,}", class_="count"),
+            element("td", _share(count, whole), class_="count"),
+            element("td", element("div", bar, aria_hidden="true"), class_="bar"),
+        )
+        table.append(row)
     return table
-
-
-def _row(cell: str, name: Node, count: str, share: str, bar: Node) -> Element:
-    return element(
-        "tr",
-        element(cell, name, class_="key"),
-        element(cell, count, class_="count"),
-        element(cell, share, class_="count"),
-        element(cell, bar, class_="bar"),
-    )
 
 
 def _ttl(summary: Summary) -> Element:
@@ -182,7 +214,8 @@ def _ttl(summary: Summary) -> Element:
         return section
     removed = summary.kinds["REMOVE"]
     section.append(_quiet(f"{summary.by_ttl:,} of {removed:,} removals. The latest:"))
-    table = element("table")
+    names = element("tr", *(element("th", name, scope="col") for name in ("time", "key")))
+    table = element("table", names)
     for seconds, key in summary.expired:
         time = second(seconds) if seconds else ""
         cells = element("td", time, class_="time"), element("td", element("code", _key(key)))
@@ -218,10 +251,9 @@ def _shards(report: Report) -> Element:
 def _shard_table(shards: Sequence[Bar]) -> Element:
     listed = shards[-_SHARDS_LISTED:]
     table = element("table", class_="mono")
-    table.append(
-        element("tr", *(element("th", name) for name in ("shard", "parent", "from", "to")))
-    )
-    table[0].append(element("th", "changes", class_="count"))
+    names = ("shard", "parent", "from", "to")
+    table.append(element("tr", *(element("th", name, scope="col") for name in names)))
+    table[0].append(element("th", "changes", class_="count", scope="col"))
     for bar in listed:
         begin = second(bar.begin)
         cells = [bar.id, bar.parent or "", begin, picture.until(bar)]
@@ -229,7 +261,7 @@ def _shard_table(shards: Sequence[Bar]) -> Element:
         row.append(element("td", f"{bar.changes:,}", class_="count"))
         table.append(row)
     name = "Every shard" if len(listed) == len(shards) else f"The latest {len(listed):,} shards"
-    return element("details", element("summary", name), element("div", table, class_="scroll"))
+    return _folded(name, table)
 
 
 def _quiet(text: str) -> Element:

@@ -41,7 +41,7 @@ def timeline(width: int, buckets: dict[int, Counter[str]]) -> Element:
     axis = _with_air(min(buckets), max(buckets) + width, width)
     step = _count_step(max(counts.total() for counts in buckets.values()))
     top = step * -(-max(counts.total() for counts in buckets.values()) // step)
-    made = _svg("Changes in time, by kind", _HEIGHT)
+    made = _svg("Changes in time, by kind; a table of its numbers follows", _HEIGHT)
     for value in range(0, top + 1, step):
         y = _HEIGHT - _HEIGHT * value / top
         made.append(_line(0, 100, y, y, "grid" if value else "axis"))
@@ -97,7 +97,7 @@ def lineage(lanes: Sequence[Sequence[Bar]]) -> Element:
     axis = _Axis(begin, max(begin + 1.0, *(bar.end for bar in shards)))
     row = {bar.id: number for number, lane in enumerate(lanes) for bar in lane}
     height = len(lanes) * (_LANE + _LANE_GAP)
-    made = _svg("Shards in time, children behind their parents", height)
+    made = _svg("Shards in time, children behind their parents; a table of them follows", height)
     _add_ticks(made, axis, height)
     for bar in shards:
         if bar.parent in row and row[bar.parent] != row[bar.id]:

@@ -23,8 +23,15 @@ _NEEDED = (
 )
 
 
+# What STS says of it, as of a role that may not be assumed.
+_WRONG_CODE = "MultiFactorAuthentication failed"
+
+
 def on_denial(error: boto.ClientError, text: str) -> str:
     """Which action to allow, and where."""
+    if _WRONG_CODE in text:
+        wrong = "mistyped, or used before (each is good once)"
+        return f"AWS refused the MFA code: {wrong}; start again with the next one"
     found = _ACTION.search(text)
     action = found[1] if found else ""
     if error.operation_name.startswith("AssumeRole") or action.startswith("sts:"):

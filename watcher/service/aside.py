@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from watcher import forks
@@ -16,25 +17,41 @@ from watcher.service.model import Listing, Service, Shard
 _SETTLE_SECONDS = 2.0
 # What was answered earlier, and not asked for, is asked anew.
 _FRESH_SECONDS = 5.0
+# As many connections as botocore keeps.
+_PROBES_AT_ONCE = 10
 
 _Question = tuple[str, ...]
+
+
+class _Questions:
+    """Questions in their order, so many of which are asked at once."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self.waiting: dict[_Question, Callable[[], Any]] = {}
+        self.asked: set[_Question] = set()
+        self.threads: set[threading.Thread] = set()
 
 
 class Aside:
     """A service that answers these the next time: listing, children, latest_stream, probe.
 
-    Until then they raise StillAskingError. All else is asked as ever. `tell` is called when there
-    is an answer. One question after the other, for all streams: DescribeStream is limited anyway.
-    Only probes have a line of their own: a shard may keep them waiting, and listings must not.
+    Until then they raise StillAskingError; with `patience`, after so many seconds of waiting for a
+    question that is new. All else is asked as ever. `tell` is called when there is an answer. One
+    question after the other, for all streams: DescribeStream is limited anyway. Only probes have a
+    line of their own, side by side: a shard may keep one waiting, but no listing, and no other.
     """
 
-    def __init__(self, service: Service, tell: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, service: Service, tell: Callable[[], object] = lambda: None, patience: float = 0.0
+    ) -> None:
         self._service = service
         self._tell = tell
+        self._patience = patience
         self._lock = threading.Lock()
-        # Whether for probes: who asks, and the questions in their order; the first is being asked.
-        self._threads: dict[bool, threading.Thread] = {}
-        self._questions: dict[bool, dict[_Question, Callable[[], Any]]] = {False: {}, True: {}}
+        self._news = threading.Condition(self._lock)
+        self._line = _Questions(1)
+        self._probes = _Questions(_PROBES_AT_ONCE)
         self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}
         forks.before(self.settle)
 
@@ -58,50 +75,76 @@ class Aside:
         return found
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """See `Service`; the answer may be about those that were asked for earlier."""
-        question = "probe", arn
-        found: dict[str, WatcherError | None] = self._asked(
-            question, lambda: self._service.probe(arn, shard_ids)
-        )
-        return found
+        """See `Service`; only of those that are answered by now."""
+        questions: dict[_Question, str] = {("probe", arn, each): each for each in shard_ids}
+        with self._lock:
+            calls: dict[_Question, Callable[[], Any]] = {
+                question: partial(self._probed, arn, shard_id)
+                for question, shard_id in questions.items()
+            }
+            self._ask(self._probes, calls)
+            found = [each for each in questions if self._is_fresh(each)]
+            if not found:
+                raise StillAskingError("the service has not answered yet")
+            return {questions[each]: self._taken(each) for each in found}
+
+    def _probed(self, arn: str, shard_id: str) -> WatcherError | None:
+        return self._service.probe(arn, [shard_id])[shard_id]
 
     def settle(self) -> None:
         """Before a fork: let the threads end, if they do so soon."""
         until = time.monotonic() + _SETTLE_SECONDS
-        for thread in list(self._threads.values()):
+        for thread in [*self._line.threads, *self._probes.threads]:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _asked(self, question: _Question, call: Callable[[], Any]) -> Any:
         with self._lock:
-            answered, answer, error = self._answers.pop(question, (-math.inf, None, None))
-            if time.monotonic() - answered < _FRESH_SECONDS:
-                if error is not None:
-                    raise error
-                return answer
-            is_probe = question[0] == "probe"
-            self._questions[is_probe].setdefault(question, call)
-            if is_probe not in self._threads:
-                thread = threading.Thread(
-                    target=self._run, args=(is_probe,), name="asks", daemon=True
-                )
-                self._threads[is_probe] = thread
-                thread.start()
-        raise StillAskingError("the service has not answered yet")
+            self._ask(self._line, {question: call})
+            if not self._is_fresh(question):
+                raise StillAskingError("the service has not answered yet")
+            return self._taken(question)
 
-    def _run(self, is_probe: bool) -> None:
-        questions = self._questions[is_probe]
+    def _ask(self, line: _Questions, calls: dict[_Question, Callable[[], Any]]) -> None:
+        """Ask what is not answered, nor being asked; what is new is waited for."""
+        new = {
+            question: call
+            for question, call in calls.items()
+            if not (question in line.waiting or question in line.asked or self._is_fresh(question))
+        }
+        line.waiting.update(new)
+        for _ in range(min(len(new), line.at_once - len(line.threads))):
+            thread = threading.Thread(target=self._run, args=(line,), name="asks", daemon=True)
+            line.threads.add(thread)
+            thread.start()
+        if new and self._patience:
+            self._news.wait_for(lambda: all(map(self._is_fresh, new)), self._patience)
+
+    def _is_fresh(self, question: _Question) -> bool:
+        answered, _, _ = self._answers.get(question, (-math.inf, None, None))
+        return time.monotonic() - answered < _FRESH_SECONDS
+
+    def _taken(self, question: _Question) -> Any:
+        _, answer, error = self._answers.pop(question)
+        if error is not None:
+            raise error
+        return answer
+
+    def _run(self, line: _Questions) -> None:
         while True:
             with self._lock:
-                if not questions:
-                    del self._threads[is_probe]
+                if not line.waiting:
+                    line.threads.remove(threading.current_thread())
                     return
-                question, call = next(iter(questions.items()))
+                question = next(iter(line.waiting))
+                call = line.waiting.pop(question)
+                line.asked.add(question)
             answer, error = None, None
             try:
                 answer = call()
             except Exception as caught:
                 error = caught
             with self._lock:
-                del questions[question]
+                line.asked.remove(question)
                 self._answers[question] = time.monotonic(), answer, error
+                self._news.notify_all()
             self._tell()

@@ -36,7 +36,7 @@ def within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
     if errors:
         raise errors.pop()  # one that its own frame holds would keep its socket open
     if not answers:
-        raise TransientError(f"no whole answer within {seconds:g} s", unreachable=True)
+        raise TransientError(f"no whole answer within {seconds:g} s", overdue=True)
     return answers[0]
 
 

@@ -6,6 +6,7 @@ import functools
 import getpass
 import logging
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -27,6 +28,7 @@ logger = logging.getLogger("watcher")
 
 # STS and SSO answer in a second; one that does not must not keep a call waiting for minutes.
 _CALLS = Config(connect_timeout=5, read_timeout=10)
+_MFA_CODE = re.compile("[0-9]{6}")
 _known: dict[Any, OwnCredentials] = {}
 _handed: dict[Connection, HandedCredentials] = {}
 _lock = threading.Lock()
@@ -138,9 +140,12 @@ def _ask(profile: str | None, may_ask: bool, prompt: str) -> str:
     if not _has_terminal():
         raise CredentialsError(f"no terminal to ask for an MFA code on; {remedy}")
     try:
-        return getpass.getpass(prompt)
+        code = getpass.getpass(prompt).strip()
     except EOFError:
         raise CredentialsError("no MFA code was given") from None
+    if not _MFA_CODE.fullmatch(code):
+        raise CredentialsError("that was no MFA code, which has 6 digits: start again")
+    return code
 
 
 def _has_terminal() -> bool:

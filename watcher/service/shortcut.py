@@ -180,7 +180,7 @@ class Shortcut:
         try:
             answer = call.http.post(dict(request.headers.items()), body)
         except OverdueAnswerError as error:
-            raise TransientError(f"{operation}: {error}", unreachable=True) from error
+            raise TransientError(f"{operation}: {error}", overdue=True) from error
         except OSError as error:
             if _is_about_trust(error):
                 logger.debug(f"Reading through botocore from now on: {call.url}: {error}")

@@ -15,11 +15,16 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from watcher.backoff import backoff
-from watcher.errors import DeniedError, StreamError, TransientError, without_passwords
+from watcher.errors import (
+    StreamError,
+    TransientError,
+    without_passwords,
+)
 from watcher.service import login
 from watcher.service.connection import Connection, region_of
 from watcher.service.credentials import Signing
-from watcher.service.errors_of import as_user_error, code_of, one_line, translated
+from watcher.service.errors_of import as_user_error, code_of
+from watcher.service.insisting import Insisting
 from watcher.service.json_text import read
 from watcher.service.names import is_another, table_name
 from watcher.service.shortcut import RawPages
@@ -31,8 +36,6 @@ _PAUSE_SECONDS = 0.05
 _PAUSE_SECONDS_MAX = 5.0
 _GIVE_UP_SECONDS = 300.0
 _CREATE_SECONDS = 300.0
-# Somebody's transaction has the item for a moment.
-_IN_USE = "TransactionConflictException"
 
 Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
@@ -108,7 +111,6 @@ class TablesClient:
         patience: float = _GIVE_UP_SECONDS,
     ) -> None:
         """`patience`: for how many seconds a call is tried again that only time can mend."""
-        self._patience = patience
         settings = Config(
             retries={"mode": "standard", "total_max_attempts": attempts},
             connect_timeout=call_seconds,
@@ -127,6 +129,7 @@ class TablesClient:
                 endpoint_url=connection.endpoint_url,
                 config=settings,
             )
+            self._call = Insisting(credentials, patience)
         except (boto.BotoCoreError, ValueError) as error:
             told = as_user_error(error)
             told.option = connection.to_blame(error)
@@ -278,29 +281,6 @@ class TablesClient:
                 refusals += 1
                 pause = backoff(refusals, _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
                 time.sleep(random.uniform(pause / 2, pause))
-
-    def _call(
-        self,
-        operation: Callable[..., Any],
-        read: Callable[[Any], Any] = lambda answer: answer,
-        **query: Any,
-    ) -> Any:
-        """Throttling outlasts botocore's retries at times: it passes."""
-        started = time.monotonic()
-        while True:
-            try:
-                return read(operation(**query))
-            except (boto.ClientError, boto.BotoCoreError, TransientError) as error:
-                meaning = error if isinstance(error, TransientError) else translated(error)
-                if isinstance(meaning, DeniedError):
-                    action = operation.__name__.title().replace("_", "")
-                    text = f"the role needs dynamodb:{action} on {query.get('TableName', 'it')}"
-                    raise DeniedError(f"no permission ({one_line(error)}); {text}") from error
-                if not (isinstance(meaning, TransientError) or code_of(error) == _IN_USE):
-                    raise StreamError(one_line(error)) from error
-                if time.monotonic() >= started + self._patience:
-                    raise TransientError(one_line(error)) from error
-                time.sleep(random.uniform(0.5, 1.5))
 
 
 def _page_of(answer: dict[str, Any]) -> _ScanPage:

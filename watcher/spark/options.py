@@ -13,6 +13,7 @@ from watcher.errors import UsageError, blame
 from watcher.reading.position import parse_start
 from watcher.service.connection import Connection
 from watcher.service.model import AtTime, Latest, Position
+from watcher.service.wanted_streams import WantedStreams
 
 ImageFormat = Literal["json", "dynamodb-json"]
 
@@ -40,6 +41,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`imageSchema`: a DDL string; the images are then structs of these typed attributes."""
     changed_attributes: bool = False
     """`changedAttributes`: one more column, the names of the attributes that differ."""
+    columns: tuple[str, ...] | None = None
+    """`columns`: only these, in this order; None for all."""
+    table_names: bool = False
+    """Whether there is a column that names the table: where `stream` may be several."""
     wire_records: bool = False
     """`wireRecords`: only two columns, the shard's id and the record's whole wire JSON."""
     connection: Connection = Connection()
@@ -63,12 +68,17 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if not streaming and name in values:
             raise UsageError(f"{name} is for spark.readStream")
     values.setdefault("startingPosition", "latest" if streaming else "trim_horizon")
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"table_names": wanted_streams(values["stream"]).are_several}
     for name, (field, parsed) in _FIELDS.items():
         if name in values:
             with blame(name):
                 fields[field] = parsed(values[name])
     return SourceOptions(connection=Connection(*map(values.get, _CONNECTION)), **fields)
+
+
+def wanted_streams(text: str) -> WantedStreams:
+    """What `option("stream", …)` means: streams with commas between them. Raises UsageError."""
+    return WantedStreams.of([each.strip() for each in text.split(",") if each.strip()])
 
 
 def _unknown(name: str, known: Mapping[str, str]) -> str:
@@ -96,6 +106,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(each.strip() for each in text.split(","))
+    if "" in names or len(set(names)) < len(names):
+        raise UsageError("give names with commas between them, each once", value=repr(text))
+    return names
+
+
 def _yes(text: str) -> bool:
     return _one_of("true", "false")(text) == "true"
 
@@ -121,6 +138,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "imageFormat": ("image_format", _one_of("json", "dynamodb-json")),
     "imageSchema": ("image_schema", lambda text: text or None),
     "changedAttributes": ("changed_attributes", _yes),
+    "columns": ("columns", _names),
     "wireRecords": ("wire_records", _yes),
 }
 _STREAMING: Final = ("maxRecordsPerTrigger", "minPartitions", "checkpointLocation")

@@ -13,8 +13,9 @@ from watcher.errors import StreamGoneError, UsageError
 from watcher.reading.lineage import RETENTION, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Remark, Started, Trouble
-from watcher.reading.open_end import SETTLED_SECONDS
+from watcher.reading.open_end import WRITTEN_SECONDS
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
+from watcher.service.aside import Aside
 from watcher.service.connect import connect, for_worker
 from watcher.service.model import (
     AfterSequence,
@@ -40,8 +41,8 @@ _FIRST_SECONDS = 5.0
 class _StoppingPoint(msgspec.Struct, frozen=True):
     """Where `availableNow` ends."""
 
-    settled: datetime
-    """Some seconds later: what was there then shows by now."""
+    written: datetime
+    """Some seconds later: what was written then is in its shard by now."""
     closed: set[str]
     """The shards that were closed by then: what is in them was written before."""
 
@@ -50,7 +51,8 @@ class Planner:
     """The state behind `latestOffset`, and the pages that go along with a micro-batch.
 
     Raises StreamError, UsageError, and DataLossError (with `failOnDataLoss`); once it has begun, a
-    passing trouble of the service never gets out of here, since it would end the query.
+    passing trouble of the service never gets out of here, since it would end the query. `asking`
+    is the service for what must not keep the query waiting.
     """
 
     def __init__(
@@ -60,10 +62,12 @@ class Planner:
         service: Service,
         driver: Driver,
         clock: Clock = CLOCK,
+        asking: Service | None = None,
     ) -> None:
         self.arn = arn
         self._options = options
         self._service = service
+        self._asking = asking or service
         self._driver = driver
         self._ahead = driver.ahead
         self._clock = clock
@@ -73,6 +77,8 @@ class Planner:
         self._stop_at: _StoppingPoint | None = None
         self._first_until = math.inf
         self._finished = 0
+        self.sharers = 1
+        """How many planners are asked one after the other: none may keep the others waiting."""
 
     @classmethod
     def connected(cls, options: SourceOptions) -> Planner:
@@ -80,7 +86,7 @@ class Planner:
         service, arn = connect(options.stream, options.connection)
         ahead = ReadAhead(arn, service, CLOCK)
         threads = ReaderThreads(ahead, lambda: for_worker(options.connection, arn))
-        return cls(options, arn, service, threads)
+        return cls(options, arn, service, threads, asking=Aside(service))
 
     def anchor(self) -> Offset:
         """Where a new query starts, as positions that are the same whenever they are used."""
@@ -103,26 +109,28 @@ class Planner:
     def stop_at_now(self) -> None:
         """From here on, behave as if nothing was written after this moment (`availableNow`)."""
         listing = patiently(lambda: self._service.listing(self.arn), self._clock)
-        settled = listing.time + timedelta(seconds=SETTLED_SECONDS + 1)
-        self._stop_at = _StoppingPoint(settled, listing.closed())
+        written = listing.time + timedelta(seconds=WRITTEN_SECONDS + 1)
+        self._stop_at = _StoppingPoint(written, listing.closed())
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself where there is nothing to do (now)."""
         roster = self._begun(start)
-        until = self._clock.monotonic() + _IDLE_SECONDS
+        roster.sharers = self.sharers
+        idle_seconds = _IDLE_SECONDS / self.sharers
+        until = self._clock.monotonic() + idle_seconds
         while True:
-            roster.attend(self._service)
+            asked = roster.attend(self._asking)
             with self._driver.lock:
                 self._hear(roster)
                 self._open_ready(roster)
                 end = micro_batch.end(start, limit, self._ahead.shards, roster.lineage)
                 if end is not None:
                     return end
-                if roster.due() is not None:
+                if roster.due(asked) is not None:
                     continue  # the children of one that has just finished
                 if self._is_answer(roster, until):
                     return start
-                self._driver.wait(_IDLE_SECONDS)
+                self._driver.wait(idle_seconds)
 
     def pages(self, between: Range) -> list[HeldPage] | None:
         """The pages of a range; None where they are not here, and executors have to read it."""
@@ -218,7 +226,7 @@ class Planner:
             return
         until, closed = None, set[str]()
         if self._stop_at is not None:
-            until, closed = self._stop_at.settled, self._stop_at.closed
+            until, closed = self._stop_at.written, self._stop_at.closed
         elif self._options.max_records is None:
             closed = roster.listing.closed()
         for shard in ready:

@@ -9,7 +9,6 @@ from functools import lru_cache
 
 import msgspec
 
-from watcher.backoff import worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, StreamGoneError, TransientError
 from watcher.reading.lineage import Tracked
@@ -94,7 +93,9 @@ class RangeReader:
                     case Remark(text) if text not in remarks:
                         remarks.add(text)
                         logger.warning(f"{between}: {text}")
-                    case Finished(closed=False) if not (task.closed or self._is_listed_open(shard)):
+                    case Finished(closed=False, proven=False) if not (
+                        task.closed or self._is_listed_open(shard)
+                    ):
                         task = msgspec.structs.replace(task, closed=True)
                         reader = self._reader(shard, task)
                     case Finished(gone=Loss() as loss) if self._is_listed_open(shard):
@@ -144,9 +145,8 @@ class RangeReader:
             refusals.work()
             return None
         refusals.hear(between.shard_id, troubles[-1])
-        if worth_saying(troubles[-1].failures):
-            failures, text = troubles[-1].failures, troubles[-1].text
-            logger.warning(f"{between}: {failures} failures in a row: {text}")
+        if troubles[-1].is_worth_saying:
+            logger.warning(f"{between}: {troubles[-1].line}")
         now = self._clock.monotonic()
         if since is not None and now > since + _GIVE_UP_SECONDS:
             raise TransientError(f"{between} can't be read: {troubles[-1].text}")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
+from watcher.errors import UsageError
 from watcher.reading.messages import Page
 from watcher.record import images
 from watcher.record import page as pages
 from watcher.record.compare import changed_attributes
-from watcher.record.wire import WireRecord
+from watcher.record.wire import WireChange, WireRecord
 from watcher.spark.options import SourceOptions
-from watcher.spark.typed import typed_images
+from watcher.spark.typed import TypedImages
 
 _COLUMNS: Final = {
     **dict.fromkeys(("event_id", "event_name", "event_version"), "string"),
@@ -33,13 +36,23 @@ _IDENTITY: Final = pa.struct([("type", pa.string()), ("principal_id", pa.string(
 def columns(options: SourceOptions) -> dict[str, str]:
     """The columns of a read, in their order, and their types in Spark's DDL."""
     if options.wire_records:
-        return {"shard_id": "string", "record": "string"}
+        return _chosen({"shard_id": "string", "record": "string"}, options)
     whole = dict(_COLUMNS)
     if options.image_schema:
         whole["new_image"] = whole["old_image"] = f"struct<{options.image_schema}>"
     if options.changed_attributes:
         whole["changed_attributes"] = "array<string>"
-    return whole
+    return _chosen(whole, options)
+
+
+def _chosen(whole: dict[str, str], options: SourceOptions) -> dict[str, str]:
+    if options.table_names:
+        whole["table_name"] = "string"
+    for name in options.columns or ():
+        if name not in whole:
+            near = difflib.get_close_matches(name, whole, 1) or [", ".join(whole)]
+            raise UsageError(f"there is no column {name}; is it {near[0]}?", "columns")
+    return {name: whole[name] for name in options.columns or whole}
 
 
 def ddl(options: SourceOptions) -> str:
@@ -47,58 +60,75 @@ def ddl(options: SourceOptions) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns(options).items())
 
 
+class _Changes(NamedTuple):
+    """The records of a page that become rows."""
+
+    records: Sequence[WireRecord]
+    changes: Sequence[WireChange]
+    shard_id: str
+    table: str
+
+
 class Columns:
     """Turns records into Arrow batches of a read's columns."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._wire_records = options.wire_records
-        self._changed = options.changed_attributes
         self._text: Callable[[Sequence[bytes | msgspec.Raw]], list[str | None]] = (
             images.plain_json if options.image_format == "json" else images.wire_json
         )
-        self._image = None if options.wire_records else schema.field("new_image").type
+        self._names: list[str] = schema.names
+        self._typed: dict[str, TypedImages] = {
+            field.name: TypedImages(field.type)
+            for field in schema
+            if field.name in _IMAGES and not pa.types.is_string(field.type)
+        }
 
-    def batch(self, page: Page, shard_id: str) -> pa.RecordBatch:
-        """One Arrow batch of records of one shard, in their order."""
+    def batch(self, page: Page, shard_id: str, table: str = "") -> pa.RecordBatch:
+        """One Arrow batch of records of one shard of a table, in their order."""
         if self._wire_records:
             raws = pages.raw_records(page.body)[page.first : page.last]
-            shards = pa.repeat(shard_id, len(raws))
-            values = {"shard_id": shards, "record": _strings(images.wire_json(raws))}
-            return pa.RecordBatch.from_pydict(values)
-        return self._batch(page.records(), shard_id)
+            made = {
+                "shard_id": pa.repeat(shard_id, len(raws)),
+                "record": _strings(images.wire_json(raws)),
+                "table_name": pa.repeat(table, len(raws)),
+            }
+            return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
+        records = page.records()
+        rows = _Changes(records, [record.dynamodb for record in records], shard_id, table)
+        return pa.RecordBatch.from_pydict({name: self._column(name, rows) for name in self._names})
 
-    def _batch(self, records: Sequence[WireRecord], shard_id: str) -> pa.RecordBatch:
-        changes = [record.dynamodb for record in records]
-        new = [change.NewImage for change in changes]
-        old = [change.OldImage for change in changes]
-        values: dict[str, pa.Array] = {
-            "event_id": _strings([record.eventID for record in records]),
-            "event_name": _strings([record.eventName for record in records]),
-            "event_version": _strings([record.eventVersion for record in records]),
-            "event_source": _strings([record.eventSource for record in records]),
-            "aws_region": _strings([record.awsRegion for record in records]),
-            "approximate_creation_time": pa.array(
-                [_micros(change.ApproximateCreationDateTime) for change in changes], _TIME
-            ),
-            "keys": _strings(self._text([change.Keys for change in changes])),
-            "new_image": self._images(new),
-            "old_image": self._images(old),
-            "sequence_number": _strings([change.SequenceNumber for change in changes]),
-            "size_bytes": pa.array([change.SizeBytes for change in changes], pa.int64()),
-            "stream_view_type": _strings([change.StreamViewType for change in changes]),
-            "user_identity": _identities(records),
-            "shard_id": pa.repeat(shard_id, len(records)),
-        }
-        if self._changed:
-            values["changed_attributes"] = pa.array(
-                list(map(changed_attributes, records)), pa.list_(pa.string())
-            )
-        return pa.RecordBatch.from_pydict(values)
+    def _column(self, name: str, rows: _Changes) -> pa.Array:
+        if name not in _IMAGES:
+            return _MADE[name](rows)
+        raws = list(map(_IMAGES[name], rows.changes))
+        return self._typed[name].column(raws) if name in self._typed else _strings(self._text(raws))
 
-    def _images(self, raws: Sequence[msgspec.Raw]) -> pa.Array:
-        if pa.types.is_string(self._image):
-            return _strings(self._text(raws))
-        return typed_images(raws, self._image)
+
+_IMAGES: Final[Mapping[str, Callable[[WireChange], msgspec.Raw]]] = {
+    "keys": attrgetter("Keys"),
+    "new_image": attrgetter("NewImage"),
+    "old_image": attrgetter("OldImage"),
+}
+_MADE: Final[Mapping[str, Callable[[_Changes], pa.Array]]] = {
+    "event_id": lambda rows: _strings([each.eventID for each in rows.records]),
+    "event_name": lambda rows: _strings([each.eventName for each in rows.records]),
+    "event_version": lambda rows: _strings([each.eventVersion for each in rows.records]),
+    "event_source": lambda rows: _strings([each.eventSource for each in rows.records]),
+    "aws_region": lambda rows: _strings([each.awsRegion for each in rows.records]),
+    "approximate_creation_time": lambda rows: pa.array(
+        [_micros(each.ApproximateCreationDateTime) for each in rows.changes], _TIME
+    ),
+    "sequence_number": lambda rows: _strings([each.SequenceNumber for each in rows.changes]),
+    "size_bytes": lambda rows: pa.array([each.SizeBytes for each in rows.changes], pa.int64()),
+    "stream_view_type": lambda rows: _strings([each.StreamViewType for each in rows.changes]),
+    "user_identity": lambda rows: _identities(rows.records),
+    "shard_id": lambda rows: pa.repeat(rows.shard_id, len(rows.records)),
+    "table_name": lambda rows: pa.repeat(rows.table, len(rows.records)),
+    "changed_attributes": lambda rows: pa.array(
+        list(map(changed_attributes, rows.records)), pa.list_(pa.string())
+    ),
+}
 
 
 def _strings(values: list[str | None]) -> pa.Array:

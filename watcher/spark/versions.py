@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas import types
 from pyspark.sql.types import StructType
 
+from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
 
 try:
@@ -52,6 +53,11 @@ else:
     TELLS_START = True
     """Whether Spark tells a source where a micro-batch begins, and its row limit."""
 
+# A shard is asked every second.
+_QUIET_SECONDS = 1.5
+_PAUSE_SECONDS = 0.25
+_FIRST_SECONDS = 30.0
+
 __all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
 
@@ -77,6 +83,15 @@ def refuse_old() -> None:
         raise UsageError(
             f"the commands need Spark 4.2 or newer, and this is {pyspark.__version__}; the source "
             "runs on it: watcher.spark.register(spark), then format('dynamodb_streams')"
+        )
+
+
+def refuse_several() -> None:
+    """Raises UsageError where a Spark can't read several streams as one."""
+    if not TELLS_START:
+        raise UsageError(
+            f"several streams in one read need Spark 4.2, and this is {pyspark.__version__}: "
+            "read each, and union them"
         )
 
 
@@ -110,7 +125,8 @@ class ReaderOfOld(DataSourceStreamReader):
     `checkpoint` is the query's: its offsets tell where this process's first micro-batch begins.
     """
 
-    def __init__(self, reader: FullReader, checkpoint: str) -> None:
+    def __init__(self, reader: FullReader, checkpoint: str, clock: Clock = CLOCK) -> None:
+        self._clock = clock
         self._reader = reader
         self._checkpoint = checkpoint
         self._end: dict[str, Any] | None = None
@@ -125,16 +141,34 @@ class ReaderOfOld(DataSourceStreamReader):
 
         The first has records, since `availableNow` makes no second: its end says where it began.
         """
-        reader, limit = self._reader, self._reader.getDefaultReadLimit()
-        if self._end is None:
-            self._end = stored_offset(self._checkpoint, reader.arn)
-        self._began = self._end
+        limit = self._reader.getDefaultReadLimit()
+        if self._end is not None:
+            self._began = self._end
+            self._end = self._reader.latestOffset(self._began, limit)
+            return self._end
+        self._began = stored_offset(self._checkpoint, self._reader.arn)
         if self._began:
-            self._end = reader.latestOffset(self._began, limit)
+            self._end = self._first(self._began, limit)
         else:
-            anchor = reader.latestOffset(self._began, limit)
-            self._end = {**reader.latestOffset(anchor, limit), "begun": anchor["shards"]}
+            anchor = self._reader.latestOffset(self._began, limit)
+            self._end = {**self._first(anchor, limit), "begun": anchor["shards"]}
         return self._end
+
+    def _first(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of a process's first micro-batch: all that comes until nothing more does.
+
+        It may be the only one.
+        """
+        began = quiet_since = self._clock.monotonic()
+        end = self._reader.latestOffset(start, limit)
+        while True:
+            now = self._clock.monotonic()
+            if now >= min(began + _FIRST_SECONDS, quiet_since + _QUIET_SECONDS):
+                return end
+            self._clock.sleep(_PAUSE_SECONDS)
+            grown = self._reader.latestOffset(start, limit)
+            if grown != end:
+                end, quiet_since = grown, now
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """As the reader's. Raises UsageError where another checkpoint was read."""

@@ -1,0 +1,185 @@
+"""The loop, its processes, its queue and its deliveries."""
+
+from __future__ import annotations
+
+from tests.simulation.mutations.mutant import Mutant
+
+WATCH = [
+    # The loop, its processes and its queue
+    Mutant(
+        "a process that died is forgotten",
+        "engine/workers.py",
+        "if self._runs[origin].due <= now",
+        "if False",
+        "processes",
+    ),
+    Mutant(
+        "of the shards of a process that died the first is started again",
+        "engine/workers.py",
+        "        self._over.extend(worker.shards)\n",
+        "        self._over.extend([*worker.shards][:1])\n",
+        "processes",
+    ),
+    Mutant(
+        "the first shard's end ends a shared process",
+        "engine/workers.py",
+        "            if not worker.shards:\n                worker.process.dismiss()",
+        "            if True:\n                worker.process.dismiss()",
+        "processes",
+    ),
+    Mutant(
+        "a shared process forgets a shard that had a full page",
+        "engine/readers.py",
+        "        if not reading.is_over:\n            self._turns",
+        "        if not reading.is_over and reading.reader.pause:\n            self._turns",
+        "processes",
+    ),
+    Mutant(
+        "a process that can't be started is given up",
+        "engine/workers.py",
+        "            self._start_later(work.origin, run)\n            return\n",
+        "            run.life = Life.READING\n            return\n",
+        "processes",
+    ),
+    Mutant(
+        "what a killed process had begun to send is taken for the next one's",
+        "engine/shared_queue.py",
+        "                self._held -= held\n                self._drop(inlet)\n"
+        "                return inlet.name, None\n",
+        "                self._held -= held\n                self._drop(inlet)\n"
+        "                continue\n",
+        "processes",
+    ),
+    Mutant(
+        "a half message is taken for a whole one",
+        "engine/shared_queue.py",
+        "            if self._filled == len(self._buffer):",
+        "            if self._filled >= self._head_bytes:",
+        "processes",
+    ),
+    Mutant(
+        "the position moves before delivery",
+        "engine/handover.py",
+        "                deliver(record)\n",
+        "                self._behind = records, index\n                deliver(record)\n",
+        "processes",
+    ),
+    Mutant(
+        "what an observer refuses to take together counts as taken",
+        "engine/handover.py",
+        "            return False\n        is_whole",
+        "            pass\n        is_whole",
+        "processes",
+        given={"together": True, "batch": 0, "failing": 0.1, "on_error": "retry:7"},
+    ),
+    Mutant(
+        "of a filtered page the first records go on, in place of those wanted",
+        "reading/parts.py",
+        "[raws[place] for place in places]",
+        "[raws[place] for place in range(len(places))]",
+        "processes",
+        given={"filtered": True},
+    ),
+    Mutant(
+        "a slow page's position is its end, from the first pause on",
+        "engine/handover.py",
+        "                    self.move()\n                    yield\n",
+        "                    self.move()\n"
+        "                    shard.position = AfterSequence(page.last_sequence_number)\n"
+        "                    yield\n",
+        "processes",
+    ),
+    Mutant(
+        "an up-to-now watch moves on from an ended stream",
+        "engine/followed.py",
+        "if not roster.has_ended or roster.stopped_short:",
+        "if not roster.has_ended:",
+        "processes",
+        given={"follow": False, "of_table": True, "events": ["disable"]},
+    ),
+    Mutant(
+        "a draining watch does not save",
+        "engine/manager.py",
+        "            self._keep_house()\n            if self._receive():\n",
+        "            if self._receive():\n",
+        "processes",
+        given={"slow": 0.3, "slow_share": 0.5, "events": ["end the program", "kill the program"]},
+    ),
+    Mutant(
+        "what was missed in a long sleep is not said",
+        "reading/roster.py",
+        '            self.losses.say_if_old("last listing", self.listing.time, listing.time)\n',
+        "            pass\n",
+    ),
+    Mutant(
+        "a token of an unread LATEST does not know since when it is ours",
+        "reading/token.py",
+        'stored.iterator_type, stored.time, stored.since = "latest", latest, shard.since',
+        'stored.iterator_type, stored.time = "latest", latest',
+        given={"start": "latest", "before": 0, "events": ["kill the program", "stay away"]},
+    ),
+    Mutant(
+        "an observer that failed is passed over under stop",
+        "delivery/on_error.py",
+        'if self._on_error.policy == "stop" or (',
+        "if (",
+        "processes",
+    ),
+    Mutant(
+        "a save waits for ten seconds",
+        "engine/checkpoint.py",
+        "_SAVE_SECONDS = 1.0",
+        "_SAVE_SECONDS = 10.0",
+        "processes",
+    ),
+    Mutant(
+        "what moved before a retry is not saved",
+        "engine/manager.py",
+        "        self._handover.move()\n        self._keeper.moved()\n",
+        "        self._handover.move()\n",
+        "processes",
+        given={"on_error": "retry:7", "failing": 0.1, "events": ["kill the program"]},
+    ),
+    Mutant(
+        "what was delivered before a failure is not saved",
+        "engine/manager.py",
+        "        finally:\n            self._keeper.moved()\n",
+        "        finally:\n            pass\n",
+        "processes",
+    ),
+    Mutant(
+        "the last positions are not saved",
+        "engine/manager.py",
+        "            self._keeper.end()\n",
+        "            pass\n",
+        "processes",
+    ),
+    Mutant(
+        "a batch that waits counts as processed",
+        "engine/followed.py",
+        "                shard.hold(number)\n",
+        "                pass\n",
+        "processes",
+    ),
+    Mutant(
+        "a shard's end does not wait for its batch",
+        "engine/manager.py",
+        "        self._dispatcher.settle(origin)\n        if self._dispatcher.unsettled(origin):",
+        "        if False:",
+        "processes",
+    ),
+    Mutant(
+        "a table's new stream begins at LATEST",
+        "engine/followed.py",
+        "self._new_roster(arn, TrimHorizon(), [])",
+        "self._new_roster(arn, Latest())",
+        "processes",
+    ),
+    Mutant(
+        "a table's new stream is never looked for",
+        "engine/next_stream.py",
+        "        if new and self.of_table:\n",
+        "        if False:\n",
+        "processes",
+    ),
+]

@@ -1,0 +1,46 @@
+"""Which columns a read has."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from tests.wire import body
+from watcher.errors import UsageError
+from watcher.reading.messages import Page
+from watcher.spark.options import parse
+from watcher.spark.schema import Columns, ddl
+
+
+def test_only_the_columns_that_are_asked_for_are_made() -> None:
+    options = parse({"stream": "t", "columns": "sequence_number, event_name"}, streaming=True)
+    assert ddl(options) == "sequence_number string, event_name string"
+    schema = pa.schema([("sequence_number", pa.string()), ("event_name", pa.string())])
+    page = Page(0, 2, "0", body([1, 2]))
+
+    batch = Columns(options, schema).batch(page, "a")
+
+    assert batch.schema == schema
+    assert batch.column("event_name").to_pylist() == ["MODIFY", "MODIFY"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"columns": "new_imge"}, "columns: there is no column new_imge; is it new_image?"),
+        ({"columns": "record"}, "there is no column record; is it "),
+        ({"columns": "record,keys", "wireRecords": "true"}, "no column keys; is it shard_id"),
+        ({"columns": "keys,,"}, "give names with commas"),
+        ({"columns": "keys,keys"}, "each once"),
+    ],
+)
+def test_a_column_that_there_is_not_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        ddl(parse({"stream": "t", **given}, streaming=False))
+
+
+def test_changed_attributes_is_a_column_like_others() -> None:
+    given = {"stream": "t", "changedAttributes": "true", "columns": "keys,changed_attributes"}
+
+    assert ddl(parse(given, streaming=True)) == "keys string, changed_attributes array<string>"

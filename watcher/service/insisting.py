@@ -1,0 +1,90 @@
+"""Calls that are made again until they are done, as long as what is in the way may pass."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from botocore import exceptions as boto
+
+from watcher.backoff import worth_saying
+from watcher.errors import (
+    CredentialsError,
+    DeniedError,
+    StreamError,
+    TransientError,
+    WatcherError,
+)
+from watcher.service.credentials import Credentials
+from watcher.service.errors_of import code_of, one_line, translated
+
+logger = logging.getLogger("watcher")
+
+# A policy that is changed is not everywhere at once.
+_DENIED_SECONDS = 60.0
+# Somebody's transaction has the item for a moment.
+_IN_USE = "TransactionConflictException"
+_REFUSED = boto.ClientError, boto.BotoCoreError, TransientError, CredentialsError
+
+
+class Insisting:
+    """Makes the calls of one client, each for `patience` seconds at most.
+
+    Throttling outlasts botocore's retries at times: it passes. As for a reader of shards, so do
+    refused credentials, an answer that is none of the service's, and a denial within a minute; but
+    only once there was an answer as it should be.
+    """
+
+    def __init__(self, credentials: Credentials, patience: float) -> None:
+        self._credentials = credentials
+        self._patience = patience
+        self._has_worked = False
+
+    def __call__(
+        self,
+        operation: Callable[..., Any],
+        read: Callable[[Any], Any] = lambda answer: answer,
+        **query: Any,
+    ) -> Any:
+        """The operation's answer, as `read` has it. Raises StreamError, TransientError."""
+        started = time.monotonic()
+        failures = 0
+        while True:
+            try:
+                answer = read(operation(**query))
+            except _REFUSED as error:
+                failures += 1
+                action = operation.__name__.title().replace("_", "")
+                meaning = self._trouble(
+                    error, f"dynamodb:{action} on {query.get('TableName', 'it')}"
+                )
+                most = _DENIED_SECONDS if isinstance(meaning, DeniedError) else self._patience
+                if time.monotonic() >= started + min(most, self._patience):
+                    raise meaning from error
+                if worth_saying(failures):
+                    logger.warning(f"{action}: {failures} failures in a row: {meaning}")
+                time.sleep(random.uniform(0.5, 1.5))
+            else:
+                self._has_worked = True
+                return answer
+
+    def _trouble(self, error: Exception, action: str) -> WatcherError:
+        """What an error means that may pass; what does not is raised."""
+        meaning = error if isinstance(error, WatcherError) else translated(error)
+        if isinstance(meaning, TransientError) or code_of(error) == _IN_USE:
+            return TransientError(one_line(error))
+        if isinstance(meaning, DeniedError):
+            text = f"no permission ({one_line(error)}); the role needs {action}"
+            meaning = DeniedError(text)
+        elif not isinstance(meaning, CredentialsError):
+            meaning = StreamError(one_line(error))
+        # botocore's word for an answer that names no error is its status.
+        passes = code_of(error).isdigit() or isinstance(meaning, DeniedError | CredentialsError)
+        if not (passes and self._has_worked):
+            raise meaning from error
+        if isinstance(meaning, CredentialsError):
+            self._credentials.renew()
+        return meaning
