@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from watcher.engine.figures import Totals
     from watcher.errors import (
         DataLossError,
+        LeaseLostError,
         ObserverError,
         StreamError,
         UsageError,
@@ -33,6 +34,7 @@ __all__ = [
     "DataLossError",
     "History",
     "ItemsAsOf",
+    "LeaseLostError",
     "ObserverError",
     "Record",
     "Stream",
@@ -55,6 +57,7 @@ _PLACES = {
     "DataLossError": "errors",
     "History": "past.timeline",
     "ItemsAsOf": "past.as_of",
+    "LeaseLostError": "errors",
     "ObserverError": "errors",
     "Record": "record.record",
     "Stream": "stream",

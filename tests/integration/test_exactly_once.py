@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.dynamodb_local import DynamoDBLocal
 
 ROOT = Path(__file__).parents[2]
-_KILLS = 4
+_KILLS = 2
 
 
 def recipe() -> str:

@@ -14,7 +14,7 @@ from tests.simulation.scheduler import Trace
 from tests.simulation.standby import Item, play_standby
 from watcher.engine.lease import Lease
 
-_SEEDS = 15
+_SEEDS = 8
 
 
 @pytest.fixture(autouse=True)

@@ -185,4 +185,4 @@ def test_only_several_have_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ddl(parse({"stream": "shop-*"}, streaming=True)).endswith("table_name string")
     monkeypatch.setattr(versions, "TELLS_START", False)
     with pytest.raises(UsageError, match="union them"):
-        DynamoDBStreams({"stream": "a,b"}).streamReader(StructType())
+        DynamoDBStreams({"stream": "one,two"}).streamReader(StructType())

@@ -110,14 +110,14 @@ class Dispatcher:
     @property
     def takes_pages(self) -> bool:
         """Whether `deliver_page` may do something."""
-        return self._take is not None
+        return self._take is not None and self._check is None  # which is asked for each record
 
     def deliver_page(self, page: RecordPage) -> bool:
         """A shortcut for `deliver`; False where each record is to be delivered by itself.
 
         That is also how it shows on which of them an observer fails. Raises OutputClosed.
         """
-        if self._take is None:
+        if self._take is None or not self.takes_pages:
             return False
         try:
             return self._take(page)

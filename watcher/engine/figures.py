@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -21,6 +21,7 @@ from watcher.service.tally import Board, Tally
 
 # An idle shard is asked every `poll_max`; up to so many seconds later it is just a slow answer.
 _LATE_SECONDS = 2.0
+_RATE_SECONDS = 3.0
 
 
 class Totals(msgspec.Struct):
@@ -33,6 +34,8 @@ class Totals(msgspec.Struct):
     shards: int = 0
     restarts: int = 0
     losses: int = 0
+    saved: bool = True
+    """Whether the last save of the positions went well."""
     failures: int = 0
     bill: Bill = Bill(0, None)
     """What the reading has come to."""
@@ -70,6 +73,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     throttles: int = 0
     restarts: int = 0
     losses: int = 0
+    saved: bool = True
+    """Whether the last save of the positions went well."""
     done: float | None = None
     """How much of what was to be read is delivered (0 to 1); None where the watch has no end."""
     reached: float | None = None
@@ -99,6 +104,22 @@ class Display(Protocol):
 
     def close(self) -> None:
         """Nothing more comes. May be called twice, and from a signal handler."""
+
+
+class Rate:
+    """How fast a count has grown lately."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def at(self, count: int) -> float:
+        """The growth per second, now that it has come to this."""
+        now = CLOCK.monotonic()
+        self._counts.append((now, count))
+        while now - self._counts[0][0] > _RATE_SECONDS and len(self._counts) > 2:
+            self._counts.popleft()
+        began, before = self._counts[0]
+        return (count - before) / (now - began) if now > began else 0.0
 
 
 class _ShardFigures(msgspec.Struct):
@@ -220,6 +241,7 @@ class Figures:
             throttles=tally.throttles,
             restarts=totals.restarts,
             losses=totals.losses,
+            saved=totals.saved,
             done=self._share_done(streams, waiting),
             reached=min(reached, default=None),
         )

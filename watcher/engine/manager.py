@@ -341,7 +341,7 @@ class Manager:
         self._keeper.save_before_waiting()
 
     def _display(self, *, at_once: bool = False) -> None:
-        self.totals.losses = self._streams.losses
+        self.totals.losses, self.totals.saved = self._streams.losses, self._keeper.error is None
         self._displays.show(self._snapshot, at_once=at_once)
 
     def _snapshot(self) -> Snapshot:

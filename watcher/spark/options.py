@@ -11,6 +11,7 @@ import msgspec
 
 from watcher.errors import UsageError, blame
 from watcher.reading.position import parse_start
+from watcher.service.connect import understood
 from watcher.service.connection import Connection
 from watcher.service.model import AtTime, Latest, Position
 from watcher.service.wanted_streams import WantedStreams
@@ -77,8 +78,14 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def wanted_streams(text: str) -> WantedStreams:
-    """What `option("stream", …)` means: streams with commas between them. Raises UsageError."""
-    return WantedStreams.of([each.strip() for each in text.split(",") if each.strip()])
+    """What `option("stream", …)` means: streams with commas between them.
+
+    Raises UsageError, and StreamError where one is no name, whether or not it would be there.
+    """
+    wanted = WantedStreams.of([each.strip() for each in text.split(",") if each.strip()])
+    for name in wanted.names:
+        understood(name)
+    return wanted
 
 
 def _unknown(name: str, known: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from watcher.service.client import StreamsClient
 from watcher.service.connect import connect
 from watcher.service.model import TrimHorizon
 from watcher.spark.options import SourceOptions, wanted_streams
+from watcher.spark.travels import Travels
 from watcher.spark.versions import (
     ReadLimit,
     ReadMaxRows,
@@ -58,7 +59,7 @@ class StreamsByName:
         return list(dict.fromkeys([*self._named, *(row.arn for row in newest.values())]))
 
 
-class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SeveralReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming read of several streams; each is read as one on its own is.
 
     One that comes to match later is read from its first change on. Between streams there is no

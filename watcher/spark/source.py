@@ -31,6 +31,7 @@ from watcher.service.login import handed_credentials, to_hand_on
 from watcher.service.model import Latest, Service
 from watcher.service.names import table_name
 from watcher.spark import offsets, versions
+from watcher.spark.evolution import images_of, refuse_changed
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
@@ -38,6 +39,7 @@ from watcher.spark.ranges import RangeReader
 from watcher.spark.schema import Columns, columns, ddl
 from watcher.spark.several import SeveralReader, StreamsByName
 from watcher.spark.tasks import HeldRange, TaskPartition, shared
+from watcher.spark.travels import Travels
 from watcher.spark.typed import refuse_unfit
 from watcher.spark.versions import (
     ReadAllAvailable,
@@ -95,7 +97,7 @@ class _Rows:
         return (each.page() for each in held.pages)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming read: the planner lives in the driver, `read` runs in the executors."""
 
     def __init__(
@@ -111,6 +113,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._keys = keys
         self._rows = _Rows(options, schema, reader)
+        self._images = images_of(options, schema)
         self._parallelism = parallelism
         self.sharers = 1
         """How many streams the same query reads, one after the other."""
@@ -147,10 +150,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch."""
         begin = offsets.from_json(start)
         if begin is None:
-            return offsets.to_json(self._planner.anchor())
+            return offsets.to_json(self._planner.anchor(), self._images)
+        refuse_changed(begin.images, self._images)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = self._planner.latest(begin, most)
-        return start if end is begin else offsets.to_json(end)
+        return start if end is begin else offsets.to_json(end, self._images)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Lag and shards, for the query's progress."""
@@ -162,6 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = offsets.from_json(start) or (finish and offsets.begun(finish))
         if begin is None or finish is None:
             return []
+        refuse_changed(finish.images, self._images)
         held = [
             HeldRange(between, self._planner.pages(between))
             for between in offsets.ranges(begin, finish)
@@ -185,7 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._made_planner.stop()
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Travels, DataSourceReader):
     """The batch read: everything in retention (or between two times), a partition per shard."""
 
     def __init__(
