@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from watcher.cli import options
 from watcher.errors import UsageError
+from watcher.service.names import partition_of
 from watcher.watching import watch
 
 Statement = tuple[str, list[str], list[str]]
@@ -135,9 +136,4 @@ class _Place:
         return f"{self.table(name)}/stream/{label or '*'}"
 
     def _partition(self) -> str:
-        from botocore.session import get_session
-
-        if self._region == "*":
-            return "aws"
-        found: str = get_session().get_partition_for_region(self._region)
-        return found
+        return "aws" if self._region == "*" else partition_of(self._region)
