@@ -83,7 +83,7 @@ def _policy(
 def _statements(
     streams: Sequence[str], name: str, account: str, to: str | None, values: dict[str, Any]
 ) -> Iterator[Statement]:
-    place = _Account(values["region"], account)
+    place = _Whereabouts(values["region"], account)
     tables = [place.table(each) for each in streams]
     yield "ReadTheStream", _READ, [place.stream(each) for each in streams]
     of_table = {f"dynamodb:{each}" for each in _OF_TABLE[name]}
@@ -112,7 +112,7 @@ def _is_stream(text: str) -> bool:
     return found is not None and found["label"] is not None
 
 
-class _Account:
+class _Whereabouts:
     """Where what is named stands, as far as that is known."""
 
     def __init__(self, region: str | None, account: str) -> None:
