@@ -32,6 +32,7 @@ from watcher.service.model import Latest, Service
 from watcher.service.names import table_name
 from watcher.spark import offsets, versions
 from watcher.spark.evolution import images_of, refuse_changed
+from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
@@ -286,6 +287,8 @@ class DynamoDBStreams(DataSource):
 def register(spark: SparkSession) -> None:
     """Offer `dynamodb_streams` to `spark.readStream.format(…)` and `spark.read.format(…)`.
 
+    And `dynamodb_export`, a table's export to S3, to the latter.
+
     Where the package is installed for Spark's Pythons, it is found without this, too. On Spark
     Connect it has to be: the server runs it.
     """
@@ -294,13 +297,14 @@ def register(spark: SparkSession) -> None:
     if (context := versions.context_of(spark)) is not None:
         _let_workers_import_us(context)
         what["parallelism"] = context.defaultParallelism
-    here = type("DynamoDBStreams", (DynamoDBStreams,), what)
-    here.__module__ = "__main__"
-    try:
-        spark.dataSource.register(here)
-    except PySparkException as error:
-        if not versions.is_registered(error):
-            raise
+    for source, more in ((DynamoDBStreams, what), (DynamoDBExport, {})):
+        here = type(source.__name__, (source,), more)
+        here.__module__ = "__main__"
+        try:
+            spark.dataSource.register(here)
+        except PySparkException as error:
+            if not versions.is_registered(error):
+                raise
 
 
 def _let_workers_import_us(context: Any) -> None:
