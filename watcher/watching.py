@@ -171,7 +171,7 @@ def watch(
         int,
         Parameter(
             metavar="N",
-            group="handlers",
+            group="start",
             help="handle records of up to N shards at once, in threads (async handlers: in tasks); "
             "of each shard one after the other; default 1",
         ),

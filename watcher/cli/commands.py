@@ -48,7 +48,7 @@ GROUPS = {
     "start": "where to begin, and when to end",
     "filters": "which changes",
     "failures": "checkpoints, and what happens when something fails",
-    "output": "how it is printed",
+    "output": "how it is printed, and where else it goes",
     "lambda": "AWS Lambda functions run as they are, with an event source mapping's settings",
     "spark": "on Spark",
     "aws": "where the stream is; as in the aws CLI",
