@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-# Seconds a test, roughly: it works on a Spark, starts programs, or does neither.
-_ON_SPARK, _OF_PROGRAMS, _OF_PARTS = 15.0, 2.0, 0.2
+# Seconds a test, roughly: it works on a Spark that is there, or starts one; its module starts
+# other programs; or nothing of it.
+_ON_SPARK, _OF_SPARKS, _OF_PROGRAMS, _OF_PARTS = 15.0, 40.0, 2.0, 0.2
+_PROGRAMS = {"DynamoDBLocal", "Program", "run", "subprocess"}
 # These share a session, which takes as long to start, and to become fast, as many a test.
 _ON_A_SESSION = "tests/spark/"
 
@@ -18,13 +20,15 @@ def _unit(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if not file.startswith(_ON_A_SESSION):
         return file
-    return _ON_A_SESSION + ("a-m" if file < _ON_A_SESSION + "test_n" else "n-z")
+    return _ON_A_SESSION + ("a-q" if file < _ON_A_SESSION + "test_r" else "r-z")
 
 
 def _seconds(item: pytest.Item) -> float:
     if item.get_closest_marker("spark"):
-        return _ON_SPARK
-    return _OF_PROGRAMS if item.nodeid.startswith("tests/integration/") else _OF_PARTS
+        return _ON_SPARK if item.nodeid.startswith(_ON_A_SESSION) else _OF_SPARKS
+    module = item.getparent(pytest.Module)
+    names = set(vars(module.obj)) if module is not None else set()
+    return _OF_PROGRAMS if names & _PROGRAMS else _OF_PARTS
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -18,6 +18,7 @@ from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
 from watcher.engine.checkpoint import Store
 from watcher.engine.followed import Followed
+from watcher.engine.hands import Hands
 from watcher.engine.manager import Manager
 from watcher.engine.orders import Order, Read, Work
 from watcher.engine.settings import Settings
@@ -197,6 +198,7 @@ class Play:
         clock: HandClock | None = None,
         others: Mapping[str, PlayedService] | None = None,
         newcomers: Any = None,
+        hands: Hands | None = None,
         items: Items | None = None,
         **settings: Any,
     ) -> None:
@@ -233,6 +235,7 @@ class Play:
             workers=Workers(self.queue, self._start, self.clock),
             store=self.store,
             clock=self.clock,
+            hands=hands,
         )
         self.totals = self.manager.totals
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -129,6 +129,17 @@ def run(
     with Program(*arguments, env=env, cwd=cwd) as program:
         program.wait(timeout)
     return program
+
+
+def run_side_by_side(
+    *each: Sequence[str], env: Mapping[str, str], timeout: float = 60.0
+) -> list[Program]:
+    """Programs that wait most of the time, from their starts to their ends."""
+    with contextlib.ExitStack() as stack:
+        programs = [stack.enter_context(Program(*words, env=env)) for words in each]
+        for program in programs:
+            program.wait(timeout)
+    return programs
 
 
 def run_on_a_terminal(*arguments: str, env: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from watcher.errors import UsageError, blame
 # As in `watching`: an import of this one is to be cheap.
 if TYPE_CHECKING:
     from watcher.delivery.observer import Observer
+    from watcher.engine.hands import Hands
     from watcher.service.model import Position
 
 
@@ -48,6 +49,22 @@ def refuse_bad_seconds(**seconds: object) -> None:
         if not (isinstance(value, int | float) and 0 < value < math.inf):
             text = f"{value:g}" if isinstance(value, int | float) else repr(value)
             raise UsageError("give more than 0 seconds", option, text)
+
+
+def hands(concurrency: int, are_items_read: bool) -> "Hands | None":
+    """What handles several shards' records at once; None: they are handled one by one.
+
+    Raises UsageError.
+    """
+    from watcher.engine.hands import ThreadedHands
+
+    refuse_bad_counts(concurrency=concurrency)
+    if concurrency == 1:
+        return None
+    if are_items_read:  # no change may be handled between the reading of an item and its handling
+        text = "not where items are read: leave it out, or --snapshot and --on-stale snapshot"
+        raise UsageError(text, "concurrency", concurrency)
+    return ThreadedHands(concurrency)
 
 
 def asked_by(stop: object) -> Callable[[], bool]:

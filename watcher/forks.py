@@ -38,14 +38,15 @@ os.register_at_fork(
 )
 
 
-def processes() -> BaseContext:
+def processes(*, with_threads: bool = False) -> BaseContext:
     """fork on Linux: 4 MB and 5 ms a process; one that starts anew takes 30 MB and 300 ms.
 
-    Not where other threads run, whose locks a fork copies as they stand; nor elsewhere, as macOS's
-    libraries do not survive a fork. Both are why Python 3.14 has made the fork server its default:
-    here it is looked into, so the default, of Python or of the program, does not count.
+    Not where other threads run (or are to, `with_threads`), whose locks a fork copies as they
+    stand; nor elsewhere, as macOS's libraries do not survive a fork. Both are why Python 3.14 has
+    made the fork server its default: here it is looked into, so the default, of Python or of the
+    program, does not count.
     """
-    if sys.platform == "linux" and threading.active_count() == 1:
+    if sys.platform == "linux" and threading.active_count() == 1 and not with_threads:
         return multiprocessing.get_context("fork")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["watcher.engine.worker"])  # 130 ms are left

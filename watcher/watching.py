@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from watcher.engine.checkpoint import Store
     from watcher.engine.figures import Display, Totals
     from watcher.engine.settings import Settings
+    from watcher.engine.shared_queue import Queue
     from watcher.engine.streams import Streams
+    from watcher.engine.workers import Workers
     from watcher.record.record import Record
 
 
@@ -165,6 +167,15 @@ def watch(
             help="a process for each shard up to N of them, then shards share them; default 64",
         ),
     ] = 64,
+    concurrency: Annotated[
+        int,
+        Parameter(
+            metavar="N",
+            group="handlers",
+            help="handle records of up to N shards at once, in threads (async handlers: in tasks); "
+            "of each shard one after the other; default 1",
+        ),
+    ] = 1,
     price: Annotated[
         float,
         Parameter(
@@ -254,11 +265,9 @@ def watch(
     arguments.refuse_in_child()
     from watcher.delivery.on_error import OnError
     from watcher.engine import open_files
-    from watcher.engine.forked import Forked
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
-    from watcher.engine.workers import Workers
     from watcher.metrics.exporter import exporting
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
@@ -281,6 +290,7 @@ def watch(
         asked_to_stop=arguments.asked_by(stop),
     )
     arguments.refuse_bad_counts(max_records=max_records, processes=processes)
+    hands = arguments.hands(concurrency, snapshot or on_stale == "snapshot")
     arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
@@ -294,9 +304,10 @@ def watch(
             _found(settings, strict, yes, queue.wake, stream, everything, tags, exclude),
             chosen,
             settings,
-            workers=Workers(queue, Forked(settings.on_wire), processes=processes),
+            workers=_workers(queue, processes, settings, in_threads=hands is not None),
             store=store,
             displays=displays,
+            hands=hands,
         )
         with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
@@ -319,6 +330,16 @@ def _found(
     from watcher.service.wanted_streams import WantedStreams
 
     return find(WantedStreams.of(*asked), settings, strict=strict, yes=yes, tell=tell)
+
+
+def _workers(
+    queue: "Queue", processes: int, settings: "Settings", *, in_threads: bool
+) -> "Workers":
+    from watcher.engine.forked import Forked
+    from watcher.engine.workers import Workers
+
+    start = Forked(settings.on_wire, with_threads=in_threads)
+    return Workers(queue, start, processes=processes)
 
 
 def _closing(displays: "Iterable[Display]") -> list[Callable[[], object]]:

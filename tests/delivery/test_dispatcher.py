@@ -15,10 +15,11 @@ from hypothesis import given
 
 from tests.hand_clock import HandClock
 from tests.wire import FIRST, record
+from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
-from watcher.errors import ObserverError
+from watcher.errors import LeaseLostError, ObserverError
 from watcher.record.record import Record
 
 Handle = Callable[[Record], object]
@@ -229,3 +230,30 @@ def test_whatever_fails_nobody_misses_a_record(histories: list[list[int]], polic
             if (plan[observer] if observer < len(plan) else 0) <= allowed
         ]
     assert made.failures == sum(times > allowed for plan in histories for times in plan)
+
+
+def test_where_a_lease_is_lost_nothing_more_is_delivered_nor_tried_again_nor_settled() -> None:
+    seen, calls = Seen(), 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise LeaseLostError("another's turn")
+
+    batches = Batches("batch", lambda records: pytest.fail("too late"), BatchSettings())
+    observers = [seen.observer(), batches]
+    made = Dispatcher(observers, OnError.parse("log"), clock=HandClock(), check=check)
+    assert not made.takes_pages, "each record is to be asked for"
+    made.deliver(record(1))
+    made.deliver(record(2))
+    with pytest.raises(LeaseLostError):
+        made.deliver(record(3))
+    with pytest.raises(LeaseLostError):
+        made.tick()
+    with pytest.raises(LeaseLostError):
+        made.settle()
+    made.close()
+    assert seen.numbers == [1, 2]
+    assert seen.closed == 1
+    assert batches.waiting().popitem()[1] == 2

@@ -13,6 +13,7 @@ from watcher.errors import DeniedError, StreamError, TransientError, UsageError
 from watcher.reading.messages import Started
 from watcher.reading.token import Token, TokenShard, TokenSnapshot
 from watcher.record.record import Record
+from watcher.record.selection import wanted
 from watcher.service.model import Latest
 
 
@@ -169,3 +170,29 @@ def test_else_the_loss_is_said(caplog: pytest.LogCaptureFixture) -> None:
     made.run(2.0)
     assert made.totals.losses == 1
     assert table.asked == []
+
+
+def test_filters_hold_for_items_too() -> None:
+    table, told = Table(), Told()
+    made = play(table, told, wanted=wanted(key=["pk=k3"], only="snapshot")).run(2.0)
+    assert told.items == ["k3"]
+    assert made.totals.filtered == 4
+    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
+
+
+def test_no_change_is_handed_over_between_a_page_and_its_items() -> None:
+    told, table = Told(), Table(40)
+    ask = table.page
+
+    def page_of(after: Any) -> Any:
+        told.lines.append("ask")
+        return ask(after)
+
+    table.page = page_of  # type: ignore[method-assign]
+    made = play(table, told)
+    made.run(*[("a", page(n)) for n in range(1, 60)])
+    assert told.lines.count("ask") == 20
+    for place in (place for place, line in enumerate(told.lines) if line == "ask"):
+        assert [line[0] for line in told.lines[place + 1 : place + 3]] == ["S", "S"]
+    between = "".join(line[0] for line in told.lines).split("aSS")
+    assert sum(map(bool, between)) > 10, "and the changes came in between, not after it all"

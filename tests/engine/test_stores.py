@@ -154,3 +154,18 @@ def test_a_load_that_raises_is_said_in_one_line() -> None:
 
 def test_a_path_is_a_file_whatever_it_is_called(tmp_path: Path) -> None:
     store_of(tmp_path / "s3:" / ".." / "c.json").close()
+
+
+def test_that_positions_are_not_saved_shows_in_the_figures() -> None:
+    kept, saved = Kept(), list[bool]()
+    made = play(kept, Seen())
+
+    def look(fails: bool) -> None:
+        saved.append(made.totals.saved)
+        kept.fails = fails
+
+    made.run(
+        *(("a", page(1)), 2.0, lambda: look(True), ("a", page(2)), 2.0),
+        *(lambda: look(False), ("a", page(3)), 2.0, lambda: look(False)),
+    )
+    assert saved == [True, False, True]

@@ -25,7 +25,7 @@ def sim() -> Iterator[RemoteSimulator]:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        ([], 2, "give a stream: its ARN, a table"),
+        ([], 2, "python -m watcher --help "),  # after what to begin with
         (["not an arn!"], 3, "neither a stream ARN, nor a table ARN, nor a table name"),
         (["orders"], 3, "127.0.0.1:9"),
         ([ARN], 3, "can't reach the stream"),

@@ -68,7 +68,7 @@ def written_to(server: DynamoDBLocal, table: str) -> Iterator[Callable[[], None]
 
     def write(part: int) -> None:
         number = 0
-        while not over.wait(0.002):
+        while not over.wait(0.01):
             number += 1
             which = rng.randrange(ITEMS // 2) * 2 + part
             if rng.random() < 0.3:
@@ -133,11 +133,11 @@ def test_a_watch_that_is_stopped_in_between_knows_the_table_in_the_end(
         guard.start()
         watch("snap-watch", [take], stop=stop, **options)
         guard.cancel()
+        assert ledger.wrong == []
         assert there(ledger) == in_table(server, "snap-watch")
         # Those that were there all the time, each once, and not those that had been removed.
         shown = ledger.kinds.count("SNAPSHOT")
         assert json.loads(file.read_text())["snapshot"] == {"items": shown, "done": True}
-        assert ledger.wrong == []
         item = {"PK": {"S": "k1"}, "n": {"N": "1000000"}}
         server.client().put_item(TableName="snap-watch", Item=item)
         watch("snap-watch", [ledger.take], max_records=1, **options)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.dynamodb_local import DynamoDBLocal
-from tests.program import Program, run
+from tests.program import Program, run, run_side_by_side
 from watcher import Stream, watch
 
 ITEM: dict[str, Any] = {
@@ -146,15 +146,17 @@ def test_every_view_type_through_every_built_in_handler(
     client.put_item(TableName=table, Item={**key, "v": {"N": "2"}})
     client.delete_item(TableName=table, Key=key)
     start = [table, "--from", "trim-horizon", "--no-follow"]
-    as_json = run(*start, "-pj", env=dynamodb_local.environment)
+    as_json, as_summary, as_records = run_side_by_side(
+        [*start, "-pj"], [*start, "-ps"], start, env=dynamodb_local.environment
+    )
     records = [json.loads(line) for line in as_json.out]
     assert [record["eventName"] for record in records] == ["INSERT", "MODIFY", "REMOVE"]
     assert {"NewImage", "OldImage"} & set(records[1]["dynamodb"]) == images
-    summary = run(*start, "-ps", env=dynamodb_local.environment).out
+    summary = as_summary.out
     assert len(summary) == 3
     line = r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d\] - MODIFY - PK=p\\x1b, SK=s"
     assert re.fullmatch(line, summary[1])
-    full = "\n".join(run(*start, env=dynamodb_local.environment).out)
+    full = "\n".join(as_records.out)
     assert full.count("  new ") == 2 * ("NewImage" in images)
     assert full.count("  old ") == 2 * ("OldImage" in images)
     assert "\x1b" not in full
@@ -219,8 +221,10 @@ def test_a_disabled_stream_is_readable_and_the_reenabled_one_is_the_tables(
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
     )
     put(server, "orders", 5, 5)
-    assert sort_keys(run("orders", *start, "--no-follow", env=server.environment)) == expected(5, 5)
-    assert sort_keys(run(old, *start, "--no-follow", env=server.environment)) == expected(0, 5)
+    start.append("--no-follow")
+    of_new, of_old = run_side_by_side(["orders", *start], [old, *start], env=server.environment)
+    assert sort_keys(of_new) == expected(5, 5)
+    assert sort_keys(of_old) == expected(0, 5)
 
 
 def test_streams_and_shards_are_shown(fresh_dynamodb_local: DynamoDBLocal) -> None:

@@ -108,8 +108,8 @@ def test_bodies_in_no_encoding_are_errors_of_ours(
         with pytest.raises(WatcherError) as caught:
             call()
         assert "\n" not in str(caught.value)
-    for client in (loop._client, loop._tables, worker._client):
-        client.close()
+    loop.close()
+    worker.close()
 
 
 @pytest.mark.parametrize("status", [200, 400])
@@ -128,7 +128,7 @@ def test_an_error_that_nobody_holds_is_gone_and_its_connection_with_it(
         assert [raised(call)() for call in calls] == [None, None]
     finally:
         gc.enable()
-    client._client.close()
+    client.close()
 
 
 def raised(call: Callable[[], object]) -> Callable[[], WatcherError | None]:

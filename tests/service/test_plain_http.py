@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,11 @@ def serving(*answers: bytes, context: ssl.SSLContext | None = None) -> Iterator[
         yield server
     finally:
         server.answers.clear()
+        with suppress(OSError):
+            server.listener.shutdown(socket.SHUT_RDWR)  # it may wait for one more connection
         server.listener.close()
+        # A thread that stays has all later tests of this process start theirs by a fork server.
+        server.thread.join(10)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import logging
 import multiprocessing
 import os
 import sys
@@ -21,6 +22,7 @@ from tests.simulation.mutants import show_all
 from tests.simulation.run import Outcome, play
 from tests.simulation.scenario import ENGINES, draw
 from tests.simulation.scheduler import Trace, shortened
+from tests.simulation.standby import play_standby
 
 _CHUNK = 20
 Given = Mapping[str, Any] | None
@@ -41,6 +43,9 @@ def main() -> int:
         help="""settings of the scenario whatever the seed says: '{"start": "latest"}'""",
     )
     parser.add_argument("--day", action="store_true", help="200 shards that rotate for 24 hours")
+    parser.add_argument(
+        "--standby", action="store_true", help="two and three watches of one checkpoint"
+    )
     parser.add_argument("--mutants", action="store_true", help="show that it can fail")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--until-caught", action="store_true", help=argparse.SUPPRESS)
@@ -49,6 +54,10 @@ def main() -> int:
         return show_all(options.jobs)
     if options.day:
         return _day()
+    if options.standby:
+        first = options.first if options.seed is None else options.seed
+        count = options.seeds if options.seed is None else 1
+        return _standby(range(first, first + count), options.jobs, trace=options.trace)
     if options.seed is not None:
         return _one(options.seed, options.engine, options.given, trace=options.trace)
     seeds = range(options.first, options.first + options.seeds)
@@ -78,6 +87,30 @@ def _one(seed: int, engine: str | None, given: Given, *, trace: bool) -> int:
     print(f"{outcome.virtual:.0f} virtual seconds in {outcome.cpu:.2f} s; trace {told.digest}")
     _print_complaints([outcome])
     return bool(outcome.complaints)
+
+
+def _standby(seeds: range, jobs: int, *, trace: bool) -> int:
+    logging.getLogger("watcher").setLevel(logging.CRITICAL)
+    if trace:
+        told = Trace(keep=True)
+        outcomes = [play_standby(seeds[0], told)]
+        print("\n".join(shortened(told.lines)))
+    else:
+        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+            outcomes = pool.map(play_standby, seeds, _CHUNK)
+    for title, counters in (
+        ("injected", [outcome.injected for outcome in outcomes]),
+        ("checked", [outcome.checked for outcome in outcomes]),
+    ):
+        print(f"{title}:")
+        for name, count in sorted(sum(counters, Counter[str]()).items()):
+            print(f"  {name:44}{count:10,}")
+    failed = [outcome for outcome in outcomes if outcome.complaints]
+    for outcome in failed:
+        print(f"seed {outcome.seed}: {outcome.complaints[0]}")
+        print(f"  again: scripts/simulate --standby --seed {outcome.seed} --trace")
+    print(f"{len(seeds)} seeds: {len(failed)} failed")
+    return bool(failed)
 
 
 def _until_caught(seeds: Iterable[int], engine: str | None, given: Given) -> int:

@@ -16,7 +16,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 from tests.simulation.scheduler import Life, Scheduler, VirtualClock
-from watcher.engine.orders import Close, Ear, Hurry, Order, Orders, Read
+from watcher.engine.orders import Close, Ear, Hurry, Order, Orders, Read, Rest
 from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import frame
 from watcher.reading.messages import Failed, Message, Page
@@ -89,6 +89,8 @@ class SimulatedWorker:
                     self._readers.hurry(arn)
                 case Close(arn, shard_id):
                     self._readers.close(Origin(arn, shard_id))
+                case Rest(arn, shard_id):
+                    self._readers.rest(Origin(arn, shard_id))
         self._look()
 
     def _look(self) -> None:

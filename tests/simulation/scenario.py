@@ -45,6 +45,8 @@ class Scenario:
     poll_max: float = 1.0
     processes: int = 64
     """Beyond it, shards share them."""
+    concurrency: int = 1
+    """Of how many shards records are handled at once."""
     pipe_bytes: int = 65536
     limit: int | None = None
     """Spark's maxRecordsPerTrigger."""
@@ -91,6 +93,8 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     scenario.of_table = rng.random() < 0.3 and scenario.engine == "processes"
     scenario.poll_max = rng.choice((0.3, 1.0, 1.0))
     scenario.processes = random.Random(f"processes {seed}").choice((1, 2, 3, 64, 64, 64))
+    if scenario.engine == "processes":
+        scenario.concurrency = random.Random(f"hands {seed}").choice((1, 1, 1, 2, 5))
     scenario.pipe_bytes = rng.choice((4096, 4096, 65536))
     scenario.writes = rng.uniform(3, 16)
     scenario.trouble = rng.uniform(4, 24)

@@ -173,6 +173,8 @@ class Life(VirtualClock):
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
         self.killed = False
+        self.waits: Callable[[float], bool] = lambda seconds: False
+        """Where another thread than the main one would wait, this does, and answers True."""
         self._calls = 0
         self._last = -1.0
 
@@ -193,5 +195,6 @@ class Life(VirtualClock):
 
     def sleep(self, seconds: float) -> None:
         self.check()
-        self._scheduler.run_until(self._scheduler.now + seconds)
+        if not self.waits(seconds):
+            self._scheduler.run_until(self._scheduler.now + seconds)
         self.check()

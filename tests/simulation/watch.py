@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+from tests.simulation.hands import SimulatedHands
 from tests.simulation.processes import PipeSelector, SimulatedWorker
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, VirtualClock
@@ -45,6 +46,7 @@ class Watch(Program):
         self._processes: list[SimulatedWorker] = []
         self._refuses_processes = False
         self._failures_to_come: dict[tuple[str, str], int] = {}
+        self._hands: SimulatedHands | None = None
 
     def _live(self, life: Life) -> None:
         self._manager = self._new_manager(life)
@@ -62,6 +64,9 @@ class Watch(Program):
         if self._manager is not None:
             self._manager._workers.queue.close()
         self._manager = None
+        if self._hands is not None:
+            self._hands.end()
+            self._hands = None
         for process in self._processes:
             process.kill()
         self._processes.clear()
@@ -92,6 +97,8 @@ class Watch(Program):
             client = self._client_of(each, life)
             arn = each.table.streams[0].arn
             followed.append(Followed(arn, settings, first=client, service=client, clock=life))
+        if scenario.concurrency > 1:
+            self._hands = SimulatedHands(self._scheduler, life, scenario.concurrency)
         return Manager(
             Streams(followed, clock=life),
             [self._observer(life)],
@@ -111,6 +118,7 @@ class Watch(Program):
                 self._kill,
             ),
             clock=life,
+            hands=self._hands,
         )
 
     def _start_process(

@@ -73,7 +73,7 @@ def sim() -> Iterator[RemoteSimulator]:
         yield simulator
 
 
-def options(simulator: RemoteSimulator, **more: Any) -> Options:
+def options(simulator: RemoteSimulator | Simulator, **more: Any) -> Options:
     """What a read of this simulator needs."""
     return {
         "stream": simulator.stream_arn,

@@ -77,3 +77,24 @@ def test_batches_and_streams_bring_every_change_once(
     until(lake.is_whole)
     query.stop()
     assert max(each["numInputRows"] for each in query.recentProgress) == 100
+
+
+@pytest.mark.skipif(not versions.TELLS_START, reason="older Sparks read one stream in a read")
+def test_several_tables_are_one_read(spark: Any, sim: RemoteSimulator, tmp_path: Path) -> None:
+    sim.bulk(50, keys=5)
+    other = sim.add_table("shop-b")
+    sim.advance(60)
+    assert other is not None
+    given = options(sim, columns="table_name,sequence_number", startingPosition="trim_horizon")
+    given["stream"] = "orders,shop-*"
+    frame = spark.read.format("dynamodb_streams").options(**given).load()
+    assert frame.columns == ["table_name", "sequence_number"]
+    assert frame.groupBy("table_name").count().collect() == [("orders", 50)]
+
+    stream = spark.readStream.format("dynamodb_streams").options(**given).load()
+    query = stream.writeStream.format("memory").queryName("several").trigger(availableNow=True)
+    query.start().awaitTermination()
+
+    assert spark.sql("SELECT table_name, count(*) FROM several GROUP BY 1").collect() == [
+        ("orders", 50)
+    ]

@@ -14,7 +14,7 @@ from watcher.spark.schema import Columns, ddl
 
 
 def test_only_the_columns_that_are_asked_for_are_made() -> None:
-    options = parse({"stream": "t", "columns": "sequence_number, event_name"}, streaming=True)
+    options = parse({"stream": "orders", "columns": "sequence_number, event_name"}, streaming=True)
     assert ddl(options) == "sequence_number string, event_name string"
     schema = pa.schema([("sequence_number", pa.string()), ("event_name", pa.string())])
     page = Page(0, 2, "0", body([1, 2]))
@@ -37,10 +37,10 @@ def test_only_the_columns_that_are_asked_for_are_made() -> None:
 )
 def test_a_column_that_there_is_not_is_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        ddl(parse({"stream": "t", **given}, streaming=False))
+        ddl(parse({"stream": "orders", **given}, streaming=False))
 
 
 def test_changed_attributes_is_a_column_like_others() -> None:
-    given = {"stream": "t", "changedAttributes": "true", "columns": "keys,changed_attributes"}
+    given = {"stream": "orders", "changedAttributes": "true", "columns": "keys,changed_attributes"}
 
     assert ddl(parse(given, streaming=True)) == "keys string, changed_attributes array<string>"

@@ -24,7 +24,9 @@ _NOT_HERE = {
     "until": "use query or archive, or leave --engine out",
     "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "strict", "yes"), "name one stream"),
+    **dict.fromkeys(("snapshot", "on_stale"), "run it without --engine"),
     "poll_max": "Spark reads as it can",
+    "concurrency": "Spark's tasks run side by side",
     "processes": "Spark's executors are its processes",
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }

@@ -58,7 +58,7 @@ class Batches(Observer):
     """Records of each shard, in order, until a call with them has gone well or is given up.
 
     `call` answers how many of the first records went well (all, most often), or raises where none
-    did.
+    did. Several threads may use it, as long as each shard is one thread's.
     """
 
     def __init__(
@@ -87,12 +87,13 @@ class Batches(Observer):
         if not self._settings.window:
             self.settle(origin)
 
-    def tick(self) -> None:
+    def tick(self, origin: Origin | None = None) -> None:
         """Call with those batches that have waited long enough."""
         if self._settings.window:
             due = self._clock.monotonic() - self._settings.window
-            for origin in [each for each, batch in self._batches.items() if batch.since <= due]:
-                self.settle(origin)
+            for each, batch in list(self._batches.items()):
+                if batch.since <= due and origin in (None, each):
+                    self.settle(each)
 
     def settle(self, origin: Origin | None = None) -> None:
         """Call with what waits of a shard, or of all, in smaller parts as the settings say."""
@@ -103,11 +104,13 @@ class Batches(Observer):
     def pending(self, origin: Origin) -> str | None:
         """The first record of a shard that is neither processed nor given up."""
         batch = self._batches.get(origin)
-        return batch.records[0].sequence_number if batch else None
+        # Another thread may be about to have them processed.
+        first = batch.records[:1] if batch else ()
+        return first[0].sequence_number if first else None
 
     def waiting(self) -> dict[Origin, int]:
         """Shard → how many of its records are neither processed nor given up."""
-        return {origin: len(batch.records) for origin, batch in self._batches.items()}
+        return {origin: len(batch.records) for origin, batch in list(self._batches.items())}
 
     def go_on(self, failure: Failure, *, given_up: bool) -> None:
         """Call once more, or with what follows."""

@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -36,6 +37,7 @@ class Dispatcher:
     `before_retry` is called before what has failed is tried again, which may take long. Once
     `ending` has begun, what is pending is not tried again; once it is late, nothing is, and
     whatever is at work may raise Overdue. `check` raises where nothing may be delivered any more.
+    With `in_threads`, several deliver at once, each of them records of other shards.
     Raises UsageError for a file that can't be written.
     """
 
@@ -47,16 +49,20 @@ class Dispatcher:
         clock: Clock = CLOCK,
         before_retry: Callable[[], object] = lambda: None,
         check: Callable[[], object] | None = None,
+        *,
+        in_threads: bool = False,
     ) -> None:
         self.ending = ending or Ending(clock=clock)
         self._observers = observers
         self._on_error = on_error
         self._given_up = GivenUp(on_error)
-        self._before_retry = before_retry
+        # Who waits in a thread keeps nobody else.
+        self._before_retry = (lambda: None) if in_threads else before_retry
         self._check = check
         self._clock = clock
         self._calls = [observer.handle for observer in observers]
-        self._coroutines = Coroutines()
+        self._coroutines = Coroutines(aside=in_threads)
+        self._failing = threading.Lock()
         for observer in observers:
             observer.finish = self._coroutines.finish
         # Where several print, their lines take turns, record by record.
@@ -104,14 +110,14 @@ class Dispatcher:
     @property
     def takes_pages(self) -> bool:
         """Whether `deliver_page` may do something."""
-        return self._take is not None
+        return self._take is not None and self._check is None  # which is asked for each record
 
     def deliver_page(self, page: RecordPage) -> bool:
         """A shortcut for `deliver`; False where each record is to be delivered by itself.
 
         That is also how it shows on which of them an observer fails. Raises OutputClosed.
         """
-        if self._take is None:
+        if self._take is None or not self.takes_pages:
             return False
         try:
             return self._take(page)
@@ -136,8 +142,9 @@ class Dispatcher:
             self._end_if_output_is_closed(error.error)
             with self.ending.working(False):
                 if error.retry_in is None:
-                    self.failed[observer.name] += len(records)
-                    self._given_up.take(observer.name, records, error.error)
+                    with self._failing:
+                        self.failed[observer.name] += len(records)
+                        self._given_up.take(observer.name, records, error.error)
                 else:
                     self._before_retry()
             retry_in, origin = error.retry_in, records[0].origin
@@ -200,10 +207,13 @@ class Dispatcher:
         for observer in self._observers:
             self._let(observer, functools.partial(observer.page_end, origin))
 
-    def tick(self) -> None:
-        """Time has passed: something may have waited long enough. Raises as `deliver`."""
+    def tick(self, origin: Origin | None = None) -> None:
+        """Time has passed: something of a shard (or of all) may have waited long enough.
+
+        Raises as `deliver`.
+        """
         for observer in self._observers:
-            self._let(observer, observer.tick)
+            self._let(observer, functools.partial(observer.tick, origin))
 
     def settle(self, origin: Origin | None = None) -> None:
         """Let what was delivered of a shard (or of all) wait no longer, unless it is late.
@@ -229,6 +239,10 @@ class Dispatcher:
         """Bring out what observers have printed. Raises OutputClosed, ObserverError (disk full)."""
         with self.ending.working():
             stdout.flush()
+
+    def break_off(self) -> None:
+        """There is no time left for what is at work in other threads, as far as it can be ended."""
+        self._coroutines.cancel()
 
     def close(self) -> None:
         """Call the observers' `close`, each whatever became of the others.

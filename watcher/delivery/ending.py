@@ -59,6 +59,7 @@ class Ending:
         """Whether what the main thread does may be broken off: an observer's work, a write."""
         self._clock = clock
         self._began_at = 0.0
+        self._thread = threading.get_ident()
 
     def begin(self) -> None:
         """The run is to end. Safe in a signal handler."""
@@ -76,9 +77,21 @@ class Ending:
         """Whether nothing more is to be begun: half of the time is for what is at work already."""
         return self.has_begun and self._clock.monotonic() - self._began_at >= self.timeout / 2
 
+    @property
+    def left(self) -> float:
+        """How many seconds are left; all of them as long as it has not begun."""
+        began = self._began_at if self.has_begun else self._clock.monotonic()
+        return began + self.timeout - self._clock.monotonic()
+
     @contextmanager
     def working(self, at_work: bool = True) -> Iterator[None]:
-        """What is done in here may be broken off; or may not, within something that may."""
+        """What is done in here may be broken off; or may not, within something that may.
+
+        By a signal, which comes to the one thread that waits for it.
+        """
+        if threading.get_ident() != self._thread:
+            yield
+            return
         before, self.at_work = self.at_work, at_work
         try:
             yield

@@ -65,8 +65,8 @@ class Observer:
     def page_end(self, origin: Origin) -> None:
         """Nothing more of the shard is at hand just now."""
 
-    def tick(self) -> None:
-        """Time has passed."""
+    def tick(self, origin: Origin | None = None) -> None:
+        """Time has passed, for what was taken of a shard (or of all)."""
 
     def settle(self, origin: Origin | None = None) -> None:
         """Let what was taken of a shard (or of all) wait no longer."""

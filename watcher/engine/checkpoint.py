@@ -32,8 +32,12 @@ class Store(Protocol):
         """Wait until it is this watch's turn to deliver; False where the watch is to end first."""
         return True
 
-    def check(self) -> None:
-        """Before anything is delivered: raise LeaseLostError where that is another's turn now."""
+    @property
+    def check(self) -> Callable[[], object] | None:
+        """To be called before each delivery: raises LeaseLostError where it is another's turn now.
+
+        None where that can't be.
+        """
         return None
 
     def load(self) -> list[Token]:

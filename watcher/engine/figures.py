@@ -33,6 +33,8 @@ class Totals(msgspec.Struct):
     shards: int = 0
     restarts: int = 0
     losses: int = 0
+    saved: bool = True
+    """Whether the last save of the positions went well."""
     failures: int = 0
     bill: Bill = Bill(0, None)
     """What the reading has come to."""
@@ -70,6 +72,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     throttles: int = 0
     restarts: int = 0
     losses: int = 0
+    saved: bool = True
+    """Whether the last save of the positions went well."""
     done: float | None = None
     """How much of what was to be read is delivered (0 to 1); None where the watch has no end."""
     reached: float | None = None
@@ -220,6 +224,7 @@ class Figures:
             throttles=tally.throttles,
             restarts=totals.restarts,
             losses=totals.losses,
+            saved=totals.saved,
             done=self._share_done(streams, waiting),
             reached=min(reached, default=None),
         )

@@ -20,11 +20,14 @@ from watcher.service.tally import Board
 
 
 class Forked:
-    """Starts them; what is not `wanted` they may leave out."""
+    """Starts them; what is not `wanted` they may leave out.
 
-    def __init__(self, wanted: Wanted | None = None) -> None:
+    With `with_threads`, beside threads that are to come.
+    """
+
+    def __init__(self, wanted: Wanted | None = None, *, with_threads: bool = False) -> None:
         self._wanted = wanted
-        self._context = forks.processes()
+        self._context = forks.processes(with_threads=with_threads)
         # By stream. Never used in this process: a socket that is open can't be shared with a fork.
         self._clients: dict[str, StreamsClient] = {}
 

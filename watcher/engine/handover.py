@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.engine.figures import Figures, Totals
 from watcher.engine.tail import Tail
 from watcher.reading.lineage import Tracked
-from watcher.reading.messages import Page
+from watcher.reading.messages import Message, Page
 from watcher.reading.parts import Wanted
 from watcher.record.origin import Origin
 from watcher.record.page import RecordPage
@@ -22,6 +22,10 @@ _TICK_SECONDS = 0.2
 _AT_ONCE = 16
 _MOST_AT_ONCE = 1024
 _QUICK_SECONDS = 0.02
+
+
+Heard = tuple[Origin, Message | None]
+"""A shard, and what is said of it; None: it is not being read any more."""
 
 
 class Handover:
@@ -53,6 +57,28 @@ class Handover:
         self._passed_over = 0  # how many that a worker has left out of it are counted
         # What was delivered last, or left out by a filter; the page once that is all of it.
         self._behind: tuple[RecordPage, int] | Page | None = None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether anything is being handed over, beside what the manager itself does."""
+        return False
+
+    def receive(self, receive: Callable[[float], Heard | None], seconds: float) -> Heard | None:
+        """What a worker says, or has said, and is to be heard now; `receive` waits for it."""
+        return receive(seconds)
+
+    def tick(self) -> None:
+        """Time has passed. Raises as `Dispatcher.deliver`."""
+        self._dispatcher.tick()
+
+    def rest(self) -> None:
+        """Nothing more is begun; let what is at work come to its end, as long as there is time.
+
+        Raises as `Dispatcher.flush`.
+        """
+
+    def give_up(self) -> None:
+        """The same, at the end of a watch that may have failed: raises nothing."""
 
     @property
     def is_complete(self) -> bool:

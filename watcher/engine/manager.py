@@ -16,6 +16,8 @@ from watcher.engine.displays import Displays
 from watcher.engine.figures import Display, Figures, Snapshot, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
+from watcher.engine.hands import Hands
+from watcher.engine.lanes import Lanes
 from watcher.engine.settings import Settings
 from watcher.engine.snapshots import Snapshots
 from watcher.engine.streams import Streams
@@ -48,6 +50,7 @@ class Manager:
         store: Store | None = None,
         displays: Sequence[Display] = (),
         clock: Clock = CLOCK,
+        hands: Hands | None = None,
     ) -> None:
         self.totals = Totals()
         self._streams = streams
@@ -60,12 +63,13 @@ class Manager:
         self._keeper = Keeper(store, lambda: self._streams.tokens(self._unsettled), clock)
         self.ending = Ending(settings.stop_timeout, clock, settings.asked_to_stop)
         check = None if store is None else store.check
-        self._dispatcher = Dispatcher(
-            observers, settings.on_error, self.ending, clock, self._before_retry, check
-        )
+        failing = settings.on_error, self.ending, clock, self._before_retry, check
+        self._dispatcher = Dispatcher(observers, *failing, in_threads=hands is not None)
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
         limits = settings.on_wire, settings.max_records
-        self._handover = Handover(self._dispatcher, self._figures, self.totals, *limits, clock)
+        given = self._dispatcher, self._figures, self.totals, *limits, clock
+        lanes = hands and Lanes(hands, workers, self._keeper.moved, *given)
+        self._handover = lanes or Handover(*given)
 
     def stop(self) -> None:
         """End the watch soon; what was read is delivered while there is time. Safe in a handler."""
@@ -77,12 +81,14 @@ class Manager:
         try:
             self._begin()
             while not (self.ending.look() or self._is_done()):
-                self._join()
+                for stream in self._streams.joining():
+                    self._begin_stream(stream)
                 self._keep_house()
                 self._take_items()
                 self._snapshots.changes_come = self._receive(self._snapshots.pause(_TICK_SECONDS))
             if not self._handover.is_complete:
                 self._drain()
+            self._handover.rest()
             self._dispatcher.settle()
         except OutputClosed:
             pass
@@ -98,7 +104,7 @@ class Manager:
 
     def _keep_house(self) -> None:
         """Whatever is due; also between two records where observers are slow."""
-        self._dispatcher.tick()
+        self._handover.tick()
         if not self.ending.look():
             for stream in self._streams:
                 self._attend(stream)
@@ -117,7 +123,7 @@ class Manager:
 
     def _receive(self, seconds: float = _TICK_SECONDS) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._workers.receive(seconds)
+        received = self._handover.receive(self._workers.receive, seconds)
         if received is None:
             return False
         origin, message = received
@@ -129,9 +135,11 @@ class Manager:
         """Stop the reading, and deliver what was read while there is time."""
         self._workers.stop()
         deadline = self._clock.monotonic() + _END_SECONDS
-        while self._workers and not self.ending.is_late() and self._clock.monotonic() < deadline:
+        while not self.ending.is_late() and self._clock.monotonic() < deadline:
+            if not (self._workers or self._handover.at_work):
+                return
             self._keep_house()
-            if self._receive():
+            if self._receive() or self._handover.at_work:
                 deadline = self._clock.monotonic() + _END_SECONDS
 
     # The beginning and the end
@@ -176,29 +184,20 @@ class Manager:
             if stream.arn != arn:
                 self._moved_on(arn, stream)
 
-    def _join(self) -> None:
-        """Streams that have come to match since."""
-        for stream in self._streams.joining():
-            self._begin_stream(stream)
-
     def _is_done(self) -> bool:
         for stream in self._streams:
             if self._is_over(stream):
                 self._streams.leave(stream)
-        if self._handover.is_complete or self._is_hopeless():
+        is_hopeless = self._streams.were_refused(_HOPELESS_SECONDS) and self._why_unread()
+        if self._handover.is_complete or is_hopeless:
             return True
         return not self._streams and not (self._settings.follow and self._streams.awaits_more)
-
-    def _is_hopeless(self) -> bool:
-        """Whether a watch that is to end has waited long enough for its first read."""
-        return self._streams.were_refused(_HOPELESS_SECONDS) and bool(self._why_unread())
 
     def _why_unread(self) -> str:
         """Why not a single read was answered; empty where one was, or none was refused."""
         if self.totals.records or self.totals.filtered or self._figures.has_read():
             return ""
-        reasons = (stream.roster.reads.last for stream in self._streams)
-        return next(filter(None, reasons), "")
+        return self._streams.last_refusal
 
     def _is_over(self, stream: Followed) -> bool:
         """Whether nothing more comes of it; from a table's old stream it goes on to the new one."""
@@ -222,6 +221,7 @@ class Manager:
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
         self._workers.end()
         try:
+            self._handover.give_up()
             self._dispatcher.close()
         finally:
             self.totals.failures = self._dispatcher.failures
@@ -341,7 +341,7 @@ class Manager:
         self._keeper.save_before_waiting()
 
     def _display(self, *, at_once: bool = False) -> None:
-        self.totals.losses = self._streams.losses
+        self.totals.losses, self.totals.saved = self._streams.losses, self._keeper.error is None
         self._displays.show(self._snapshot, at_once=at_once)
 
     def _snapshot(self) -> Snapshot:

@@ -58,7 +58,14 @@ class Close(msgspec.Struct, frozen=True, tag="close"):
     shard_id: str
 
 
-Order = Read | Hurry | Close
+class Rest(msgspec.Struct, frozen=True, tag="rest"):
+    """What was read of this shard waits to be delivered: it need not be read for a while."""
+
+    arn: str
+    shard_id: str
+
+
+Order = Read | Hurry | Close | Rest
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)

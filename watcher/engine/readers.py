@@ -28,6 +28,8 @@ _AT_ONCE_MAX = 32
 # Turns of idle shards come together, so often a second: a read among others costs a third of one
 # for which the process has to wake.
 _TOGETHER_SECONDS = 0.5
+# A shard whose records wait to be delivered is left alone so long, unless that is said again.
+_REST_SECONDS = 0.5
 
 
 class Reading:
@@ -86,6 +88,7 @@ class Readers:
         self._turns: Turns[Reading] = Turns(clock)
         # Since when an answer is waited for; no end to it where one has come, and waits to be sent.
         self._at_work: dict[Reading, float] = {}
+        self._to_rest: dict[Origin, float] = {}
         self._to_hurry: set[Reading] = set()  # of those, since they are being read just now
 
     def __len__(self) -> int:
@@ -105,6 +108,9 @@ class Readers:
             return None
         reading = self._turns.next()
         assert reading is not None
+        if (seconds := self._to_rest.pop(reading.origin, 0.0) - self._clock.monotonic()) > 0:
+            self._turns.rest(reading, seconds)
+            return self.next()
         self._at_work[reading] = self._clock.monotonic()
         return reading
 
@@ -137,6 +143,10 @@ class Readers:
         self._turns.hurry(closes)
         for reading in self._at_work:
             closes(reading)
+
+    def rest(self, origin: Origin) -> None:
+        """Do not read this shard for a moment."""
+        self._to_rest[origin] = self._clock.monotonic() + _REST_SECONDS
 
     def _shortened(self, pause: float) -> float:
         """A long pause ends with those of others."""

@@ -77,9 +77,10 @@ class SharedStore(Store):
             text = f"can't be read ({error}); delete the item to start anew, or choose another name"
             raise UsageError(text, "checkpoint", self._name) from None
 
-    def check(self) -> None:
+    @property
+    def check(self) -> Callable[[], object]:
         """See `Store`."""
-        self._lease.check()
+        return self._lease.check
 
     def save(self, tokens: Sequence[Token]) -> None:
         """Store them, if the lease is still ours. Raises UsageError, LeaseLostError."""

@@ -181,6 +181,11 @@ class Streams:
     # What became of them
 
     @property
+    def last_refusal(self) -> str:
+        """Why a read of one of them was refused; empty where none was."""
+        return next(filter(None, (stream.roster.reads.last for stream in self)), "")
+
+    @property
     def losses(self) -> int:
         """How many losses were said."""
         return sum(len(stream.losses.lines) for stream in (*self, *self._left))

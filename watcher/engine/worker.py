@@ -13,7 +13,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 
 from watcher.clock import CLOCK
-from watcher.engine.orders import Close, Ear, Hurry, Read, Work
+from watcher.engine.orders import Close, Ear, Hurry, Read, Rest, Work
 from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import Writer
 from watcher.errors import StreamError
@@ -67,6 +67,8 @@ def run(
                     threads.hurry(arn)
                 case Close(arn, shard_id):
                     threads.close(Origin(arn, shard_id))
+                case Rest(arn, shard_id):
+                    threads.rest(Origin(arn, shard_id))
         threads.look_after()
 
 
@@ -139,6 +141,11 @@ class Threads:
         with self._lock:
             self._readers.close(origin)
             self._turn.notify()
+
+    def rest(self, origin: Origin) -> None:
+        """See `Readers.rest`."""
+        with self._lock:
+            self._readers.rest(origin)
 
     def send(self, origin: Origin, messages: list[Message]) -> None:
         """Hand messages over; while the pipe is full, this and all others wait here."""

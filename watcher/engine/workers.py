@@ -13,7 +13,7 @@ import msgspec
 
 from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
-from watcher.engine.orders import Close, Hurry, Order, Read, Work
+from watcher.engine.orders import Close, Hurry, Order, Read, Rest, Work
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.errors import WatcherError
 from watcher.printing.plural import counted
@@ -272,6 +272,13 @@ class Workers:
             if origin in worker.shards:
                 with contextlib.suppress(OSError):  # it reads to the end all the same, only slower
                     worker.process.give(Close(origin.stream, origin.shard_id))
+
+    def rest(self, origin: Origin) -> None:
+        """Tell the process of a shard that it need not be read for a while."""
+        worker = self._runs[origin].worker if origin in self._runs else None
+        if worker is not None:
+            with contextlib.suppress(OSError):  # what it reads waits in its pipe
+                worker.process.give(Rest(origin.stream, origin.shard_id))
 
     def ended(self, origin: Origin, *, for_good: bool) -> None:
         """Its reading's end was heard; unless `for_good`, it is due again.

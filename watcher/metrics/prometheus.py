@@ -80,6 +80,10 @@ class SnapshotCollector(Collector):
             "data_losses", "Times that records were gone before they were read.", None, now.losses
         )
 
+        yield _gauge(
+            "checkpoint_saved", "1 where the last save of the positions went well.", None, now.saved
+        )
+
     def _lags(self) -> dict[tuple[str, str], float]:
         """A manager that an observer keeps sends nothing: what is delivered grows old meanwhile."""
         late = time.monotonic() - self._taken

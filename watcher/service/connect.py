@@ -6,7 +6,7 @@ from watcher.errors import ServiceError, StreamError
 from watcher.service.client import StreamsClient
 from watcher.service.connection import Connection
 from watcher.service.credentials import Credentials
-from watcher.service.names import parsed, region_in
+from watcher.service.names import Name, parsed, region_in
 from watcher.service.patience import patiently
 from watcher.service.tally import Tally
 
@@ -32,6 +32,17 @@ def for_loop(connection: Connection, arn: str, tally: Tally) -> StreamsClient:
     return streams
 
 
+def understood(text: str) -> Name:
+    """What a text names, whether or not that is there. Raises StreamError where it is no name."""
+    name = parsed(text)
+    if name is None:
+        raise StreamError(
+            f"{text!r} is neither a stream ARN, nor a table ARN, nor a table name; "
+            "see: python -m watcher streams"
+        )
+    return name
+
+
 def connect(
     text: str, connection: Connection, streams: StreamsClient | None = None
 ) -> tuple[StreamsClient, str]:
@@ -41,12 +52,7 @@ def connect(
 
     Raises StreamError where there is no such stream, or no way to it.
     """
-    name = parsed(text)
-    if name is None:
-        raise StreamError(
-            f"{text!r} is neither a stream ARN, nor a table ARN, nor a table name; "
-            "see: python -m watcher streams"
-        )
+    name = understood(text)
     streams = streams or StreamsClient(connection, name.region)
     if name.is_stream:
         return streams, text

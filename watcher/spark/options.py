@@ -11,8 +11,10 @@ import msgspec
 
 from watcher.errors import UsageError, blame
 from watcher.reading.position import parse_start
+from watcher.service.connect import understood
 from watcher.service.connection import Connection
 from watcher.service.model import AtTime, Latest, Position
+from watcher.service.wanted_streams import WantedStreams
 
 ImageFormat = Literal["json", "dynamodb-json"]
 
@@ -42,6 +44,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`changedAttributes`: one more column, the names of the attributes that differ."""
     columns: tuple[str, ...] | None = None
     """`columns`: only these, in this order; None for all."""
+    table_names: bool = False
+    """Whether there is a column that names the table: where `stream` may be several."""
     wire_records: bool = False
     """`wireRecords`: only two columns, the shard's id and the record's whole wire JSON."""
     connection: Connection = Connection()
@@ -65,12 +69,23 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if not streaming and name in values:
             raise UsageError(f"{name} is for spark.readStream")
     values.setdefault("startingPosition", "latest" if streaming else "trim_horizon")
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"table_names": wanted_streams(values["stream"]).are_several}
     for name, (field, parsed) in _FIELDS.items():
         if name in values:
             with blame(name):
                 fields[field] = parsed(values[name])
     return SourceOptions(connection=Connection(*map(values.get, _CONNECTION)), **fields)
+
+
+def wanted_streams(text: str) -> WantedStreams:
+    """What `option("stream", …)` means: streams with commas between them.
+
+    Raises UsageError, and StreamError where one is no name, whether or not it would be there.
+    """
+    wanted = WantedStreams.of([each.strip() for each in text.split(",") if each.strip()])
+    for name in wanted.names:
+        understood(name)
+    return wanted
 
 
 def _unknown(name: str, known: Mapping[str, str]) -> str:

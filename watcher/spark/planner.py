@@ -77,6 +77,8 @@ class Planner:
         self._stop_at: _StoppingPoint | None = None
         self._first_until = math.inf
         self._finished = 0
+        self.sharers = 1
+        """How many planners are asked one after the other: none may keep the others waiting."""
 
     @classmethod
     def connected(cls, options: SourceOptions) -> Planner:
@@ -113,7 +115,9 @@ class Planner:
     def latest(self, start: Offset, limit: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself where there is nothing to do (now)."""
         roster = self._begun(start)
-        until = self._clock.monotonic() + _IDLE_SECONDS
+        roster.sharers = self.sharers
+        idle_seconds = _IDLE_SECONDS / self.sharers
+        until = self._clock.monotonic() + idle_seconds
         while True:
             asked = roster.attend(self._asking)
             with self._driver.lock:
@@ -126,7 +130,7 @@ class Planner:
                     continue  # the children of one that has just finished
                 if self._is_answer(roster, until):
                     return start
-                self._driver.wait(_IDLE_SECONDS)
+                self._driver.wait(idle_seconds)
 
     def pages(self, between: Range) -> list[HeldPage] | None:
         """The pages of a range; None where they are not here, and executors have to read it."""

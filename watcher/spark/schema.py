@@ -46,6 +46,8 @@ def columns(options: SourceOptions) -> dict[str, str]:
 
 
 def _chosen(whole: dict[str, str], options: SourceOptions) -> dict[str, str]:
+    if options.table_names:
+        whole["table_name"] = "string"
     for name in options.columns or ():
         if name not in whole:
             near = difflib.get_close_matches(name, whole, 1) or [", ".join(whole)]
@@ -64,6 +66,7 @@ class _Changes(NamedTuple):
     records: Sequence[WireRecord]
     changes: Sequence[WireChange]
     shard_id: str
+    table: str
 
 
 class Columns:
@@ -81,17 +84,18 @@ class Columns:
             if field.name in _IMAGES and not pa.types.is_string(field.type)
         }
 
-    def batch(self, page: Page, shard_id: str) -> pa.RecordBatch:
-        """One Arrow batch of records of one shard, in their order."""
+    def batch(self, page: Page, shard_id: str, table: str = "") -> pa.RecordBatch:
+        """One Arrow batch of records of one shard of a table, in their order."""
         if self._wire_records:
             raws = pages.raw_records(page.body)[page.first : page.last]
             made = {
                 "shard_id": pa.repeat(shard_id, len(raws)),
                 "record": _strings(images.wire_json(raws)),
+                "table_name": pa.repeat(table, len(raws)),
             }
             return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
         records = page.records()
-        rows = _Changes(records, [record.dynamodb for record in records], shard_id)
+        rows = _Changes(records, [record.dynamodb for record in records], shard_id, table)
         return pa.RecordBatch.from_pydict({name: self._column(name, rows) for name in self._names})
 
     def _column(self, name: str, rows: _Changes) -> pa.Array:
@@ -120,6 +124,7 @@ _MADE: Final[Mapping[str, Callable[[_Changes], pa.Array]]] = {
     "stream_view_type": lambda rows: _strings([each.StreamViewType for each in rows.changes]),
     "user_identity": lambda rows: _identities(rows.records),
     "shard_id": lambda rows: pa.repeat(rows.shard_id, len(rows.records)),
+    "table_name": lambda rows: pa.repeat(rows.table, len(rows.records)),
     "changed_attributes": lambda rows: pa.array(
         list(map(changed_attributes, rows.records)), pa.list_(pa.string())
     ),

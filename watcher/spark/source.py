@@ -29,13 +29,16 @@ from watcher.service.connection import Connection
 from watcher.service.credentials import Keys
 from watcher.service.login import handed_credentials, to_hand_on
 from watcher.service.model import Latest, Service
+from watcher.service.names import table_name
 from watcher.spark import offsets, versions
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
 from watcher.spark.schema import Columns, columns, ddl
+from watcher.spark.several import SeveralReader, StreamsByName
 from watcher.spark.tasks import HeldRange, TaskPartition, shared
+from watcher.spark.travels import Travels
 from watcher.spark.typed import refuse_unfit
 from watcher.spark.versions import (
     ReadAllAvailable,
@@ -82,9 +85,10 @@ class _Rows:
             return  # Spark's own, for a stream without shards
         if partition.keys is not None:
             handed_credentials(self._options.connection, partition.arn).take(partition.keys)
+        table = table_name(partition.arn)
         for each in partition.ranges:
             for page in self._pages(partition.arn, each):
-                yield self._columns.batch(page, each.between.shard_id)
+                yield self._columns.batch(page, each.between.shard_id, table)
 
     def _pages(self, arn: str, held: HeldRange) -> Iterator[Page]:
         if held.pages is None:
@@ -92,7 +96,7 @@ class _Rows:
         return (each.page() for each in held.pages)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming read: the planner lives in the driver, `read` runs in the executors."""
 
     def __init__(
@@ -109,6 +113,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keys = keys
         self._rows = _Rows(options, schema, reader)
         self._parallelism = parallelism
+        self.sharers = 1
+        """How many streams the same query reads, one after the other."""
         # Made at the first use: this object travels to the executors, sockets do not.
         self._make_planner = planner
         self._made_planner: Planner | None = None
@@ -117,6 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planner(self) -> Planner:
         if self._made_planner is None:
             self._made_planner = self._make_planner(self._options)
+        self._made_planner.sharers = self.sharers
         return self._made_planner
 
     @property
@@ -179,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._made_planner.stop()
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Travels, DataSourceReader):
     """The batch read: everything in retention (or between two times), a partition per shard."""
 
     def __init__(
@@ -200,8 +207,14 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One partition per shard that has records up to now."""
+        if not self._options.table_names:
+            return self._partitions(self._options.stream)
+        found = StreamsByName(self._options).found()
+        return [each for stream in found for each in self._partitions(stream)]
+
+    def _partitions(self, stream: str) -> list[InputPartition]:
         options = self._options
-        service, arn = self._connect(options.stream, options.connection)
+        service, arn = self._connect(stream, options.connection)
         losses = Losses()
         roster = Roster(arn, options.start, losses=losses, clock=self._clock)
         roster.begin(service)
@@ -252,8 +265,14 @@ class DynamoDBStreams(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
         options = parse(dict(self.options), streaming=True)
-        reader = StreamReader(options, schema, self.parallelism, keys=to_hand_on)
-        return versions.adapted(reader, options.checkpoint)
+
+        def of_one(options: SourceOptions) -> StreamReader:
+            return StreamReader(options, schema, self.parallelism, keys=to_hand_on)
+
+        if not options.table_names:
+            return versions.adapted(of_one(options), options.checkpoint)
+        versions.refuse_several()
+        return SeveralReader(options, of_one)
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
+from watcher.spark.travels import Travels
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -86,6 +87,15 @@ def refuse_old() -> None:
         )
 
 
+def refuse_several() -> None:
+    """Raises UsageError where a Spark can't read several streams as one."""
+    if not TELLS_START:
+        raise UsageError(
+            f"several streams in one read need Spark 4.2, and this is {pyspark.__version__}: "
+            "read each, and union them"
+        )
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Spark's schema as Arrow's, its timestamps in UTC."""
     # Up to 4.1 that is the default, and the parameter has another name.
@@ -110,7 +120,7 @@ class FullReader(Protocol):
     def stop(self) -> None: ...
 
 
-class ReaderOfOld(DataSourceStreamReader):
+class ReaderOfOld(Travels, DataSourceStreamReader):
     """The streaming read as Spark 4.0 and 4.1 ask it.
 
     `checkpoint` is the query's: its offsets tell where this process's first micro-batch begins.

@@ -1,0 +1,43 @@
+"""Wrong edits of how several shards' records are handled at once."""
+
+from types import MappingProxyType
+
+from tests.simulation.mutations.mutant import Mutant
+
+_HANDS = MappingProxyType({"concurrency": 3, "slow": 0.3, "slow_share": 0.3})
+
+LANES = [
+    Mutant(
+        "a shard's end is heard while its records are still handled",
+        "engine/lanes.py",
+        "        if lane is None or not (lane.is_taken or lane.jobs or lane.later):",
+        "        if True:",
+        "processes",
+        _HANDS,
+    ),
+    Mutant(
+        "two work for the same shard",
+        "engine/lanes.py",
+        "        if not is_taken:",
+        "        if True:",
+        "processes",
+        _HANDS,
+    ),
+    Mutant(
+        "a position moves as a record is begun",
+        "engine/lanes.py",
+        "                lane.in_hand = record, monotonic()\n",
+        "                lane.in_hand = record, monotonic()\n"
+        "                lane.last = record.sequence_number, None\n",
+        "processes",
+        _HANDS,
+    ),
+    Mutant(
+        "an observer's failure that is to stop the watch does not",
+        "engine/lanes.py",
+        "            self._error = self._error or error",
+        "            pass",
+        "processes",
+        MappingProxyType({"concurrency": 3, "on_error": "stop", "failing": 0.1}),
+    ),
+]

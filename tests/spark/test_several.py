@@ -1,0 +1,188 @@
+"""Several streams in one read: each is read as one on its own is."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import StructType
+
+from tests.simulator import Simulator
+from tests.spark.conftest import options
+from watcher.errors import StreamError, UsageError
+from watcher.spark import versions
+from watcher.spark.options import parse
+from watcher.spark.schema import ddl
+from watcher.spark.several import SeveralReader, by_stream
+from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
+from watcher.spark.versions import ReadMaxRows
+
+SCHEMA = StructType().add("shard_id", "string").add("record", "string").add("table_name", "string")
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator(shards=2) as simulator:
+        for name in ("shop-a", "shop-b"):
+            simulator.add_table(name)
+        yield simulator
+
+
+def write(sim: Simulator, table: str, count: int) -> None:
+    sim._world.tables[table].write("k", count, 0, 0)
+
+
+class SeveralQuery:
+    """What Spark does with the reader, one micro-batch after the other."""
+
+    def __init__(self, sim: Simulator, stream: str, **more: Any) -> None:
+        given = {**options(sim), "startingPosition": "trim_horizon", "wireRecords": "true"}
+        self.options = parse({**given, "stream": stream, **more}, streaming=True)
+        self.start: dict[str, Any] = {}
+        self.rows: Counter[str] = Counter()
+        self.numbers: list[str] = []
+        self.sizes: list[int] = []
+        self.restart()
+
+    def restart(self) -> None:
+        self.reader = SeveralReader(self.options, lambda each: StreamReader(each, SCHEMA, 2))
+
+    def batch(self) -> bool:
+        end = self.reader.latestOffset(self.start, self.reader.getDefaultReadLimit())
+        if json.dumps(end) == json.dumps(self.start):
+            return False
+        before = len(self.numbers)
+        for partition in self.reader.partitions(self.start, end):
+            for batch in self.reader.read(partition):
+                for row in batch.to_pylist():
+                    self.rows[row["table_name"]] += 1
+                    self.numbers.append(json.loads(row["record"])["dynamodb"]["SequenceNumber"])
+        self.sizes.append(len(self.numbers) - before)
+        self.start = json.loads(json.dumps(end))
+        return True
+
+    def until(self, count: int) -> None:
+        deadline = time.monotonic() + 60
+        while len(self.numbers) < count and time.monotonic() < deadline:
+            self.batch()
+        self.reader.stop()
+
+
+def test_every_row_names_its_table_and_comes_once(sim: Simulator) -> None:
+    sim.write("a", 30)
+    write(sim, "shop-a", 20)
+    write(sim, "shop-b", 10)
+    query = SeveralQuery(sim, "orders, shop-*")
+
+    query.until(60)
+
+    assert query.rows == {"orders": 30, "shop-a": 20, "shop-b": 10}
+    assert len(set(query.numbers)) == 60
+
+
+def test_after_a_restart_each_goes_on_and_one_that_came_is_read_from_its_first_change(
+    sim: Simulator,
+) -> None:
+    write(sim, "shop-a", 20)
+    sim.advance(60)
+    query = SeveralQuery(sim, "shop-*", startingPosition="latest")
+    query.batch()
+    write(sim, "shop-a", 5)
+    query.until(5)
+    sim.add_table("shop-c")
+    write(sim, "shop-c", 7)
+    write(sim, "shop-b", 3)
+
+    query.restart()
+    query.until(15)
+
+    assert query.rows == {"shop-a": 5, "shop-b": 3, "shop-c": 7}
+
+
+def test_a_limit_is_for_all_of_them(sim: Simulator) -> None:
+    sim.write("a", 30)
+    write(sim, "shop-a", 30)
+    query = SeveralQuery(sim, "orders,shop-a", maxRecordsPerTrigger="10")
+    assert query.reader.getDefaultReadLimit().max_rows == ReadMaxRows(10).max_rows  # type: ignore[attr-defined]
+
+    query.until(60)
+
+    assert query.rows == {"orders": 30, "shop-a": 30}
+    assert max(query.sizes) <= 10
+
+
+def test_one_that_is_deleted_leaves_the_others(
+    sim: Simulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(sim, "shop-a", 5)
+    query = SeveralQuery(sim, "orders,shop-a")
+    query.batch()
+    sim.delete_stream()
+    deadline = time.monotonic() + 60
+    while "the others go on" not in caplog.text and time.monotonic() < deadline:
+        query.batch()
+
+    query.until(5)
+
+    assert query.rows == {"shop-a": 5}
+    assert [name.split("/")[1] for name in by_stream(query.start)] == ["shop-a"]
+
+
+def test_available_now_ends_for_all(sim: Simulator) -> None:
+    sim.write("a", 30)
+    write(sim, "shop-a", 20)
+    query = SeveralQuery(sim, "orders,shop-a")
+    query.reader.prepareForTriggerAvailableNow()
+
+    while query.batch():
+        pass
+
+    query.reader.stop()
+    assert query.rows == {"orders": 30, "shop-a": 20}
+    report = query.reader.reportLatestOffset()
+    assert report and report["shards_open"] == 3, "of both"
+
+
+def test_a_batch_takes_several_too(sim: Simulator) -> None:
+    sim.write("a", 30)
+    write(sim, "shop-b", 10)
+    sim.advance(60)
+    given = {**options(sim), "wireRecords": "true", "stream": "orders,shop-b"}
+    reader = BatchReader(parse(given, streaming=False), SCHEMA)
+
+    rows = [
+        row["table_name"]
+        for partition in reader.partitions()
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+
+    assert Counter(rows) == {"orders": 30, "shop-b": 10}
+
+
+def test_a_checkpoint_of_one_stream_goes_on_with_more() -> None:
+    one = {"shards": {}, "stream": "arn", "version": 1}
+
+    assert by_stream(one) == {"arn": one}
+    with pytest.raises(UsageError, match="not of dynamodb_streams"):
+        by_stream({"offset": 1})
+
+
+def test_what_matches_nothing_is_said(sim: Simulator) -> None:
+    with pytest.raises(StreamError, match="no table with a stream matches 'zzz-\\*'"):
+        SeveralQuery(sim, "zzz-*").batch()
+
+
+def test_only_several_have_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "table_name" not in ddl(parse({"stream": "orders"}, streaming=True))
+    assert ddl(parse({"stream": "shop-*"}, streaming=True)).endswith("table_name string")
+    monkeypatch.setattr(versions, "TELLS_START", False)
+    with pytest.raises(UsageError, match="union them"):
+        DynamoDBStreams({"stream": "one,two"}).streamReader(StructType())

@@ -1,0 +1,50 @@
+"""A worker without watcher names the fix in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark import cloudpickle as untyped
+from pyspark.sql.types import StructType
+
+from watcher.spark.options import parse
+from watcher.spark.source import BatchReader, StreamReader
+
+cloudpickle: Any = untyped
+SCHEMA = StructType().add("shard_id", "string").add("record", "string")
+
+
+def packed() -> bytes:
+    options = parse({"stream": "orders", "wireRecords": "true"}, streaming=True)
+    made: bytes = cloudpickle.dumps(StreamReader(options, SCHEMA, 7))
+    return made
+
+
+def test_a_worker_without_watcher_says_what_to_install() -> None:
+    script = "import pickle, sys; sys.modules['watcher'] = None; "
+    script += "pickle.loads(sys.stdin.buffer.read())"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=packed(), capture_output=True, check=False
+    )
+
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.startswith(
+        "ImportError: Spark's worker on this machine can't import dynamodb-watch"
+    )
+    assert f"install it for {sys.executable}, or send a packed environment" in last
+
+
+def test_what_arrives_is_what_was_sent() -> None:
+    reader = cloudpickle.loads(packed())
+
+    assert isinstance(reader, StreamReader)
+    assert reader._parallelism == 7
+    batch = BatchReader(parse({"stream": "orders", "wireRecords": "true"}, streaming=False), SCHEMA)
+    assert isinstance(cloudpickle.loads(cloudpickle.dumps(batch)), BatchReader)
