@@ -26,7 +26,7 @@ ROOMS = [
     {"arguments"},
     {"watching"},
     {"stream"},
-    {"testing"},
+    {"live", "mirror", "testing"},
     {"__init__"},
     {"cli"},
     {"__main__"},

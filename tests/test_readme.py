@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 # Pages that are about the same table; the others' tests are where their features' are.
-_SAME = ("watching", "handlers", "library", "metrics", "report", "spark", "output")
+_SAME = (
+    *("watching", "handlers", "library", "metrics", "report", "spark", "output"),
+    *("positions", "snapshot"),
+)
 
 
 def blocks(text: str) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from watcher.engine.figures import Totals
     from watcher.errors import (
         DataLossError,
+        LeaseLostError,
         ObserverError,
         StreamError,
         UsageError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from watcher.past.as_of import ItemsAsOf, as_of
     from watcher.past.timeline import History, history
     from watcher.past.undo import Undo, undo
+    from watcher.record.as_model import as_model
     from watcher.record.compare import ABSENT
     from watcher.record.record import Record
     from watcher.stream import Stream
@@ -32,6 +34,7 @@ __all__ = [
     "DataLossError",
     "History",
     "ItemsAsOf",
+    "LeaseLostError",
     "ObserverError",
     "Record",
     "Stream",
@@ -40,6 +43,7 @@ __all__ = [
     "Undo",
     "UsageError",
     "WatcherError",
+    "as_model",
     "as_of",
     "history",
     "lambda_function",
@@ -53,6 +57,7 @@ _PLACES = {
     "DataLossError": "errors",
     "History": "past.timeline",
     "ItemsAsOf": "past.as_of",
+    "LeaseLostError": "errors",
     "ObserverError": "errors",
     "Record": "record.record",
     "Stream": "stream",
@@ -61,6 +66,7 @@ _PLACES = {
     "Undo": "past.undo",
     "UsageError": "errors",
     "WatcherError": "errors",
+    "as_model": "record.as_model",
     "as_of": "past.as_of",
     "history": "past.timeline",
     "lambda_function": "delivery.lambdas",

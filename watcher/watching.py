@@ -171,7 +171,7 @@ def watch(
         int,
         Parameter(
             metavar="N",
-            group="handlers",
+            group="start",
             help="handle records of up to N shards at once, in threads (async handlers: in tasks); "
             "of each shard one after the other; default 1",
         ),
@@ -260,7 +260,8 @@ def watch(
     `checkpoint` may also be an object with `load()` and `save(token)` (see docs/positions.md).
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
-    checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError.
+    checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError,
+    LeaseLostError (another watch has taken over).
     """
     arguments.refuse_in_child()
     from watcher.delivery.on_error import OnError

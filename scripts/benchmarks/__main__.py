@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from scripts.benchmarks import idle, latency, results, scale, start, throughput
+from scripts.benchmarks import idle, latency, parts, results, scale, start, throughput
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
 from tests.dynamodb_local import MissingPart
@@ -45,12 +43,8 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
 
 def main() -> int:
     """Measure the chosen parts; 0 whether the aims are met or not."""
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: {' '.join(PARTS)}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
-    arguments = parser.parse_args()
-    if unknown := set(arguments.parts) - set(PARTS):
-        parser.error(f"no part {', '.join(sorted(unknown))}; there are: {' '.join(PARTS)}")
+    arguments = parts.asked(sys.argv[1:])
+    assert set(PARTS) == {*parts.NAMES}
     began, where = time.monotonic(), results.machine()
     rows: list[Row] = []
     replay = Replay()

@@ -1,5 +1,7 @@
 """`undo`: the plan, the writing, its last line and exit status, and taking it back."""
 
+import json
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,6 +12,7 @@ import pytest
 
 from tests.hand_clock import HandClock
 from tests.simulator import Simulator
+from tests.terminal import Terminal
 from watcher.cli import main
 
 
@@ -92,6 +95,58 @@ def test_the_plan_the_writing_and_the_way_back(
     status, _, last = run(capsys, "--log", str(log), "--apply")
     assert (status, last) == (0, "restored 3, conflicts 0")
     assert items(simulator) == before
+
+
+def test_the_plan_and_what_has_become_of_it_as_json(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "orders", "--from", at(simulator, 12), "--until", at(simulator, 10.5), "-o", "json"
+    assert main(["undo", *words]) == 0
+    plan = {row["key"]["pk"]["S"]: row for row in json.loads(capsys.readouterr().out)}
+    kinds = {"a": "MODIFY", "b": "INSERT", "c": "MODIFY", "new": "REMOVE"}
+    assert {key: row["kind"] for key, row in plan.items()} == kinds
+    assert plan["b"]["now"] is None and plan["b"]["before"]["set"] == {"SS": ["x", "y"]}
+    assert plan["c"]["conflict"] == "it was changed since" and plan["a"]["conflict"] is None
+    assert (plan["a"]["changes"], plan["a"]["write_units"]) == (1, 1)
+    assert main(["undo", *words, "--apply"]) == 1
+    done = json.loads(capsys.readouterr().out)
+    outcomes = {row["key"]["pk"]["S"]: row["outcome"] for row in done}
+    assert outcomes == {"a": "restored", "b": "restored", "c": "conflict", "new": "restored"}
+
+
+def test_conflicts_are_asked_about_on_a_terminal_and_put_back_by_a_yes(
+    simulator: Simulator,
+) -> None:
+    words = "orders", "--from", at(simulator, 12), "--until", at(simulator, 10.5)
+    command = sys.executable, "-m", "watcher", "undo", *words, "--apply", "--force-conflicts"
+    with Terminal(*command, env=simulator.environment) as terminal:
+        terminal.wait_for(lambda: b"[y/N]" in terminal.written)
+        assert "CONFLICT pk=c: it was changed since" in terminal.shown
+        assert "Put back 1 item that others have changed since? [y/N]" in terminal.shown[-1]
+        terminal.press(b"y\n")
+        assert terminal.end() == 0
+        assert "restored 4, conflicts 0" in terminal.shown[-1]
+    assert items(simulator)["c"]["v"] == {"N": "1"}
+
+
+def test_nothing_to_undo_leaves_no_log(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = "orders", "--from", at(simulator, 12), "--key", "pk=nobody", "--apply"
+    assert run(capsys, *words) == (0, [], "restored 0, conflicts 0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_yes_conflicts_stay(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "orders", "--from", at(simulator, 12), "--until", at(simulator, 10.5)
+    for stream in (sys.stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdin, "readline", lambda: "\n", raising=False)
+    status, _, last = run(capsys, *words, "--apply", "--force-conflicts")
+    assert (status, last) == (1, "restored 3, conflicts 1")
+    assert items(simulator)["c"]["v"] == {"N": "3"}
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,32 @@ def test_log_names_observer_and_record_and_goes_on(caplog: pytest.LogCaptureFixt
     made = dispatcher(fail, seen.handle)
     made.deliver(record(7))
     assert seen.numbers == [7] and made.failures == 1
-    assert caplog.messages == [
-        f"observer o0 failed on record {record(7).sequence_number} of shard-0: ValueError: no"
-    ]
+    which = f"record {record(7).sequence_number} of shard-0 (pk=a)"
+    where = f"tests/delivery/test_dispatcher.py:{fail.__code__.co_firstlineno + 1}"
+    assert caplog.messages == [f"observer o0 failed on {which}: ValueError: no at {where}"]
     assert caplog.records[0].exc_info is None
+
+
+def test_the_same_error_again_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    clock = HandClock()
+    made = dispatcher(fail, lambda record: [][1], clock=clock)
+    for number in range(313):
+        made.deliver(record(number))
+    assert len(caplog.messages) == 2
+    clock.sleep(11)
+    made.tick()
+    made.tick()
+    said = caplog.messages[2:]
+    assert [text.partition(" (")[0] for text in said] == [
+        f"observer {name}: same error \N{MULTIPLICATION SIGN}312" for name in ("o0", "o1")
+    ]
+    assert said[0].endswith(f"the last on record {FIRST + 312} of shard-0 (pk=a)")
+    made.deliver(record(400))
+    made.close()
+    assert [text.partition(" (")[0][-2:] for text in caplog.messages[4:]] == [
+        "\N{MULTIPLICATION SIGN}1"
+    ] * 2
+    assert made.failures == 2 * 314
 
 
 def test_a_traceback_only_where_it_was_asked_for(caplog: pytest.LogCaptureFixture) -> None:

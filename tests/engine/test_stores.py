@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from moto import mock_aws
 
 from tests.play import Play, Seen, page
 from watcher.engine import stores
 from watcher.errors import UsageError, WatcherError
 from watcher.reading.messages import Started
+from watcher.reading.token import Token
 from watcher.service.connection import Connection
 
 
@@ -169,3 +173,21 @@ def test_that_positions_are_not_saved_shows_in_the_figures() -> None:
         *(lambda: look(False), ("a", page(3)), 2.0, lambda: look(False)),
     )
     assert saved == [True, False, True]
+
+
+def test_the_recipe_for_s3_keeps_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "positions.md").read_text()
+    (text,) = re.findall(r"```python\n# in_s3\.py\n(.*?)```", page, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(text, found)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="bucket")
+        store = store_of(found["InS3"](client, "bucket", "orders.json"))
+        assert store.load() == []
+        token = Token("arn", ["a"], [])
+        store.save([token])
+        assert store.load() == [token]

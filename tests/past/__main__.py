@@ -13,12 +13,14 @@ from pathlib import Path
 import msgspec
 
 from tests.past.ledger import DisturbedTables, Ledger, by_key
+from tests.past.local_ledger import LocalLedger
 from watcher.past.as_of import items_as_of
 from watcher.past.undo import Chosen, taken_back, undone
 from watcher.past.undo_log import key_of, lines, made
 from watcher.past.write_back import Outcome
 
 FAST = 1e9
+_HOURS = 10
 
 
 def main() -> None:
@@ -28,18 +30,30 @@ def main() -> None:
     parser.add_argument("--moments", type=int, default=50, help="how many seconds to look at")
     parser.add_argument("--undos", type=int, default=10, help="how many intervals to undo")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dynamodb-local", action="store_true", help="not on the simulator")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
     os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
-    with Ledger(asked.seed, asked.keys) as ledger:
-        began = ledger.second
-        ledger.write(asked.writes)
-        end = ledger.second
+    kind = LocalLedger if asked.dynamodb_local else Ledger
+    with kind(asked.seed, asked.keys) as ledger:
+        began, end = write(ledger, asked.writes)
         print(f"{asked.writes} writes to {asked.keys} items, {len(ledger.simulator.shards)} shards")
         look(ledger, began, end, asked.moments)
         with tempfile.TemporaryDirectory() as folder:
             for number in range(asked.undos):
                 undo(ledger, began, end, Path(folder, f"undo-{number}.jsonl"))
+
+
+def write(ledger: Ledger, count: int) -> tuple[int, int]:
+    """The first second, and the last; on DynamoDB Local there are hours between some."""
+    if isinstance(ledger, LocalLedger):
+        for _ in range(_HOURS):
+            ledger.write(count // _HOURS)
+            ledger.age()
+        return ledger.second - 3600 * _HOURS, ledger.second - 3600
+    began = ledger.second
+    ledger.write(count)
+    return began, ledger.second
 
 
 def look(ledger: Ledger, began: int, end: int, moments: int) -> None:
@@ -58,7 +72,7 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     ledger.settle()
     before = ledger.items()
     last = ledger.random.randint(began, end)
-    first = max(began, last - ledger.random.randint(0, 600))
+    first = max(began, last - ledger.random.randint(0, ledger.longest))
     expected, conflicts = ledger.without(first, last)
     chosen = Chosen(_moment(first), _moment(last), only="insert,modify,remove,ttl")
     for kill_at in (*ledger.random.sample(range(400), 2), None):
@@ -73,7 +87,8 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     found = {key for key, outcome in outcomes.items() if outcome is Outcome.CONFLICT}
     assert len(found) == len(conflicts), "other conflicts"
     ledger.settle()
-    back = list(taken_back(log, ledger.connection).apply(rate=FAST))
+    taken = taken_back(log, ledger.connection).apply(rate=FAST) if log.exists() else ()
+    back = list(taken)
     assert all(outcome is not Outcome.CONFLICT for _, outcome in back)
     assert ledger.items() == before, "not as before the undo"
     for path in (log, log.with_suffix(".back.jsonl")):

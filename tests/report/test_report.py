@@ -268,6 +268,13 @@ def test_an_archive_that_lacks_a_written_file_is_refused(lake: Path, harm: str) 
         Archive(lake)
 
 
+def test_an_archive_that_is_compacted_while_it_is_read_is_not_whole(lake: Path) -> None:
+    archive = Archive(lake)
+    archive.files[-1].unlink()
+    with pytest.raises(UsageError, match="was compacted while it was read; run it again"):
+        list(archive.rows())
+
+
 def test_without_pyarrow_an_archive_is_refused_with_the_extra_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

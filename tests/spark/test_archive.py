@@ -90,12 +90,14 @@ def test_every_change_is_archived_by_date_over_two_runs_and_is_in_a_report(
     grow(sim)
     assert archived(spark, sim, tmp_path / "lake") == 7000
     sim.split()
+    sim.advance(24 * 3600 - sim.now % (24 * 3600) + 60)
     sim.bulk(100, keys=20)
     sim.advance(2)
     assert archived(spark, sim, tmp_path / "lake") == 100
 
     check(tmp_path / "lake", sim)
-    assert list((tmp_path / "lake").glob("date=20*-*-*"))
+    *before, _ = sorted((tmp_path / "lake").glob("date=20*-*-*"))
+    assert [[file.name[:10] for file in day.iterdir()] for day in before] == [["compacted-"]]
 
     page = tmp_path / "report.html"
     assert main(["report", str(tmp_path / "lake"), "-o", str(page)]) == 0

@@ -22,6 +22,7 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from watcher.cli import main
 from watcher.errors import UsageError
 from watcher.files import swap
 from watcher.spark import compaction
@@ -74,6 +75,14 @@ def test_each_day_has_one_file_of_the_same_rows(lake: Path) -> None:
     assert polars.read_parquet(lake)["approximate_creation_time"].unique().to_list() == [TIME]
     assert list(lake.parent.glob("lake.checkpoint/compacted/*")) == [], "nothing is left"
     assert compact(str(lake)) == 0, "there is nothing to do"
+
+
+def test_the_command_takes_no_spark(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspark")
+    assert main(["archive", "orders", "--to", str(lake), "--compact"]) == 0
+    *days, last = capsys.readouterr().err.splitlines()
+    assert last == "Done: 18 files fewer"
+    assert days[0] == f"Compacted {lake}/date=2026-11-20: 10 files are 1 now"
 
 
 def test_what_is_big_stays_as_it_is(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

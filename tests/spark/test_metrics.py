@@ -29,13 +29,16 @@ def written(to: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_counts_are_printed_by_kind_and_window_as_json(command: Run, sim: RemoteSimulator) -> None:
+def test_counts_are_printed_by_kind_and_window_as_json(
+    command: Run, sim: RemoteSimulator, tmp_path: Path
+) -> None:
     sim.bulk(100, keys=10, remove_every=5)
     sim.advance(3600)
     sim.bulk(20, keys=10)
     sim.advance(2)
 
-    done = metrics(command, sim, "--window", "10m", "--output", "json")
+    kept = str(tmp_path / "kept")
+    done = metrics(command, sim, "--window", "10m", "--output", "json", "--checkpoint", kept)
 
     assert done.status == 0
     rows = [json.loads(line) for line in done.out.splitlines()]
@@ -127,8 +130,9 @@ def test_files_checkpoint_and_window_stay_together(
     ("options", "text"),
     [
         (["--output", "xml"], "--output xml: use lines or json"),
-        (["--window", "soon"], "--window: can't read 'soon' as a time"),
-        (["--every", "1s"], "--once and --every exclude each other"),
+        (["--window", "soon", "--checkpoint", "x"], "--window: can't read 'soon' as a time"),
+        (["--every", "1s", "--checkpoint", "x"], "--once and --every exclude each other"),
+        ([], "--once: for windows that go on, with --to or --checkpoint; once and for all it is"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(

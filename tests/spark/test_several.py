@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyspark")
@@ -16,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from tests.simulator import Simulator
 from tests.spark.conftest import options
-from watcher.errors import StreamError, UsageError
+from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.spark import versions
 from watcher.spark.options import parse
 from watcher.spark.schema import ddl
@@ -133,6 +134,27 @@ def test_one_that_is_deleted_leaves_the_others(
 
     assert query.rows == {"shop-a": 5}
     assert [name.split("/")[1] for name in by_stream(query.start)] == ["shop-a"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_that_was_deleted_meanwhile_is_told(sim: Simulator, fails: bool) -> None:
+    """What was not read of it is lost: that ends the query, unless it is not to."""
+    write(sim, "shop-a", 5)
+    query = SeveralQuery(sim, "orders,shop-a", failOnDataLoss=str(fails))
+    query.until(5)
+    sim.write("a", 3)
+    sim.delete_stream()
+    query.options = msgspec.structs.replace(query.options, stream="shop-*")
+    query.restart()
+    query.reader.prepareForTriggerAvailableNow()
+
+    if fails:
+        with pytest.raises(StreamGoneError):
+            query.batch()
+    else:
+        query.batch()
+        assert [name.split("/")[1] for name in by_stream(query.start)] == ["shop-a", "shop-b"]
+    query.reader.stop()
 
 
 def test_available_now_ends_for_all(sim: Simulator) -> None:

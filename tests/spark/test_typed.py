@@ -1,5 +1,6 @@
 """What an attribute's value is in a type, and which types images can't have."""
 
+import pickle
 from decimal import Decimal
 from typing import Any
 
@@ -25,7 +26,8 @@ from pyspark.sql.types import (
 )
 
 from watcher.errors import UsageError
-from watcher.spark.typed import TypedImages, converter, refuse_unfit
+from watcher.record.typed import converter
+from watcher.spark.typed import TypedImages, refuse_unfit
 
 
 @pytest.mark.parametrize(
@@ -105,3 +107,10 @@ def test_an_emulator_s_values_are_read_all_the_same() -> None:
     raws = [Raw(b'{"text": {"S": 7}, "big": {"N": "5"}}')]
 
     assert TypedImages(KIND).column(raws).to_pylist()[0]["big"] == 5
+
+
+def test_it_travels_to_an_executor() -> None:
+    kind = pa.struct([("n", pa.int32()), ("l", pa.list_(pa.struct([("s", pa.string())])))])
+    image = Raw(b'{"n":{"N":"1"},"l":{"L":[{"M":{"s":{"S":"x"}}}]}}')
+    there = pickle.loads(pickle.dumps(TypedImages(kind)))
+    assert there.column([image]).to_pylist() == [{"n": 1, "l": [{"s": "x"}]}]

@@ -8,16 +8,17 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
 
-from watcher.cli import completers, options
+from watcher.cli import commands, completers, options, past_on_spark
 from watcher.errors import UsageError
 from watcher.files import replacing
-from watcher.past.as_of import ItemsAsOf, items_as_of
+from watcher.past.as_of import INEXACT, ItemsAsOf, items_as_of
 from watcher.past.copies import copy_to
 from watcher.past.export import Baseline
 from watcher.past.item_keys import OneKey
@@ -65,14 +66,19 @@ _Output = Annotated[
     str | None,
     Parameter(
         alias="-o",
-        choices=("json", "jsonl", "csv", "table"),
+        choices=("json", "jsonl", "csv", "table", "parquet"),
         metavar="FORMAT",
-        help="json (an array), jsonl (a line for each item; the default), csv or table",
+        help="json (an array), jsonl (a line for each item; the default), csv or table; by spark "
+        "jsonl or parquet",
     ),
 ]
 _File = Annotated[
     str | None,
-    Parameter(metavar="FILE", completer=completers.files, help="write to FILE, for you alone"),
+    Parameter(
+        metavar="FILE",
+        completer=completers.files,
+        help="write to FILE, for you alone; by spark to a new folder (parquet, or -o jsonl)",
+    ),
 ]
 _TableName = Annotated[
     str | None,
@@ -85,7 +91,9 @@ _Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types
 
 def command(words: Sequence[str]) -> Callable[..., int]:
     """What to read, of when, and where to put it."""
-    parts = options.of(watch, "filters", *options.AWS)
+    parts = [*options.of(watch, "filters", *options.AWS), past_on_spark.ENGINE]
+    if commands.first("as-of", words, past_on_spark.ENGINE)[0] == "spark":
+        parts += past_on_spark.parts()
     return options.spelled(_as_of, parts, options.of(style.set_up))
 
 
@@ -109,23 +117,44 @@ def _as_of(
     one, test = None if key is None else OneKey(key), wanted(values["filters"])
     _refuse_two_places(output, to, to_table, dynamodb_json)
     exports = opened(baseline, values)
+    if values["engine"] == "spark":
+        form = _for_spark(output, to, to_table)
+        count = past_on_spark.as_of(
+            *(names, then, exports, one, values["filters"], form, to, dynamodb_json, values)
+        )
+        return _said(then, count, to)
+    if output == "parquet":
+        raise UsageError("it is Spark that writes it: --engine spark", "output", output)
     sources = Sources.named(names, options.connection(values), strict=True)
     if to_table is not None and sources.stream is None:
         raise UsageError("it is made like the stream's table: name the stream, too", "to_table")
     with _target(to) as out:
         found = items_as_of(sources, then, one, test, exports)
         if not found.exact and (dynamodb_json or to_table):
-            raise UsageError(
-                "this archive holds plain JSON, which does not tell a set from a list nor binary "
-                "from text: items out of it can't be given with their types"
-            )
+            raise UsageError(INEXACT)
         if to_table is not None:
             count = copy_to(sources, to_table, found.images())
         else:
             count = _write(found, output or "jsonl", dynamodb_json, out, csv_raw=csv_raw)
-    where = f" to {to or to_table}" if to or to_table else ""
-    logger.info(f"As of {time_text(found.at)}, its whole second: {grouped(count, 'item')}{where}")
+    return _said(found.at, count, to or to_table)
+
+
+def _said(at: datetime, count: int, to: str | None) -> int:
+    where = f" to {to}" if to else ""
+    logger.info(f"As of {time_text(at)}, its whole second: {grouped(count, 'item')}{where}")
     return 0
+
+
+def _for_spark(output: str | None, to: str | None, to_table: str | None) -> str:
+    """The form in which Spark is to give the items. Raises UsageError."""
+    if to_table is not None:
+        raise UsageError("not for --engine spark: give --to and a folder", "to_table")
+    form = output or ("jsonl" if to is None else "parquet")
+    if form not in ("jsonl", "parquet"):
+        raise UsageError("Spark gives jsonl or parquet", "output", form)
+    if form == "parquet" and to is None:
+        raise UsageError("give --to and a folder", "output", form)
+    return form
 
 
 def opened(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -50,6 +51,15 @@ _CALL = option(
         help="call this function with every change; repeatable",
     ),
 )
+_RELOAD = option(
+    "reload",
+    bool,
+    False,
+    Parameter(
+        group="handlers",
+        help="load a handler module again once its file has changed, while you write it",
+    ),
+)
 _LAMBDA = option(
     "lambda_",
     list[str],
@@ -81,7 +91,7 @@ _OUTPUT = option(
         "(plain JSON), csv, table, debezium",
     ),
 )
-CALLS = (_OUTPUT, _CALL, _LAMBDA, *options.of(lambda_function))
+CALLS = (_OUTPUT, _CALL, _RELOAD, _LAMBDA, *options.of(lambda_function))
 """What chooses handlers beside the modules' flags."""
 
 
@@ -111,11 +121,12 @@ def flags(handlers: Iterable[Handler], taken: Iterable[Option]) -> Iterator[Opti
             continue
         short = [each for each in (handler.initials,) if each is not None and each not in names]
         short = short if owners[handler.initials] == handler.name else []
-        names.update((handler.flag, *short))
-        told = Parameter(
-            name=(handler.flag, *short), negative=(), group="handlers", help=handler.description
-        )
-        yield option(_CHOSEN + handler.name, bool, False, told)
+        if not handler.takes_value:
+            names.update((handler.flag, *short))
+            told = Parameter(
+                name=(handler.flag, *short), negative=(), group="handlers", help=handler.description
+            )
+            yield option(_CHOSEN + handler.name, bool, False, told)
         for name, (metavar, text) in handler.options.items():
             if name in own:  # one that several declare is theirs together
                 continue
@@ -126,7 +137,8 @@ def flags(handlers: Iterable[Handler], taken: Iterable[Option]) -> Iterator[Opti
                 )
             own.add(name)
             names.add(_flag(name))
-            told = Parameter(name=_flag(name), metavar=metavar, group="handlers", help=text)
+            group = "output" if handler.is_built_in and handler.takes_value else "handlers"
+            told = Parameter(name=_flag(name), metavar=metavar, group=group, help=text)
             yield option(_OWN + name, bool if metavar is None else str, None, told)
     yield _FOLDERS
 
@@ -150,7 +162,11 @@ class Choice:
         self, handlers: Mapping[str, Handler], given: Given, values: Mapping[str, Any]
     ) -> None:
         # Those that are no options have an option of watcher's for their name.
-        self._handlers = {name: each for name, each in handlers.items() if _CHOSEN + name in values}
+        self._handlers = {
+            name: each
+            for name, each in handlers.items()
+            if (_OWN if each.takes_value else _CHOSEN) + name in values
+        }
         self._values = values
         self._own = {
             name.removeprefix(_OWN): value
@@ -215,6 +231,7 @@ class Choice:
     def _choose_owner(self, option_name: str) -> None:
         """An option chooses its handler, too."""
         owners = [each for each in self._handlers.values() if option_name in each.options]
+        owners = [each for each in owners if each.name == option_name] or owners
         if any((_CHOSEN, owner.name) in self._chosen for owner in owners):
             return
         if len(owners) > 1:
@@ -244,11 +261,19 @@ class Choice:
                 handler = self._handlers[value]
                 own = {key: each for key, each in self._own.items() if key in handler.options}
                 try:
-                    made.append(load_handler(handler, own))
+                    made.append(self._loaded(handler, own))
                 except UsageError as error:
                     error.about = tuple(_OWN + key for key in error.about)
                     raise
         return made or [load_handler(self._handlers[each]) for each in (default,) if each]
+
+    def _loaded(self, handler: Handler, own: Mapping[str, Any]) -> Observer:
+        load = functools.partial(load_handler, handler, own)
+        if not self._values.get(_RELOAD.name) or handler.is_built_in:
+            return load()
+        from watcher.delivery.reloading import Reloading
+
+        return Reloading(load, handler.path)
 
 
 def set_region(streams: Iterable[str], region: str | None) -> None:

@@ -10,16 +10,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from watcher.cli import choosing, options, terminal
+from watcher.cli import choosing, live, options, terminal
 from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
 from watcher.printing import style
 from watcher.version import install
 from watcher.watching import watch
+
+if TYPE_CHECKING:
+    from watcher.delivery.observer import Observer
+    from watcher.engine.figures import Display, Totals
 
 logger = logging.getLogger("watcher")
 
@@ -35,7 +39,12 @@ _SECONDS = options.option(
 def command(words: Sequence[str]) -> Callable[..., int]:
     """The shop's changes for some 20 seconds, or until Ctrl-C."""
     handlers = choosing.found("demo", words)
-    parts = [_SECONDS, *options.of(style.set_up), *options.of(terminal.status_line)]
+    parts = [
+        _SECONDS,
+        live.ON_A_TERMINAL,
+        *options.of(style.set_up),
+        *options.of(terminal.status_line),
+    ]
 
     def run(*, given: options.Asked, **values: Any) -> int:
         return _demo(choosing.Choice(handlers, given, values), values)
@@ -47,7 +56,7 @@ def _demo(choice: choosing.Choice, values: dict[str, Any]) -> int:
     style.set_up(**options.values(style.set_up, values))
     if not 0 <= values["seconds"] < math.inf:
         raise UsageError("give 0 or more seconds", "seconds", f"{values['seconds']:g}")
-    observers = choice.load(_DEFAULT_HANDLER)
+    observers = choice.load(None if values["live"] else _DEFAULT_HANDLER)
     if importlib.util.find_spec("moto") is None:
         raise UsageError(f"the demo needs the embedded DynamoDB: {install('demo')}")
     # Nothing here may reach a real account, whatever this shell is logged in to.
@@ -66,21 +75,40 @@ def _demo(choice: choosing.Choice, values: dict[str, Any]) -> int:
             if not opening:
                 raise StreamError("the embedded DynamoDB did not start; -v shows more")
             place = json.loads(opening)
-            flags = " ".join(choice.chosen or ["--print-summary"])
+            shown = ["--live"] if values["live"] else choice.chosen or ["--print-summary"]
+            flags = " ".join([*shown, *(choice.chosen if values["live"] else ())])
             logger.info(f"$ python -m watcher {place['stream']} {flags}")
-            from watcher.cli.status import WatchStatus
-
-            with terminal.status_line(**options.values(terminal.status_line, values)) as line:
-                totals = watch(
-                    place["stream"],
-                    observers,
-                    start="trim_horizon",
-                    max_records=CHANGES,
-                    region="us-east-1",
-                    endpoint_url=place["endpoint"],
-                    display=None if line is None else WatchStatus(line),
-                )
+            totals = _watched(place, observers, choice.chosen, values)
         finally:
             shop.terminate()
-    logger.info(closing_line(totals))
+    if totals is not None:
+        logger.info(closing_line(totals))
     return 0
+
+
+def _watched(
+    place: dict[str, str],
+    observers: Sequence[Observer],
+    chosen: Sequence[str],
+    values: dict[str, Any],
+) -> Totals | None:
+    def run(observers: Sequence[Observer], display: Display | None) -> Totals:
+        return watch(
+            place["stream"],
+            observers,
+            start="trim_horizon",
+            max_records=CHANGES,
+            region="us-east-1",
+            endpoint_url=place["endpoint"],
+            display=display,
+        )
+
+    if values["live"]:
+        aws = {"region": "us-east-1", "profile": None, "endpoint_url": place["endpoint"]}
+        return live.view(
+            [place["stream"]], chosen, lambda each, display: run([*observers, each], display), aws
+        )
+    from watcher.cli.status import WatchStatus
+
+    with terminal.status_line(**options.values(terminal.status_line, values)) as line:
+        return run(observers, None if line is None else WatchStatus(line))

@@ -54,8 +54,8 @@ _EXAMPLES = """\
 
 # Known by what they have in common, for the first page's sake.
 _TOGETHER = {
-    "on Spark": ("query", "archive", "replicate", "metrics"),
-    "to set up": ("new-handler", "trust", "completion"),
+    "on Spark, all but mirror": ("mirror", "query", "archive", "replicate", "metrics"),
+    "to set up": ("new-handler", "policy", "trust", "completion"),
 }
 # The built-in handlers that the first page has room for, beside whatever is dropped in.
 _FIRST = ("--print-diff", "--print-json", "--print-record", "--print-summary")

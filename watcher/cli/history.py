@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from watcher.arguments import end
-from watcher.cli import completers, options
+from watcher.cli import commands, completers, options, past_on_spark
 from watcher.cli.as_of import BASELINE, opened
 from watcher.past.item_keys import OneKey
 from watcher.past.sources import Sources
@@ -54,7 +54,10 @@ _Output = Annotated[
 
 def command(words: Sequence[str]) -> Callable[..., int]:
     """What to read, and which item."""
-    parts = options.of(watch, "start", "until", *options.AWS, start="trim-horizon")
+    parts = [*options.of(watch, "start", "until", *options.AWS, start="trim-horizon")]
+    parts.append(past_on_spark.ENGINE)
+    if commands.first("history", words, past_on_spark.ENGINE)[0] == "spark":
+        parts += past_on_spark.parts()
     return options.spelled(_history, parts, options.of(style.set_up))
 
 
@@ -70,8 +73,11 @@ def _history(
     wanted, start = OneKey(key or ()), begin(values["start"])
     until = end(values["until"], values["start"])
     exports = opened(baseline, values)
-    read = Sources.named(sources, options.connection(values))
-    found = timeline(read, wanted, start, until, exports)
+    if values["engine"] == "spark":
+        found = past_on_spark.history(sources, wanted, start, until, exports, values)
+    else:
+        read = Sources.named(sources, options.connection(values))
+        found = timeline(read, wanted, start, until, exports)
     if output == "csv":
         _as_csv(found, raw=csv_raw)
     else:

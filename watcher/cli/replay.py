@@ -15,12 +15,13 @@ from cyclopts import Parameter
 
 from watcher.arguments import end
 from watcher.cli import choosing, completers, options, terminal
-from watcher.cli.status import Rate, bar
+from watcher.cli.status import bar
 from watcher.cli.terminal import Line
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.ending import Ending, Overdue, ended_by_signals
 from watcher.delivery.on_error import OnError
 from watcher.delivery.stdout import OutputClosed
+from watcher.engine.figures import Rate
 from watcher.errors import UsageError
 from watcher.printing import style
 from watcher.record.lines import RecordLines

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
-from collections import deque
 
 from watcher.cli.terminal import Line
-from watcher.engine.figures import Display, Snapshot
+from watcher.engine.figures import Display, Rate, Snapshot
 from watcher.printing import style as output
 from watcher.printing.plural import counted, grouped
 from watcher.record.boto3_shape import creation_time
 
 logger = logging.getLogger("watcher")
 
-_RATE_SECONDS = 3.0
 _BAR_CELLS = 20
 
 
@@ -34,22 +31,6 @@ class WatchStatus(Display):
     def close(self) -> None:
         """Leave the terminal clean."""
         self._line.close()
-
-
-class Rate:
-    """How fast a count has grown lately."""
-
-    def __init__(self) -> None:
-        self._counts: deque[tuple[float, int]] = deque()
-
-    def at(self, count: int) -> float:
-        """The growth per second, now that it has come to this."""
-        now = time.monotonic()
-        self._counts.append((now, count))
-        while now - self._counts[0][0] > _RATE_SECONDS and len(self._counts) > 2:
-            self._counts.popleft()
-        began, before = self._counts[0]
-        return (count - before) / (now - began) if now > began else 0.0
 
 
 def bar(share: float) -> str:

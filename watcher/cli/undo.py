@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 
 from watcher.cli import completers, options
 from watcher.errors import UsageError
 from watcher.past.sources import Sources
-from watcher.past.steps import Step, item_differences
+from watcher.past.steps import Step, item_differences, units
 from watcher.past.undo import RATE, Chosen, Undo, taken_back, undone
 from watcher.past.write_back import Outcome
 from watcher.printing import style
@@ -45,6 +46,16 @@ _Start = Annotated[
 ]
 _Until = Annotated[
     str | None, Parameter(metavar="END", help="the last second to undo; default now")
+]
+_Output = Annotated[
+    str,
+    Parameter(
+        alias="-o",
+        choices=("text", "json"),
+        metavar="FORMAT",
+        help="text (default), or json: an array of the plan's items, or with --apply of what has "
+        "become of each",
+    ),
 ]
 _Apply = Annotated[bool, Parameter(negative=(), help="do it; without, only the plan is shown")]
 _Rate = Annotated[
@@ -82,6 +93,7 @@ def _undo(
     rate: _Rate = RATE,
     force_conflicts: _Force = False,
     log: _Log = None,
+    output: _Output = "text",
     given: options.Asked,
     **values: Any,
 ) -> int:
@@ -103,9 +115,9 @@ def _undo(
         what = grouped(plan.own_changes, "change")
         logger.info(f"{what} made by an undo, as its log says, stay; undo --log takes those back")
     if not apply:
-        return _show(plan)
+        return _show(plan, output)
     force = force_conflicts and _confirmed(plan)
-    return _apply(plan, rate, force)
+    return _apply(plan, rate, force, output)
 
 
 def _refuse_untyped(given: options.Given) -> None:
@@ -124,9 +136,11 @@ def _of_log(log: str | None, given: options.Given, connection: Any) -> Undo:
     return taken_back(Path(log), connection)
 
 
-def _show(plan: Undo) -> int:
-    for step in plan:
-        sys.stdout.write("\n".join(_lines(step)) + "\n")
+def _show(plan: Undo, output: str) -> int:
+    if output == "json":
+        _write([_row(step) for step in plan])
+    else:
+        sys.stdout.writelines(f"{line}\n" for step in plan for line in _lines(step))
     kinds = Counter(_kind(step) for step in plan if not step.conflict)
     parts = [grouped(sum(kinds.values()), "item")]
     if kinds:
@@ -168,14 +182,39 @@ def _confirmed(plan: Undo) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _apply(plan: Undo, rate: float, force: bool) -> int:
-    logger.info(f"The log is {plan.log}; to take it back: undo --log {plan.log}")
+def _row(step: Step) -> dict[str, Any]:
+    """An item of the plan; its images in DynamoDB's JSON, from which nothing is missing."""
+    return {
+        "key": msgspec.Raw(step.key),
+        "kind": _kind(step),
+        "changes": step.changes,
+        "conflict": step.conflict or None,
+        "now": msgspec.Raw(step.now or b"null"),
+        "before": msgspec.Raw(step.before or b"null"),
+        "write_units": max(units(step.before), units(step.now)),
+    }
+
+
+def _write(rows: list[dict[str, Any]]) -> None:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
+
+
+def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
+    if plan.steps:
+        logger.info(f"The log is {plan.log}; to take it back: undo --log {plan.log}")
     counts: Counter[Outcome] = Counter()
+    rows = []
     for step, outcome in plan.apply(rate=rate, force=force):
         counts[outcome] += 1
-        if outcome is Outcome.CONFLICT:
+        if output == "json":
+            conflict = step.conflict if outcome is Outcome.CONFLICT else None
+            name = outcome.name.lower()
+            rows.append({"key": msgspec.Raw(step.key), "outcome": name, "conflict": conflict})
+        elif outcome is Outcome.CONFLICT:
             key = printable_key(wire_item(step.key))
             sys.stdout.write(f"CONFLICT {key}: {step.conflict}\n")
+    if output == "json":
+        _write(rows)
     already = counts[Outcome.ALREADY]
     note = f", {already} already as before" if already else ""
     logger.info(f"restored {counts[Outcome.RESTORED]}, conflicts {counts[Outcome.CONFLICT]}{note}")

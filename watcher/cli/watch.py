@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from watcher.cli import choosing, commands, options, terminal
+from watcher.cli import choosing, commands, live, options, terminal
 from watcher.delivery.handlers import Handler
 from watcher.errors import UsageError
 from watcher.printing import style
 from watcher.watching import watch
 
 if TYPE_CHECKING:
-    from watcher.engine.figures import Totals
+    from watcher.delivery.observer import Observer
+    from watcher.engine.figures import Display, Totals
 
 logger = logging.getLogger("watcher")
 
@@ -51,6 +52,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
         *options.of(style.set_prefix),
         *options.of(terminal.status_line),
         *choosing.CALLS,
+        *live.OPTIONS,
         _ENGINE,
     ]
     if commands.first("watch", words, _ENGINE)[0] == "spark":
@@ -95,6 +97,16 @@ def _watch(
     choice = choosing.Choice(handlers, given, values)
     if choice.has_lambda:
         choosing.set_region(streams, values["region"])
+    if live.is_asked(values):
+        own, settings = choice.load(), options.values(watch, values)
+
+        def run(observer: Observer, display: Display) -> Totals:
+            return watch(streams, [*own, observer], **settings, display=display)
+
+        shown = live.view(streams, choice.chosen, run, values)
+        if shown is not None:
+            logger.info(closing_line(shown))
+        return 0
     observers = choice.load(choosing.DEFAULT_HANDLER)
     from watcher.cli.status import WatchStatus  # not before: it needs boto3, which --help does not
 

@@ -26,8 +26,10 @@ _NOT_HERE = {
     **dict.fromkeys(("tags", "everything", "exclude", "strict", "yes"), "name one stream"),
     **dict.fromkeys(("snapshot", "on_stale"), "run it without --engine"),
     "poll_max": "Spark reads as it can",
+    "reload": "each executor has loaded its own",
     "concurrency": "Spark's tasks run side by side",
     "processes": "Spark's executors are its processes",
+    **dict.fromkeys(("live", "live_web"), "leave --engine out"),
     "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
 }
 

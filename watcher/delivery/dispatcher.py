@@ -55,7 +55,7 @@ class Dispatcher:
         self.ending = ending or Ending(clock=clock)
         self._observers = observers
         self._on_error = on_error
-        self._given_up = GivenUp(on_error)
+        self._given_up = GivenUp(on_error, clock)
         # Who waits in a thread keeps nobody else.
         self._before_retry = (lambda: None) if in_threads else before_retry
         self._check = check
@@ -212,6 +212,7 @@ class Dispatcher:
 
         Raises as `deliver`.
         """
+        self.tell()
         for observer in self._observers:
             self._let(observer, functools.partial(observer.tick, origin))
 
@@ -236,9 +237,27 @@ class Dispatcher:
         return max((sum(each.waiting().values()) for each in self._observers), default=0)
 
     def flush(self) -> None:
-        """Bring out what observers have printed. Raises OutputClosed, ObserverError (disk full)."""
+        """Bring out what observers have printed, and what they keep back.
+
+        Raises OutputClosed, ObserverError (a full disk).
+        """
         with self.ending.working():
             stdout.flush()
+            for observer in self._observers:
+                try:
+                    observer.flush()
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
+                    text = f"observer {observer.name} failed to flush: {type(error).__name__}"
+                    text += f": {error}; stopped before what it has kept back"
+                    raise ObserverError(text, observer=observer.name) from error
+
+    def tell(self) -> None:
+        """Say what has not been said of failures, where that is due."""
+        if self._given_up.repeats:
+            with self._failing:
+                self._given_up.tell_if_due()
 
     def break_off(self) -> None:
         """There is no time left for what is at work in other threads, as far as it can be ended."""
@@ -275,8 +294,8 @@ class Dispatcher:
             logger.warning("An observer's task goes on though it was cancelled, and is left so")
         self._given_up.close()
         # What `close` has printed; whoever has the last word on standard output says what is wrong.
-        with contextlib.suppress(OutputClosed, ObserverError, Overdue):
-            self.flush()
+        with contextlib.suppress(OutputClosed, ObserverError, Overdue), self.ending.working():
+            stdout.flush()
         if failed and self._on_error.policy == "stop":
             raise ObserverError(failed)
 

@@ -50,6 +50,11 @@ class Handler(msgspec.Struct, frozen=True):
         return "--" + self.name.replace("_", "-")
 
     @property
+    def takes_value(self) -> bool:
+        """Whether its flag has a value: that of an option of its own name."""
+        return self.name in self.options
+
+    @property
     def is_built_in(self) -> bool:
         """Whether it came with watcher."""
         return self.path.parent == built_in_folder().resolve()
@@ -169,11 +174,17 @@ def observer(module: ModuleType, name: str, place: str) -> Observer:
     handle = getattr(module, "handle", None)
     if not callable(handle):
         raise UsageError(f"handler {place} has no function handle(record)")
-    close = getattr(module, "close", None)
-    for each, what, given in ((handle, "handle", ["record"]), (close, "close", [])):
+    close, flush = getattr(module, "close", None), getattr(module, "flush", None)
+    parts: list[tuple[Any, str, list[str]]] = [
+        (handle, "handle", ["record"]),
+        (close, "close", []),
+        (flush, "flush", []),
+    ]
+    for each, what, given in parts:
         if callable(each) and (reason := unfit(each, *given, is_awaited=True)):
             raise UsageError(f"handler {place}: {what} {reason}")
-    return Observer(name, handle, close if callable(close) else None)
+    close, flush = (each if callable(each) else None for each in (close, flush))
+    return Observer(name, handle, close, flush=flush)
 
 
 def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[..., Any]:

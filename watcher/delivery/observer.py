@@ -55,12 +55,14 @@ class Observer:
         handle: Callable[[Record], Any],
         close: Callable[[], Any] | None = None,
         begin: Callable[[str], Any] | None = None,
+        flush: Callable[[], Any] | None = None,
     ) -> None:
         self.name = name
         self.handle = handle
         self.close = close or _nothing
         self.begin = begin or _nothing
         self.finish = check_answer
+        self._flush = flush or _nothing
 
     def page_end(self, origin: Origin) -> None:
         """Nothing more of the shard is at hand just now."""
@@ -70,6 +72,13 @@ class Observer:
 
     def settle(self, origin: Origin | None = None) -> None:
         """Let what was taken of a shard (or of all) wait no longer."""
+
+    def flush(self) -> None:
+        """Bring out what was taken and is kept back; a checkpoint passes nothing before that.
+
+        Raises what is wrong with that, which is none of the records' fault.
+        """
+        self.finish(self._flush())
 
     def pending(self, origin: Origin) -> str | None:
         """The sequence number of a shard's first record that is not settled yet, if there is one.

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import sysconfig
+import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
-from watcher.errors import ObserverError, UsageError
+from watcher.clock import CLOCK, Clock
+from watcher.errors import ObserverError, UsageError, without_passwords
 from watcher.files import WholeFile, append_lines
+from watcher.printing.escaping import printable_key
 from watcher.record.record import Record
 
 logger = logging.getLogger("watcher")
+
+_TELL_SECONDS = 10.0
+_KINDS_MAX = 100
+# Where code is that is not the user's own.
+_PACKAGE = Path(__file__).parents[1]
+_OTHERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")})
 
 # The last: of a standard output that is closed (`>&-`).
 _UNWRITABLE = (
@@ -43,11 +55,28 @@ class OnError(msgspec.Struct, frozen=True):
         raise UsageError(reason, "on_error")
 
 
-class GivenUp:
-    """Takes the records that an observer has failed on for good: to the log, or to a file."""
+class _Repeated(msgspec.Struct):
+    """An error that was said, and comes again."""
 
-    def __init__(self, on_error: OnError) -> None:
+    times: int = 0
+    """How often it came since."""
+    last: str = ""
+    """On what."""
+
+
+class GivenUp:
+    """Takes the records that an observer has failed on for good: to the log, or to a file.
+
+    In the log an error of one type and place is said once; then how often it came again.
+    """
+
+    def __init__(self, on_error: OnError, clock: Clock = CLOCK) -> None:
         self._on_error = on_error
+        self._clock = clock
+        self._said: dict[tuple[str, str], _Repeated] = {}
+        self._due = 0.0
+        self.repeats = 0
+        """How many errors are not said yet."""
         self._file: WholeFile | None = None
         if on_error.file:
             try:
@@ -61,11 +90,12 @@ class GivenUp:
         first, last = records[0].sequence_number, records[-1].sequence_number
         several = f"{len(records)} records from {first} to {last}"
         which = f"record {first}" if len(records) == 1 else several
-        reason = str(error).partition("\n")[0]
-        text = (
-            f"observer {observer} failed on {which} "
-            f"of {records[0].shard_id}: {type(error).__name__}: {reason}"
-        )
+        reason = without_passwords(str(error).partition("\n")[0])
+        place = place_of(error)
+        what = type(error).__name__ + (f" at {place}" if place else "")
+        which += f" of {records[0].shard_id}{_key(records[0])}"
+        text = f"observer {observer} failed on {which}: {type(error).__name__}: {reason}"
+        text += f" at {place}" if place else ""
         # Where a disk is full or a file closed, all that follows would fail as well.
         lasting = isinstance(error, OSError) and error.errno in _UNWRITABLE
         if self._on_error.policy == "stop" or (lasting and self._file is None):
@@ -81,6 +111,8 @@ class GivenUp:
                     f"{text}; {self._on_error.file} can't be written: {trouble.strerror}; "
                     "stopped before it"
                 ) from error
+        if self._is_repeated(observer, what, which):
+            return
         logger.error(
             text,
             exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
@@ -91,13 +123,63 @@ class GivenUp:
             },
         )
 
+    def _is_repeated(self, observer: str, what: str, which: str) -> bool:
+        """Whether it need not be said now."""
+        if logger.isEnabledFor(logging.DEBUG):
+            return False
+        if len(self._said) >= _KINDS_MAX:
+            self._tell()
+            self._said.clear()
+        found = self._said.get((observer, what))
+        if found is None:
+            self._said[observer, what] = _Repeated()
+            self._due = self._due or self._clock.monotonic() + _TELL_SECONDS
+            return False
+        found.times += 1
+        found.last = which
+        self.repeats += 1
+        self.tell_if_due()
+        return True
+
+    def tell_if_due(self) -> None:
+        """Say how often what was said has come again, now and then."""
+        if self._clock.monotonic() >= self._due:
+            self._tell()
+
+    def _tell(self) -> None:
+        for (observer, what), repeated in self._said.items():
+            if repeated.times:
+                times = f"\N{MULTIPLICATION SIGN}{repeated.times}"
+                text = f"observer {observer}: same error {times} ({what})"
+                logger.error(f"{text}, the last on {repeated.last}", extra={"observer": observer})
+                repeated.times = 0
+        self.repeats = 0
+        self._due = self._clock.monotonic() + _TELL_SECONDS
+
     def close(self) -> None:
         """No more come."""
+        self._tell()
         if self._file is not None:
             try:
                 self._file.close()
             except OSError as error:  # a network's disk
                 logger.error(f"{self._on_error.file} may lack its last lines: {error.strerror}")
+
+
+def place_of(error: BaseException) -> str:
+    """`handlers/mine.py:12`: where in the user's own code it was raised; empty where not there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        file = Path(frame.filename)
+        is_ours = _PACKAGE in file.parents and file.parent.name != "builtin_handlers"
+        if not (is_ours or frame.filename.startswith((*_OTHERS, "<"))):
+            return f"{os.path.relpath(file)}:{frame.lineno}"
+    return ""
+
+
+def _key(record: Record) -> str:
+    keys = record["dynamodb"].get("Keys")
+    return f" ({printable_key(keys)})" if keys else ""
 
 
 def _dead_letter(observer: str, record: Record, error: BaseException) -> bytes:
@@ -107,7 +189,7 @@ def _dead_letter(observer: str, record: Record, error: BaseException) -> bytes:
         "shard_id": record.shard_id,
         "stream": record.stream,
         "observer": observer,
-        "error": f"{type(error).__name__}: {error}",
+        "error": without_passwords(f"{type(error).__name__}: {error}"),
         "failed_at": datetime.now(UTC),
     }
     return msgspec.json.encode(letter) + b"\n"

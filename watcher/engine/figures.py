@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -21,6 +21,7 @@ from watcher.service.tally import Board, Tally
 
 # An idle shard is asked every `poll_max`; up to so many seconds later it is just a slow answer.
 _LATE_SECONDS = 2.0
+_RATE_SECONDS = 3.0
 
 
 class Totals(msgspec.Struct):
@@ -103,6 +104,22 @@ class Display(Protocol):
 
     def close(self) -> None:
         """Nothing more comes. May be called twice, and from a signal handler."""
+
+
+class Rate:
+    """How fast a count has grown lately."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def at(self, count: int) -> float:
+        """The growth per second, now that it has come to this."""
+        now = CLOCK.monotonic()
+        self._counts.append((now, count))
+        while now - self._counts[0][0] > _RATE_SECONDS and len(self._counts) > 2:
+            self._counts.popleft()
+        began, before = self._counts[0]
+        return (count - before) / (now - began) if now > began else 0.0
 
 
 class _ShardFigures(msgspec.Struct):

@@ -168,16 +168,13 @@ class Lanes(Handover):
         if now < self._tick_due:
             return
         self._tick_due = now + _TICK_SECONDS
+        self._dispatcher.tell()
         for lane in self._lanes.values():
             if not lane.is_taken and self._dispatcher.unsettled(lane.origin):
                 self._add(lane, partial(self._dispatcher.tick, lane.origin))
             if lane.bytes >= _LANE_BYTES:
                 self._workers.rest(lane.origin)
             self._say_if_it_stands(lane, now)
-
-    def move(self) -> None:
-        """See `Handover.move`: of all shards."""
-        self._collect()
 
     def rest(self) -> None:
         """See `Handover.rest`."""

@@ -129,6 +129,10 @@ def _has_pyarrow() -> bool:
 def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     try:
         yield from _json_rows(path) if path.suffix == ".json" else _parquet_rows(path, columns)
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path} is gone: the archive was compacted while it was read; run it again"
+        ) from None
     except (OSError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"can't read {path}: {reason}") from None

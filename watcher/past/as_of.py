@@ -38,6 +38,11 @@ _encode: Final = msgspec.json.Encoder().encode
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 Test = Callable[[Record], bool]
+INEXACT: Final = (
+    "this archive holds plain JSON, which does not tell a set from a list nor binary from text: "
+    "items out of it can't be given with their types"
+)
+"""What is said where types are asked for that are not known."""
 
 
 class ItemsAsOf:
@@ -73,15 +78,11 @@ class ItemsAsOf:
         """Take in a change after the moment; an item's first one counts."""
         item = identity(record.wire.dynamodb.Keys)
         if item not in self._then:
-            old = bytes(record.wire.dynamodb.OldImage)
-            _refuse_without_image(record, old, record.event_name != "INSERT", "old")
-            self._keep(item, old)
+            self._keep(item, before(record))
 
     def left(self, record: Record) -> None:
         """Take in a change up to the moment; an item's last one counts."""
-        new = bytes(record.wire.dynamodb.NewImage)
-        _refuse_without_image(record, new, record.event_name != "REMOVE", "new")
-        self._keep(identity(record.wire.dynamodb.Keys), new)
+        self._keep(identity(record.wire.dynamodb.Keys), left_by(record))
 
     def exported(self, line: ExportLine) -> None:
         """Take in what became of an item, of which no change tells."""
@@ -130,6 +131,16 @@ class ItemsAsOf:
         """A filter sees an item as the change that inserted it."""
         assert self._test is not None
         return self._test(inserted(image, self.key_names))
+
+
+def before(record: Record) -> bytes:
+    """The item before a change; empty where there was none. Raises StreamError."""
+    return _image(record, record.wire.dynamodb.OldImage, record.event_name != "INSERT", "old")
+
+
+def left_by(record: Record) -> bytes:
+    """The item after a change; empty where there is none. Raises StreamError."""
+    return _image(record, record.wire.dynamodb.NewImage, record.event_name != "REMOVE", "new")
 
 
 def inserted(image: bytes, key_names: Iterable[str]) -> Record:
@@ -272,10 +283,12 @@ def _scan(
                     found.scanned(page)
 
 
-def _refuse_without_image(record: Record, image: bytes, has_one: bool, which: str) -> None:
+def _image(record: Record, raw: msgspec.Raw, has_one: bool, which: str) -> bytes:
+    image = bytes(raw)
     if has_one and not image:
         view = record.wire.dynamodb.StreamViewType or "none"
         raise StreamError(
             f"a {record.event_name} has no {which} image (view type {view}): it takes "
             f"NEW_AND_OLD_IMAGES or {which.upper()}_IMAGE to tell what was"
         )
+    return image

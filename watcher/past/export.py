@@ -33,6 +33,7 @@ class _Manifest(msgspec.Struct, rename="camel"):
     export_time: _Time | None = None
     export_from_time: _Time | None = None
     export_to_time: _Time | None = None
+    output_view: str | None = None
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -77,6 +78,7 @@ class Export:
 
     def __init__(self, place: str, connection: Connection) -> None:
         self.place = place.rstrip("/")
+        self.connection = connection
         self._objects = ObjectsClient(connection) if place.startswith(SCHEME) else None
         try:
             summary = msgspec.json.decode(self._whole(_SUMMARY), type=_Manifest)
@@ -97,6 +99,8 @@ class Export:
         if end is None:
             raise UsageError(f"{place} does not say of which time it is")
         self.table_arn = summary.table_arn
+        self.view_type = summary.output_view
+        """Which images an incremental export has: NEW_IMAGE or NEW_AND_OLD_IMAGES."""
         self.time = end
         """The items are as they were then."""
         self.since = summary.export_from_time

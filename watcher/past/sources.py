@@ -187,22 +187,12 @@ class Sources:
         if self._retained is not None:
             names.append(self._retained.listing.table)
             since = min(since or self._retained.since, self._retained.since)
-        of = " and ".join(names)
-        if since is None:
-            raise UsageError(f"{of} holds no changes")
-        if start < since:
-            raise UsageError(
-                f"{_text(start)} is before what {of} holds, which begins {_text(since)}"
-                + ("" if self._files else "; an archive before the stream may go further back")
-            )
+        refuse_start(names, since, start, is_stream=not self._files)
 
     def say_end(self, end: datetime) -> None:
         """Whether what it holds may end before this: a table without changes looks the same."""
-        if self._retained is None and self._newest is not None and self._newest < end:
-            logger.warning(
-                f"{self._files[-1]} ends {_text(self._newest)}; if the table was changed between "
-                f"then and {_text(end)}, that is not in it"
-            )
+        if self._retained is None:
+            say_end(self._files, self._newest, end)
 
     def refuse_without_new_images(self) -> None:
         """Not a stream that does not tell what a change has left. Raises StreamError."""
@@ -290,6 +280,29 @@ class Sources:
                 if self._strict:
                     raise DataLossError(text)
                 self._gaps.append(text)
+
+
+def refuse_start(
+    names: Sequence[str], since: datetime | None, start: datetime, *, is_stream: bool = False
+) -> None:
+    """Not what is before all that these hold. Raises UsageError."""
+    of = " and ".join(names)
+    if since is None:
+        raise UsageError(f"{of} holds no changes")
+    if start < since:
+        raise UsageError(
+            f"{_text(start)} is before what {of} holds, which begins {_text(since)}"
+            + ("; an archive before the stream may go further back" if is_stream else "")
+        )
+
+
+def say_end(files: Sequence[str], newest: datetime | None, end: datetime) -> None:
+    """Whether archives end before this: a table without changes since looks the same."""
+    if newest is not None and newest < end:
+        logger.warning(
+            f"{files[-1]} ends {_text(newest)}; if the table was changed between then and "
+            f"{_text(end)}, that is not in it"
+        )
 
 
 def is_path(name: str) -> bool:

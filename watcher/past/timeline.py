@@ -45,12 +45,17 @@ class History:
 
     def add_export(self, baseline: Baseline, key: OneKey) -> None:
         """How a baseline has the item."""
-        self.exported_at = baseline.time
         images = (line.NewImage for line in baseline.changed() if key.is_in(line.Keys))
         found = next(images, None)
         if found is None:
             found = next(filter(key.is_in, baseline.items()), msgspec.Raw())
-        self.exported_wire = msgspec.json.decode(found) if bytes(found) else None
+        self.set_export(baseline.time, found, key)
+
+    def set_export(self, time: datetime, image: msgspec.Raw | str | None, key: OneKey) -> None:
+        """How an export of that time has the item; an empty image where there was none."""
+        self.exported_at = time
+        there = bool(image if isinstance(image, str) else image and bytes(image))
+        self.exported_wire = msgspec.json.decode(image or b"") if there else None
         self.key = wire_item(_json(key.known))
 
     def before_export(self) -> int:

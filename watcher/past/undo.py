@@ -65,6 +65,8 @@ class Undo:
         """
         if not rate > 0:
             raise UsageError("give more than 0 write capacity units a second", "rate", f"{rate:g}")
+        if not self.steps:
+            return
         written = UndoLog(Path(log or self.log), self._table.like)
         try:
             back = WriteBack(self._table, written, rate)

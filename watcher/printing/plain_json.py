@@ -6,9 +6,11 @@ import base64
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 from boto3.dynamodb.types import Binary
 
 from watcher.printing.style import time_text
+from watcher.record.images import plain_json
 from watcher.record.record import Record
 
 # DynamoDB's numbers end before 1E126; what an emulator lets through beyond is no number to JSON.
@@ -31,6 +33,31 @@ def plain_record(record: Record) -> dict[str, Any]:
         "shardId": record.shard_id,
         "table": record.table,
     }
+
+
+def plain_line(record: Record) -> str:
+    """The same fields as one line; numbers keep all their digits."""
+    change = record.wire.dynamodb
+    images = plain_json([change.Keys, change.OldImage, change.NewImage])
+    key, old, new = (msgspec.Raw((image or "null").encode()) for image in images)
+    line = {
+        "eventName": record.event_name,
+        "key": key,
+        "old": old,
+        "new": new,
+        "createdAt": time_text(record.created_at),
+        "sequenceNumber": record.sequence_number,
+        "shardId": record.shard_id,
+        "table": record.table,
+    }
+    return msgspec.json.encode(line).decode()
+
+
+def plain_key(record: Record) -> str:
+    """An item's key, its attributes sorted: the same text for each of its changes."""
+    (text,) = plain_json([record.wire.dynamodb.Keys])
+    parts = msgspec.json.decode(text or "{}", type=dict[str, msgspec.Raw])
+    return msgspec.json.encode(dict(sorted(parts.items()))).decode()
 
 
 def plain(value: Any) -> Any:

@@ -50,6 +50,14 @@ def region_in(arn: str) -> str | None:
     return region if partition.startswith("aws") and service == "dynamodb" and region else None
 
 
+def partition_of(region: str) -> str:
+    """The partition that a region is of: aws, aws-cn, aws-us-gov, …"""
+    from botocore.session import get_session  # by its name a region may be a partition's to come
+
+    found: str = get_session().get_partition_for_region(region)
+    return found
+
+
 def is_real(region: str | None) -> bool:
     """Whether it looks like one of AWS's; DynamoDB Local's ARNs say `ddblocal`."""
     return region is not None and _REGION.fullmatch(region) is not None

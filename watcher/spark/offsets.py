@@ -40,6 +40,8 @@ class Offset(msgspec.Struct, frozen=True):
     version: int = _VERSION
     begun: dict[str, ShardOffset] = {}
     """Where the first micro-batch began, in its end, where Spark keeps no other place for it."""
+    images: Any = None
+    """What is made of images (see `evolution.py`); None where that was not noted."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -74,10 +76,11 @@ def begun(end: Offset) -> Offset | None:
 NOWHERE: dict[str, Any] = {}
 
 
-def to_json(offset: Offset) -> dict[str, Any]:
+def to_json(offset: Offset, images: Any = None) -> dict[str, Any]:
     """The offset as plain JSON values; keys sorted, since Spark compares offsets as text."""
+    noted = {} if images is None else {"images": images}
     shards = {name: msgspec.to_builtins(offset.shards[name]) for name in sorted(offset.shards)}
-    return {"shards": shards, "stream": offset.stream, "version": offset.version}
+    return {**noted, "shards": shards, "stream": offset.stream, "version": offset.version}
 
 
 def from_json(plain: Mapping[str, Any]) -> Offset | None:

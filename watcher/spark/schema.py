@@ -94,7 +94,12 @@ class Columns:
                 "table_name": pa.repeat(table, len(raws)),
             }
             return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
-        records = page.records()
+        return self.of_records(page.records(), shard_id, table)
+
+    def of_records(
+        self, records: Sequence[WireRecord], shard_id: str, table: str
+    ) -> pa.RecordBatch:
+        """The same of records that are in no page."""
         rows = _Changes(records, [record.dynamodb for record in records], shard_id, table)
         return pa.RecordBatch.from_pydict({name: self._column(name, rows) for name in self._names})
 

@@ -110,9 +110,9 @@ class SeveralReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow
             limit = ReadMaxRows(max(1, limit.max_rows // len(arns)))
         ends = {}
         for arn in arns:
-            reader = self._reader(arn, joins=bool(begun) and arn not in begun)
-            reader.sharers = len(arns)
             try:
+                reader = self._reader(arn, joins=bool(begun) and arn not in begun)
+                reader.sharers = len(arns)
                 ends[arn] = reader.latestOffset(begun.get(arn, {}), limit)
             except StreamGoneError as error:
                 if arn in begun and arn not in self._answered and self._options.fail_on_data_loss:
@@ -173,9 +173,10 @@ class SeveralReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow
             if joins:
                 logger.info(f"Another stream matches: {arn}")
                 options = msgspec.structs.replace(options, start=TrimHorizon())
-            reader = self._readers[arn] = self._make(options)
+            reader = self._make(options)
             if self._ends_now:
                 reader.prepareForTriggerAvailableNow()
+            self._readers[arn] = reader
         return self._readers[arn]
 
 

@@ -31,6 +31,8 @@ from watcher.service.login import handed_credentials, to_hand_on
 from watcher.service.model import Latest, Service
 from watcher.service.names import table_name
 from watcher.spark import offsets, versions
+from watcher.spark.evolution import images_of, refuse_changed
+from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
@@ -112,6 +114,7 @@ class StreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._keys = keys
         self._rows = _Rows(options, schema, reader)
+        self._images = images_of(options, schema)
         self._parallelism = parallelism
         self.sharers = 1
         """How many streams the same query reads, one after the other."""
@@ -148,10 +151,11 @@ class StreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The end of the next micro-batch."""
         begin = offsets.from_json(start)
         if begin is None:
-            return offsets.to_json(self._planner.anchor())
+            return offsets.to_json(self._planner.anchor(), self._images)
+        refuse_changed(begin.images, self._images)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = self._planner.latest(begin, most)
-        return start if end is begin else offsets.to_json(end)
+        return start if end is begin else offsets.to_json(end, self._images)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Lag and shards, for the query's progress."""
@@ -163,6 +167,7 @@ class StreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = offsets.from_json(start) or (finish and offsets.begun(finish))
         if begin is None or finish is None:
             return []
+        refuse_changed(finish.images, self._images)
         held = [
             HeldRange(between, self._planner.pages(between))
             for between in offsets.ranges(begin, finish)
@@ -282,6 +287,8 @@ class DynamoDBStreams(DataSource):
 def register(spark: SparkSession) -> None:
     """Offer `dynamodb_streams` to `spark.readStream.format(…)` and `spark.read.format(…)`.
 
+    And `dynamodb_export`, a table's export to S3, to the latter.
+
     Where the package is installed for Spark's Pythons, it is found without this, too. On Spark
     Connect it has to be: the server runs it.
     """
@@ -290,13 +297,14 @@ def register(spark: SparkSession) -> None:
     if (context := versions.context_of(spark)) is not None:
         _let_workers_import_us(context)
         what["parallelism"] = context.defaultParallelism
-    here = type("DynamoDBStreams", (DynamoDBStreams,), what)
-    here.__module__ = "__main__"
-    try:
-        spark.dataSource.register(here)
-    except PySparkException as error:
-        if not versions.is_registered(error):
-            raise
+    for source, more in ((DynamoDBStreams, what), (DynamoDBExport, {})):
+        here = type(source.__name__, (source,), more)
+        here.__module__ = "__main__"
+        try:
+            spark.dataSource.register(here)
+        except PySparkException as error:
+            if not versions.is_registered(error):
+                raise
 
 
 def _let_workers_import_us(context: Any) -> None:

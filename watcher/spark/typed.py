@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import decimal
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Final
 
@@ -33,14 +29,10 @@ from pyspark.sql.types import (
 )
 
 from watcher.errors import UsageError
-from watcher.record.images import plain
-
-Attribute = dict[str, Any]
-Converter = Callable[[Attribute], Any]
+from watcher.record.typed import SETS, Attribute, converter, to_struct
 
 _item: Final = msgspec.json.Decoder(dict[str, Attribute])
 _ABSENT: Final = Raw()
-_SETS: Final = {"SS": "S", "NS": "N", "BS": "B"}
 
 
 _POSSIBLE: Final = (
@@ -94,7 +86,7 @@ class _Attribute(msgspec.Struct, gc=False):
         for name in ("S", "N", "BOOL", "B"):
             if (content := getattr(self, name)) is not None:
                 return {name: content}
-        for name in ("M", "L", *_SETS):
+        for name in ("M", "L", *SETS):
             if (raw := getattr(self, name)) is not _ABSENT:
                 return {name: msgspec.json.decode(raw)}
         return {}
@@ -108,7 +100,7 @@ class TypedImages:
 
     def __init__(self, kind: pa.StructType) -> None:
         self._kind = kind
-        self._whole = _struct(kind)
+        self._whole = to_struct(kind)
         # Attributes may have any name; a Python class's have not.
         names = {f"a{index}": field.name for index, field in enumerate(kind)}
         fields = [(place, _Attribute | None, None) for place in names]
@@ -119,6 +111,10 @@ class TypedImages:
             (attrgetter(place), field.type, _from_value(field.type))
             for place, field in zip(names, kind, strict=True)
         ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew where it travels to, an executor: decoders don't."""
+        return TypedImages, (self._kind,)
 
     def column(self, raws: Sequence[Raw]) -> pa.Array:
         """The images (wire bytes, empty where there is none) as one column."""
@@ -155,124 +151,3 @@ def _from_value(kind: pa.DataType) -> Callable[[_Attribute], Any]:
 
         return whole
     return lambda value: convert(value.wire())
-
-
-def converter(kind: pa.DataType) -> Converter:
-    """How an attribute value becomes a value of this type; None for one that can't."""
-    if pa.types.is_string(kind):
-        return _string
-    if pa.types.is_boolean(kind):
-        return lambda value: value.get("BOOL")
-    if pa.types.is_binary(kind):
-        return lambda value: base64.b64decode(value["B"]) if "B" in value else None
-    if pa.types.is_decimal(kind):
-        return _decimal(kind)
-    if pa.types.is_integer(kind):
-        return _integer(kind)
-    if pa.types.is_floating(kind):
-        return lambda value: float(value["N"]) if "N" in value else None
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return _timestamp(kind)
-    if pa.types.is_struct(kind):
-        return _struct(kind)
-    if pa.types.is_map(kind):
-        return _map(kind)
-    if pa.types.is_list(kind):
-        return _list(kind)
-    raise AssertionError(f"{kind} is refused before")
-
-
-def _string(value: Attribute) -> str | None:
-    """Text as it is, a number's digits, base64; anything else as plain JSON."""
-    for kind, content in value.items():
-        if kind in ("S", "N", "B"):
-            return str(content)
-        if kind != "NULL":
-            raw = msgspec.Raw(msgspec.json.encode(value))
-            return msgspec.json.encode(plain(raw)).decode()
-    return None
-
-
-def _decimal(kind: pa.Decimal128Type) -> Converter:
-    step = Decimal(1).scaleb(-kind.scale)
-    context = decimal.Context(
-        prec=kind.precision, traps=[decimal.InvalidOperation, decimal.Inexact]
-    )
-
-    def convert(value: Attribute) -> Decimal | None:
-        try:
-            return Decimal(value["N"]).quantize(step, context=context) if "N" in value else None
-        except (decimal.InvalidOperation, decimal.Inexact):  # more digits than the type has
-            return None
-
-    return convert
-
-
-def _integer(kind: pa.DataType) -> Converter:
-    largest = 2 ** (kind.bit_width - 1)
-
-    def convert(value: Attribute) -> int | None:
-        if "N" not in value:
-            return None
-        number = Decimal(value["N"])
-        whole = -largest <= number < largest and number == number.to_integral_value()
-        return int(number) if whole else None
-
-    return convert
-
-
-def _timestamp(kind: pa.DataType) -> Converter:
-    """Text in ISO 8601, or epoch seconds."""
-
-    def convert(value: Attribute) -> datetime | None:
-        try:
-            if "N" in value:
-                moment = datetime.fromtimestamp(float(value["N"]), UTC)
-            elif "S" in value:
-                moment = datetime.fromisoformat(value["S"])
-            else:
-                return None
-        except (ValueError, OverflowError, OSError):
-            return None
-        # A local time without a zone is taken for UTC: executors may be anywhere.
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        naive = pa.types.is_timestamp(kind) and kind.tz is None
-        return moment.astimezone(UTC).replace(tzinfo=None) if naive else moment
-
-    return convert
-
-
-def _struct(kind: pa.StructType) -> Converter:
-    fields = [(field.name, converter(field.type)) for field in kind]
-
-    def convert(value: Attribute) -> dict[str, Any] | None:
-        item = value.get("M")
-        if item is None:
-            return None
-        return {name: field(item[name]) for name, field in fields if name in item}
-
-    return convert
-
-
-def _map(kind: pa.MapType) -> Converter:
-    convert = converter(kind.item_type)
-
-    def convert_all(value: Attribute) -> list[tuple[str, Any]] | None:
-        item = value.get("M")
-        return None if item is None else [(name, convert(part)) for name, part in item.items()]
-
-    return convert_all
-
-
-def _list(kind: pa.ListType) -> Converter:
-    convert = converter(kind.value_type)
-
-    def convert_all(value: Attribute) -> list[Any] | None:
-        for name, content in value.items():
-            if name == "L":
-                return [convert(part) for part in content]
-            if name in _SETS:
-                return [convert({_SETS[name]: part}) for part in content]
-        return None
-
-    return convert_all

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import to_date
 
+from watcher.errors import UsageError
 from watcher.service.connection import Connection
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, changes, in_one_line, run, triggered
@@ -46,6 +47,7 @@ def archive(
     dynamodb_json: Annotated[
         bool, Parameter(help="images in DynamoDB's JSON, with all types: what undo puts back")
     ] = False,
+    image_schema: settings.ImageSchema = None,
     checkpoint: settings.Checkpoint = None,
     once: settings.Once = False,
     every: settings.EveryTenSeconds = None,
@@ -62,12 +64,17 @@ def archive(
 
     Raises UsageError, and whatever the source raises.
     """
+    settings.refuse_bad_schema(image_schema)
+    if image_schema is not None and (dynamodb_json or format == "csv"):
+        other = "--dynamodb-json" if dynamodb_json else "--format csv"
+        raise UsageError(f"--image-schema and {other} exclude each other")
     frame = changes(
         spark,
         stream,
         connection,
         startingPosition=start,
         imageFormat="dynamodb-json" if dynamodb_json else None,
+        imageSchema=image_schema,
         maxRecordsPerTrigger=max_records,
         failOnDataLoss=fail_on_data_loss,
     ).withColumn("date", to_date("approximate_creation_time"))

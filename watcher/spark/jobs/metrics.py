@@ -74,10 +74,17 @@ def metrics(
     """Count changes by event name and window of their creation time, until stopped.
 
     On stdout a window is printed whenever its count has grown; in files it stands once, when no
-    more is to come (`late` after its end by the changes' own clock).
+    more is to come (`late` after its end by the changes' own clock). What there is up to now, and
+    no more, is `count`'s work: `once` takes a checkpoint or files to go on with.
     """
     if output not in ("lines", "json"):
         raise UsageError("give lines or json", "output", output)
+    if once and to is None and checkpoint is None:
+        raise UsageError(
+            "for windows that go on, with --to or --checkpoint; once and for all it is count, in "
+            "seconds and without Spark: count STREAM --by minute,kind",
+            "once",
+        )
     late = late or (_LATE_FOR_FILES if to else _LATE)
     frame = changes(
         spark, stream, connection, startingPosition=start, failOnDataLoss=fail_on_data_loss

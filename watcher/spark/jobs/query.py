@@ -6,10 +6,9 @@ import sys
 from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import struct, to_json
-from pyspark.sql.types import StructType, VariantType
+from pyspark.sql.types import VariantType
 
 from watcher.errors import UsageError
 from watcher.printing.rows import CsvRaw, write_csv, write_table
@@ -17,7 +16,6 @@ from watcher.service.connection import Connection
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import all_changes, in_one_line
 from watcher.spark.jobs.settings import HERE
-from watcher.spark.jvm import said
 
 
 def query(
@@ -45,12 +43,7 @@ def query(
         str | None,
         Parameter(metavar="END", help="leave out what came later: an age (2h) or a time"),
     ] = None,
-    image_schema: Annotated[
-        str | None,
-        Parameter(
-            metavar="DDL", help="typed images: --image-schema 'pk string, qty decimal(38,0)'"
-        ),
-    ] = None,
+    image_schema: settings.ImageSchema = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     connection: Connection = HERE,
     spark: SparkSession,
@@ -61,8 +54,7 @@ def query(
     """
     if output not in ("table", "json", "csv"):
         raise UsageError("give table, json or csv", "output", output)
-    if image_schema is not None:
-        _refuse_bad_schema(image_schema)
+    settings.refuse_bad_schema(image_schema)
     frame = all_changes(
         spark,
         stream,
@@ -77,18 +69,6 @@ def query(
     with in_one_line():
         result = spark.sql(sql)
         return _print(result, output, sys.stdout, csv_raw=csv_raw)
-
-
-def _refuse_bad_schema(text: str) -> None:
-    """Said of what the user wrote: Spark sees it inside all the columns."""
-    try:
-        schema = StructType.fromDDL(text)
-    except PySparkException as error:
-        raise UsageError(said(error), "image_schema", repr(text)) from error
-    names = [name.lower() for name in schema.names] if isinstance(schema, StructType) else []
-    if twice := [name for name in names if names.count(name) > 1]:
-        reason = f"{twice[0]} is there twice (Pk and pk are one)"
-        raise UsageError(reason, "image_schema", repr(text))
 
 
 def _print(result: DataFrame, output: str, file: IO[str], *, csv_raw: bool) -> int:

@@ -3,8 +3,12 @@
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
+from watcher.errors import UsageError
 from watcher.service.connection import Connection
+from watcher.spark.jvm import said
 
 HERE = Connection()
 """AWS as the environment says."""
@@ -34,6 +38,10 @@ MaxRecords: TypeAlias = Annotated[
         help="at most N changes in a micro-batch",
     ),
 ]
+ImageSchema: TypeAlias = Annotated[
+    str | None,
+    Parameter(metavar="DDL", help="typed images: --image-schema 'pk string, qty decimal(38,0)'"),
+]
 FailOnDataLoss: TypeAlias = Annotated[
     bool,
     Parameter(
@@ -42,3 +50,17 @@ FailOnDataLoss: TypeAlias = Annotated[
         help="go on with a warning where changes were gone before they were read",
     ),
 ]
+
+
+def refuse_bad_schema(text: str | None) -> None:
+    """Said of what the user wrote: Spark sees it inside all the columns. Raises UsageError."""
+    if text is None:
+        return
+    try:
+        schema = StructType.fromDDL(text)
+    except PySparkException as error:
+        raise UsageError(said(error), "image_schema", repr(text)) from error
+    names = [name.lower() for name in schema.names] if isinstance(schema, StructType) else []
+    if twice := [name for name in names if names.count(name) > 1]:
+        reason = f"{twice[0]} is there twice (Pk and pk are one)"
+        raise UsageError(reason, "image_schema", repr(text))

@@ -1,0 +1,97 @@
+"""Keep each change in an SQLite file, and the items as they are."""
+
+import errno
+import logging
+import sqlite3
+import threading
+from typing import Any
+
+from watcher import Record
+from watcher.printing.plain_json import plain_key
+from watcher.printing.style import time_text
+from watcher.record.images import plain_json
+
+OPTIONS = {
+    "sqlite": (
+        "FILE",
+        "keep each change there, in `changes`, and each item as it is now, in `items`",
+    ),
+}
+TABLES = """
+CREATE TABLE IF NOT EXISTS changes (
+    table_name TEXT NOT NULL, sequence_number TEXT NOT NULL, shard_id TEXT NOT NULL,
+    event_name TEXT NOT NULL, created_at TEXT, key TEXT NOT NULL, old TEXT, new TEXT,
+    PRIMARY KEY (table_name, shard_id, sequence_number));
+CREATE TABLE IF NOT EXISTS items (
+    table_name TEXT NOT NULL, key TEXT NOT NULL, item TEXT NOT NULL,
+    PRIMARY KEY (table_name, key));
+"""
+ADD = "INSERT OR IGNORE INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+PUT = "INSERT OR REPLACE INTO items VALUES (?, ?, ?)"
+REMOVE = "DELETE FROM items WHERE table_name = ? AND key = ?"
+# Another program may read, or write for a moment.
+BUSY_SECONDS = 30.0
+
+logger = logging.getLogger("watcher")
+lock = threading.Lock()
+database: Any = None
+incomplete: set[str] = set()
+
+
+def configure(sqlite: str) -> None:
+    global database
+    try:
+        database = sqlite3.connect(sqlite, timeout=BUSY_SECONDS, check_same_thread=False)
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(TABLES)
+    except sqlite3.Error as error:
+        raise ValueError(f"--sqlite {sqlite}: {error}") from None
+
+
+def handle(record: Record) -> None:
+    change = record.wire.dynamodb
+    old, new = plain_json([change.OldImage, change.NewImage])
+    key = plain_key(record)
+    row = record.table, record.sequence_number, record.shard_id, record.event_name
+    with lock:
+        try:
+            added = database.execute(ADD, (*row, time_text(record.created_at), key, old, new))
+            if not added.rowcount:  # it came before: a restart repeats a little
+                return
+            if record.event_name == "REMOVE":
+                database.execute(REMOVE, (record.table, key))
+            elif new is not None:
+                database.execute(PUT, (record.table, key, new))
+            else:
+                say_once(record)
+        except sqlite3.OperationalError as error:
+            raise lasting(error) from error
+
+
+def flush() -> None:
+    """One transaction for many changes; no checkpoint passes what is not on the disk."""
+    with lock:
+        try:
+            database.commit()
+        except sqlite3.OperationalError as error:
+            raise lasting(error) from error
+
+
+def lasting(error: sqlite3.OperationalError) -> Exception:
+    """A full disk ends the watch, whatever the policy: what follows would fail as well."""
+    if error.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return OSError(errno.ENOSPC, str(error))
+    return error
+
+
+def say_once(record: Record) -> None:
+    if record.stream not in incomplete:
+        incomplete.add(record.stream)
+        logger.warning(
+            f"{record.table}'s stream has no new images: `items` holds none of its items"
+        )
+
+
+def close() -> None:
+    database.commit()
+    database.close()

@@ -1,0 +1,48 @@
+"""Send each change to an SQS queue, as JSON."""
+
+import hashlib
+import re
+from typing import Any
+
+from watcher import Record
+from watcher.printing.plain_json import plain_line
+
+OPTIONS = {
+    "sqs": (
+        "QUEUE",
+        "send each change to this queue, a name or a URL, as -o jsonl prints it",
+    ),
+}
+
+client: Any = None
+queue_url = ""
+
+
+def configure(sqs: str) -> None:
+    """Credentials, region and endpoint are boto3's: AWS_PROFILE, AWS_REGION, …"""
+    global client, queue_url
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    region = re.match(r"https?://sqs\.([\w-]+)\.", sqs)
+    try:
+        client = boto3.client("sqs", region_name=region and region[1])
+        is_url = sqs.startswith(("http://", "https://"))
+        queue_url = sqs if is_url else client.get_queue_url(QueueName=sqs)["QueueUrl"]
+    except (BotoCoreError, ClientError) as error:
+        raise ValueError(f"--sqs {sqs}: {error}") from None
+
+
+def handle(record: Record) -> None:
+    in_order = {}
+    if queue_url.endswith(".fifo"):
+        item = f"{record.table} {sorted(record['dynamodb']['Keys'].items(), key=str)!r}"
+        in_order = {
+            "MessageGroupId": hashlib.sha256(item.encode()).hexdigest(),
+            "MessageDeduplicationId": f"{record.shard_id}:{record.sequence_number}",
+        }
+    client.send_message(QueueUrl=queue_url, MessageBody=plain_line(record), **in_order)
+
+
+def close() -> None:
+    client.close()

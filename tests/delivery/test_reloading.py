@@ -1,0 +1,67 @@
+"""A handler that is written while it runs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.hand_clock import HandClock
+from tests.wire import record
+from watcher.delivery import handlers
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.on_error import OnError
+from watcher.delivery.reloading import Reloading
+from watcher.record.origin import Origin
+
+SHARD = Origin("", "shard-0")
+
+
+def test_the_newest_takes_what_comes_and_what_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    file = tmp_path / "mine.py"
+
+    def write(text: str) -> None:
+        file.write_text(f"def handle(record):\n    {text}\ndef close():\n    print('closed')\n")
+
+    class Typing(HandClock):
+        """Somebody mends the handler while a record waits to be tried again."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.passed > 1:
+                write("print('three')")
+
+    write("print('one')")
+    clock = Typing()
+    made = Reloading(lambda: handlers.load(handlers.described(file)), file, clock)
+    dispatcher = Dispatcher([made], OnError.parse("retry:9"), clock=clock)
+
+    def next_page(number: int) -> None:
+        dispatcher.deliver(record(number))
+        dispatcher.page_end(SHARD)
+        clock.passed += 0.3
+
+    next_page(1)
+    write("print('two')")  # as long, and within the same second
+    next_page(2)
+    next_page(3)
+    write("print('")
+    next_page(4)
+    next_page(5)
+    file.unlink()
+    next_page(6)
+    write("1 / 0")
+    next_page(7)
+    clock.passed = 0.9
+    next_page(8)
+    dispatcher.close()
+    printed = capsys.readouterr().out.split()
+    assert " ".join(printed) == "one one closed two two two two two closed closed three closed"
+    assert dispatcher.failures == 0
+    said = [text for text in caplog.messages if text.startswith("handler ")]
+    assert len(said) == 1 and "mine.py:2: " in said[0] and "goes on" in said[0]
+    assert sum(text.startswith("Loaded again: ") for text in caplog.messages) == 3

@@ -1,0 +1,198 @@
+"""--webhook, --sqlite, --sqs and --kafka: each change once, and a failure like any handler's."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.wire import FIRST, record
+from watcher.delivery import handlers
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.observer import Observer
+from watcher.delivery.on_error import OnError
+from watcher.errors import ObserverError, UsageError
+
+
+def load(name: str, value: str, **more: str) -> Observer:
+    return handlers.load(handlers.find()[name], {name: value, **more})
+
+
+def deliver(observer: Observer, numbers: Sequence[int], on_error: str = "log") -> Dispatcher:
+    made = Dispatcher([observer], OnError.parse(on_error))
+    for number in numbers:
+        made.deliver(record(number))
+    made.flush()
+    made.close()
+    return made
+
+
+class Receiver(ThreadingHTTPServer):
+    """Answers what it is told to, and keeps what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Post)
+        self.got: list[tuple[dict[str, str], Any]] = []
+        self.answers: list[int] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/changes?x=1"
+
+
+class Post(BaseHTTPRequestHandler):
+    server: Receiver
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.got.append((dict(self.headers), body))
+        self.send_response(self.server.answers.pop(0) if self.server.answers else 204)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_webhook_gets_each_change_and_can_tell_what_comes_again(receiver: Receiver) -> None:
+    receiver.answers = [200, 503, 429, 200]
+    url = receiver.url.replace("//", "//user:secret@")
+    assert deliver(load("webhook", url), [1, 2], "retry:3").failures == 0
+    keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
+    assert keys == [f"shard-0:{FIRST + n}" for n in (1, 2, 2, 2)]
+    headers, body = receiver.got[0]
+    assert headers["Content-Type"] == "application/json"
+    assert headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
+    assert body["eventName"] == "MODIFY" and body["sequenceNumber"] == str(FIRST + 1)
+
+
+def test_what_a_webhook_refuses_is_a_failure_without_its_password(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.answers = [500, 302, 200]
+    dead = tmp_path / "dead.jsonl"
+    url = receiver.url.replace("//", "//user:secret@")
+    assert deliver(load("webhook", url), [1, 2, 3], f"dead-letter:{dead}").failures == 2
+    assert "answered 500" in dead.read_text() and "secret" not in dead.read_text()
+
+
+@pytest.mark.parametrize("url", ["", "example.com", "ftp://example.com", "http://"])
+def test_a_webhook_that_can_never_be_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="give a URL"):
+        load("webhook", url)
+
+
+def rows(file: Path, query: str) -> list[Any]:
+    with sqlite3.connect(file) as database:
+        return database.execute(query).fetchall()
+
+
+def test_sqlite_has_each_change_once_and_no_more_than_is_flushed(tmp_path: Path) -> None:
+    file = tmp_path / "orders.db"
+    made = Dispatcher([load("sqlite", str(file))], OnError())
+    made.deliver(record(1))
+    assert rows(file, "SELECT * FROM changes") == []
+    made.flush()
+    assert len(rows(file, "SELECT * FROM changes")) == 1
+    made.close()
+    deliver(load("sqlite", str(file)), [1, 2])
+    found = rows(file, "SELECT sequence_number, event_name FROM changes ORDER BY 1")
+    assert found == [(str(FIRST + n), "MODIFY") for n in (1, 2)]
+    assert len(rows(file, "SELECT * FROM items")) == 1
+
+
+def test_a_full_disk_ends_the_watch_before_what_sqlite_could_not_keep(tmp_path: Path) -> None:
+    observer = load("sqlite", str(tmp_path / "orders.db"))
+    made = Dispatcher([observer], OnError())
+    made.deliver(record(1))
+    made.flush()
+    database = observer.handle.__globals__["database"]
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(ObserverError, match="database or disk is full"):
+        for number in range(2, 400):
+            made.deliver(record(number))
+    database.execute("PRAGMA max_page_count = 100000")
+    made.close()
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database" * 100)
+    with pytest.raises(UsageError, match="not a database"):
+        load("sqlite", str(tmp_path / "text"))
+
+
+@pytest.fixture
+def queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    from moto import mock_aws
+
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        import boto3
+
+        yield boto3.client("sqs")
+
+
+def test_sqs_gets_a_message_each_and_a_fifo_queue_its_order(queues: Any) -> None:
+    queues.create_queue(QueueName="plain")
+    fifo = queues.create_queue(QueueName="changes.fifo", Attributes={"FifoQueue": "true"})
+    deliver(load("sqs", "plain"), [1])
+    deliver(load("sqs", fifo["QueueUrl"]), [1, 2, 2])
+    found = queues.receive_message(
+        QueueUrl=fifo["QueueUrl"], MaxNumberOfMessages=10, AttributeNames=["All"]
+    )["Messages"]
+    numbers = [json.loads(each["Body"])["sequenceNumber"] for each in found]
+    assert numbers == [str(FIRST + n) for n in (1, 2)]
+    assert len({each["Attributes"]["MessageGroupId"] for each in found}) == 1
+
+
+def test_a_queue_that_is_not_there_is_refused(queues: Any) -> None:
+    with pytest.raises(UsageError, match=r"--sqs nosuch: .*does not exist"):
+        load("sqs", "nosuch")
+
+
+def test_kafka_gets_a_message_each_by_the_items_key(tmp_path: Path) -> None:
+    kafka = pytest.importorskip("confluent_kafka")
+    cluster = kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    config = tmp_path / "kafka.conf"
+    config.write_text("# of the company\nacks = all\n")
+    address = f"{broker.host}:{broker.port}"
+    made = load("kafka", f"{address}/changes", kafka_config=str(config))
+    assert deliver(made, [1, 2]).failures == 0
+    settings = {"bootstrap.servers": address, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = kafka.Consumer(settings)
+    consumer.subscribe(["changes"])
+    got: list[tuple[bytes, str]] = []
+    while len(got) < 2:
+        (message,) = consumer.consume(1, timeout=20)
+        got.append((message.key(), json.loads(message.value())["sequenceNumber"]))
+    consumer.close()
+    assert got == [(b'{"pk":"a"}', str(FIRST + n)) for n in (1, 2)]
+
+
+def test_a_kafka_that_can_never_be_is_refused() -> None:
+    pytest.importorskip("confluent_kafka")
+    for given in ("changes", "/changes", "localhost:9092/"):
+        with pytest.raises(UsageError, match="give BROKERS/TOPIC"):
+            load("kafka", given)

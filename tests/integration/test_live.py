@@ -1,0 +1,70 @@
+"""The live view on a terminal, over a real watch."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.program import run
+from tests.simulator import RemoteSimulator, Simulator
+from tests.terminal import Terminal
+
+WATCH = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "--live"]
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2) as simulator:
+        simulator.bulk(30, keys=3)
+        yield simulator
+
+
+def sees(terminal: Terminal, text: str) -> None:
+    terminal.wait_for(lambda: any(text in line for line in terminal.shown))
+
+
+def test_a_watch_is_looked_at_and_ended(sim: RemoteSimulator) -> None:
+    with Terminal(*WATCH, env=sim.environment) as terminal:
+        sees(terminal, "30 changes")
+        terminal.press(b"\r")
+        sees(terminal, "before:")
+        terminal.press(b"q")
+        sees(terminal, "FOLLOWING")
+        terminal.press(b"q")
+        assert terminal.end() == 0
+    assert any("Done: 30 records" in line for line in terminal.shown)
+
+
+def test_sigterm_ends_it_and_no_process_is_left(sim: RemoteSimulator) -> None:
+    with Terminal(*WATCH, env=sim.environment) as terminal:
+        sees(terminal, "30 changes")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 0
+        with pytest.raises(ProcessLookupError):
+            os.killpg(terminal.process.pid, 0)
+
+
+def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: RemoteSimulator) -> None:
+    words = [each if each != "orders" else "missing" for each in WATCH]
+    with Terminal(*words, env=sim.environment) as terminal:
+        assert terminal.end() == 3
+    assert any("error:" in line and "missing" in line for line in terminal.shown)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--live"], "error: --live: it is for a terminal: standard output is none"),
+        (["--live", "-ps"], "error: --live: the view shows the changes itself: leave out"),
+        (["--live-web", "x"], "error: --live-web x: give PORT, or HOST:PORT, such as 8000"),
+        (["--live-web", "8.8.8.8:1"], "error: --live-web 8.8.8.8:1: can't listen there"),
+    ],
+)
+def test_what_can_not_be_is_said_in_a_line(
+    words: list[str], told: str, sim: RemoteSimulator
+) -> None:
+    program = run("orders", *words, env=sim.environment)
+    assert program.process.returncode == 2
+    assert program.err[-1].startswith(told)

@@ -1,0 +1,125 @@
+"""Every block of docs/service.md runs, in the framework that it is about."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulator import RemoteSimulator, Simulator
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "service.md").read_text()
+PYTHON = re.findall(r"^```python\n# (.+?)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+FILES = {name: text for name, text in PYTHON if name.endswith(".py")}
+CELLS = [text for name, text in PYTHON if name.startswith("cell")]
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2) as simulator:
+        simulator.write("a", 3)
+        simulator.modify("a", {"v": {"N": "7"}})
+        simulator.write("b", 3)
+        yield simulator
+
+
+@pytest.fixture
+def place(tmp_path: Path, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    for name, value in sim.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path[1:]]))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words: str, seconds: float = 60) -> str:
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=seconds, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    return done.stdout
+
+
+def test_a_thread_is_ended_by_its_event(place: Path) -> None:
+    assert re.fullmatch(r"[5-7] keys\n", run("-X", "dev", "in_a_thread.py"))
+    assert (place / "state.json").exists()
+
+
+def test_fastapi_serves_while_a_task_follows(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    testclient = pytest.importorskip("fastapi.testclient")
+    monkeypatch.syspath_prepend(str(place))
+    import changes_api  # type: ignore[import-not-found]
+
+    with testclient.TestClient(changes_api.app) as client:
+        for _ in range(100):
+            found = client.get("/changes").json()
+            if len(found) == 2:
+                break
+            time.sleep(0.05)
+    assert sorted(found) == ["{'pk': 'a'}", "{'pk': 'b'}"]
+
+
+def test_each_worker_of_gunicorn_has_its_own_copy(place: Path) -> None:
+    pytest.importorskip("gunicorn")
+    with subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", "changes_wsgi:app"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stderr is not None
+            lines = iter(server.stderr.readline, "")
+            url = next(found[0] for line in lines if (found := re.search(r"http://\S+", line)))
+            counts: dict[str, int] = {}
+            until = time.monotonic() + 40
+            while sorted(counts.values()) != [7, 7] and time.monotonic() < until:
+                with urllib.request.urlopen(url) as answer:
+                    worker, count = answer.read().split()
+                counts[worker] = int(count)
+            assert sorted(counts.values()) == [7, 7]
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(20) == 0
+        finally:
+            server.kill()
+
+
+def test_jupyter_takes_a_cell_that_follows_and_one_that_watches(place: Path) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    cells = [nbformat.v4.new_code_cell(text) for text in CELLS]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    followed, watched = (
+        "".join(output.get("text", "") for output in cell.outputs if output.name == "stdout")
+        for cell in notebook.cells
+    )
+    assert followed.splitlines()[-1] == "MODIFY {'pk': 'a'}"
+    assert len(watched.splitlines()) == 7
+
+
+def test_a_model_is_made_of_an_item(place: Path) -> None:
+    pytest.importorskip("pydantic")
+    assert run("models.py").startswith("pk='a' v=Decimal(")
+
+
+def test_the_command_keeps_the_changes_in_sqlite(place: Path) -> None:
+    (command,) = re.findall(r"^\$ python (.*)", PAGE, re.MULTILINE)
+    run(*command.split())
+    with sqlite3.connect("orders.db") as database:
+        assert database.execute("SELECT count(*) FROM changes").fetchall() == [(7,)]
+        found = database.execute("SELECT table_name, key, item FROM items ORDER BY key").fetchall()
+    assert [each[:2] for each in found] == [("orders", '{"pk":"a"}'), ("orders", '{"pk":"b"}')]
+    assert '"v":7' in found[0][2]

@@ -1,0 +1,160 @@
+"""`--live` and `--live-web`: a view to sit in front of, on this terminal or in a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import Parameter
+
+from watcher.cli import options
+from watcher.cli.options import option
+from watcher.errors import UsageError
+from watcher.version import install
+
+if TYPE_CHECKING:
+    from watcher.delivery.observer import Observer
+    from watcher.engine.figures import Display, Totals
+    from watcher.live.app import Watch
+    from watcher.live.ring import Shown
+    from watcher.record.record import Record
+    from watcher.service.model import Listing
+
+logger = logging.getLogger("watcher")
+
+_LIVE = option(
+    "live",
+    bool,
+    False,
+    Parameter(
+        negative=(),
+        group="output",
+        help="a view to sit in front of: follow and pause, search, differences, an item's "
+        "history, shards; ? shows its keys",
+    ),
+)
+_LIVE_WEB = option(
+    "live_web",
+    str,
+    None,
+    Parameter(
+        metavar="[HOST:]PORT",
+        group="output",
+        help="the same view in a browser; default host 127.0.0.1",
+    ),
+)
+OPTIONS = (_LIVE, _LIVE_WEB)
+ON_A_TERMINAL = _LIVE
+_ADDRESS = re.compile(r"(?:(?P<host>[^:]+):)?(?P<port>\d{1,5})")
+
+
+def is_asked(values: Mapping[str, Any]) -> bool:
+    """Whether a command line wants the view."""
+    return bool(values["live"] or values["live_web"])
+
+
+def view(
+    streams: Sequence[str],
+    chosen: Sequence[str],
+    watch: Callable[[Observer, Display], Totals],
+    values: Mapping[str, Any],
+) -> Totals | None:
+    """Show a watch until it is ended; None where it was shown elsewhere. Raises WatcherError.
+
+    `chosen` are the handlers beside the view, as one types them; `watch` takes `observers` and
+    `display`; `values` has the AWS options.
+    """
+    _refuse_missing("textual")
+    for flag in chosen:
+        if flag.startswith("--print-"):
+            raise UsageError(f"the view shows the changes itself: leave out {flag}", "live")
+    if values.get("live_web"):
+        _serve(values["live_web"])
+        return None
+    if not (sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ):
+        raise UsageError("it is for a terminal: standard output is none", "live")
+    from watcher.live.apart import Apart
+
+    apart = Apart(watch)
+    try:
+        return _shown(apart.run, streams, values)
+    finally:
+        apart.close()
+
+
+def _shown(watch: Watch, streams: Sequence[str], values: Mapping[str, Any]) -> Totals | None:
+    """The view of a watch, until it ends."""
+    from watcher.live.app import LiveView, Notes
+
+    made = LiveView(watch, _history(values), _listings(streams, values))
+    notes = Notes(made)
+    before = logger.handlers[:]
+    logger.handlers[:] = [notes]
+    try:
+        made.end_by_signals()
+        totals = made.run()
+    finally:
+        made.join()
+        logger.handlers[:] = before
+        for record in notes.kept:
+            logger.handle(record)
+    if made.error is not None:
+        raise made.error
+    return totals
+
+
+def _refuse_missing(module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise UsageError(f"this needs Textual: {install('live')}", "live")
+
+
+def _history(values: Mapping[str, Any]) -> Callable[[Shown], Iterable[Record]]:
+    def history(entry: Shown) -> Iterable[Record]:
+        from watcher.past import timeline
+
+        aws = {name: values[name] for name in options.AWS}
+        return timeline.history(entry.origin.stream, key=entry.record.key, **aws)
+
+    return history
+
+
+def _listings(
+    streams: Sequence[str], values: Mapping[str, Any]
+) -> Callable[[set[str]], list[Listing]]:
+    def listings(seen: set[str]) -> list[Listing]:
+        from watcher.service.connect import connect
+
+        named = [each for each in streams if not set("*?[") & {*each}]
+        found = [connect(each, options.connection(values)) for each in seen or named]
+        return [client.listing(arn) for client, arn in found]
+
+    return listings
+
+
+def _serve(address: str) -> None:
+    """Serve the view to browsers that know the token, until Ctrl-C."""
+    _refuse_missing("textual_serve")
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match["port"]) > 65535:
+        raise UsageError("give PORT, or HOST:PORT, such as 8000", "live_web", address)
+    from watcher.live.web import serve
+
+    words = [sys.executable, "-m", "watcher", *_without_web(sys.argv[1:]), "--live"]
+    serve(shlex.join(words), match["host"] or "127.0.0.1", int(match["port"]))
+
+
+def _without_web(words: Sequence[str]) -> list[str]:
+    """The command line of the program that a browser is shown."""
+    left, kept = iter(words), []
+    for word in left:
+        if word == "--live-web":
+            next(left, None)
+        elif not word.startswith("--live-web=") and word != "--live":
+            kept.append(word)
+    return kept

@@ -1,0 +1,101 @@
+"""A handler that is loaded again once its file has changed, for whoever is writing it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from watcher.clock import CLOCK, Clock
+from watcher.delivery.observer import Failure, Observer
+from watcher.errors import UsageError
+from watcher.record.origin import Origin
+from watcher.record.record import Record
+
+logger = logging.getLogger("watcher")
+
+_LOOK_SECONDS = 0.2
+
+
+class Reloading(Observer):
+    """What `load` makes of a file, made anew where that has changed; as before where it can't be.
+
+    The newest takes what comes next, also what an older one has failed on and is tried again.
+    """
+
+    def __init__(self, load: Callable[[], Observer], path: Path, clock: Clock = CLOCK) -> None:
+        self._load = load
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen = self._stamp()
+        self._look_due = 0.0
+        self._current = self._loaded()
+        super().__init__(self._current.name, self._handle, self._close)
+
+    def _handle(self, record: Record) -> Any:
+        return self._current.handle(record)
+
+    def _close(self) -> Any:
+        return self._current.close()
+
+    def flush(self) -> None:
+        """See `Observer`."""
+        self._current.flush()
+
+    def tick(self, origin: Origin | None = None) -> None:
+        """Look after the file."""
+        self._look()
+
+    def page_end(self, origin: Origin) -> None:
+        """Look after the file."""
+        self._look()
+
+    def go_on(self, failure: Failure, *, given_up: bool) -> None:
+        """See `Observer`."""
+        self._look()
+        super().go_on(failure, given_up=given_up)
+
+    def _look(self) -> None:
+        with self._lock:
+            now = self._clock.monotonic()
+            if now < self._look_due:
+                return
+            self._look_due = now + _LOOK_SECONDS
+            stamp = self._stamp()
+            if stamp == self._seen or stamp is None:  # an editor may be about to put it back
+                return
+            self._seen = stamp
+            self._reload()
+
+    def _reload(self) -> None:
+        try:
+            new = self._loaded()
+        except UsageError as error:
+            logger.error(f"{error}; what was loaded before goes on")
+            return
+        old, self._current = self._current, new
+        try:
+            self.finish(old.close())
+        except Exception as error:
+            logger.error(f"observer {old.name} failed to close: {type(error).__name__}: {error}")
+        logger.info(f"Loaded again: {os.path.relpath(self._path)}")
+
+    def _loaded(self) -> Observer:
+        before = sys.dont_write_bytecode
+        sys.dont_write_bytecode = True  # it goes by whole seconds: the next edit may be sooner
+        try:
+            return self._load()
+        finally:
+            sys.dont_write_bytecode = before
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,216 @@
+"""What opens over the list: a change, an item's history, shards, tables, the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Label, SelectionList, Static, Tree
+from textual.widgets.tree import TreeNode
+
+from watcher.errors import WatcherError
+from watcher.printing.differences import change_lines
+from watcher.printing.escaping import printable
+from watcher.printing.shortening import shown_item
+from watcher.record.origin import Origin
+from watcher.record.record import Record
+from watcher.service.model import Listing, opened_at
+
+KEYS = """\
+space      pause and follow again
+up, down   one by one; page up, page down; g first, G or End newest
+/          show only what matches: text, NAME=VALUE of a key, or a filter pattern {…}
+Enter      the change, attribute by attribute
+k          the history of this item
+s          shards, and how far behind each is
+t          tables on and off
+y          copy the wire JSON of this change
+q          end the watch
+Escape     back
+"""
+
+
+class Over(ModalScreen[None]):
+    """Lines over the list; Escape leads back."""
+
+    BINDINGS = [
+        Binding("escape,q", "app.pop_screen", "Back"),
+        Binding("y", "copy", "Copy"),
+    ]
+    DEFAULT_CSS = """
+    Over { align: center middle; }
+    Over > VerticalScroll { width: 90%; height: 85%; border: round $accent; background: $surface; }
+    """
+
+    def __init__(self, title: str, copied: str = "") -> None:
+        super().__init__()
+        self._title = title
+        self._copied = copied
+
+    def compose(self) -> ComposeResult:
+        """A scrolled text."""
+        with VerticalScroll() as box:
+            box.border_title = self._title
+            yield Static(id="text")
+
+    def say(self, text: str) -> None:
+        """Show it; colours are those of the terminal's escape sequences in it."""
+        self.query_one("#text", Static).update(Text.from_ansi(text))
+
+    def action_copy(self) -> None:
+        """Put the wire JSON into the clipboard."""
+        if self._copied:
+            self.app.copy_to_clipboard(self._copied)
+            self.app.notify("Copied")
+
+
+class ChangeScreen(Over):
+    """One change, attribute by attribute, and the item in full."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(record.table, str(record.raw, "utf-8", "replace"))
+        self._record = record
+
+    def on_mount(self) -> None:
+        """Both are made once."""
+        record = self._record
+        lines = [*change_lines(record), ""]
+        for name, image in (("before", record.old), ("now", record.new)):
+            if image is not None:
+                lines.append(f"{name}: {shown_item(image, record.key)}")
+        lines += ["", f"shard {printable(record.shard_id)}, number {record.sequence_number}"]
+        self.say("\n".join(lines))
+
+
+class HistoryScreen(Over):
+    """What happened to an item, as far as the stream goes back."""
+
+    def __init__(self, title: str, changes: Callable[[], Iterable[Record]]) -> None:
+        super().__init__(title)
+        self._changes = changes
+
+    def on_mount(self) -> None:
+        """The service is asked aside."""
+        self.say("reading the stream …")
+        self._read()
+
+    @work(thread=True, exit_on_error=False)
+    def _read(self) -> None:
+        try:
+            lines = [line for record in self._changes() for line in change_lines(record)]
+            text = "\n".join(lines) or "no change in what the stream holds"
+        except WatcherError as error:
+            text = f"error: {error}"
+        self.app.call_from_thread(self._told, text)
+
+    def _told(self, text: str) -> None:
+        if self.is_attached:
+            self.say(text)
+
+
+class KeysScreen(Over):
+    """What the keys do."""
+
+    def __init__(self) -> None:
+        super().__init__("keys")
+
+    def on_mount(self) -> None:
+        """A fixed text."""
+        self.say(KEYS)
+
+
+class ShardsScreen(ModalScreen[None]):
+    """Each stream's lineage, with how far behind the shards being read are."""
+
+    BINDINGS = [Binding("escape,q,s", "app.pop_screen", "Back")]
+    DEFAULT_CSS = """
+    ShardsScreen { align: center middle; }
+    ShardsScreen > Tree { width: 90%; height: 85%; border: round $accent; }
+    """
+
+    def __init__(
+        self, listings: Callable[[], Sequence[Listing]], lags: Callable[[], Mapping[Origin, float]]
+    ) -> None:
+        super().__init__()
+        self._listings = listings
+        self._lags = lags
+
+    def compose(self) -> ComposeResult:
+        """Empty, until the service has answered."""
+        yield Tree("reading the listings …")
+
+    def on_mount(self) -> None:
+        """The service is asked aside."""
+        self._list()
+
+    @work(thread=True, exit_on_error=False)
+    def _list(self) -> None:
+        try:
+            listings, trouble = self._listings(), ""
+        except WatcherError as error:
+            listings, trouble = [], f"error: {error}"
+        self.app.call_from_thread(self._fill, listings, trouble)
+
+    def _fill(self, listings: Sequence[Listing], trouble: str) -> None:
+        if not self.is_attached:
+            return
+        tree: Tree[None] = self.query_one(Tree)
+        tree.root.set_label(Text(trouble or "streams"))
+        for listing in listings:
+            stream = tree.root.add(Text(f"{listing.table} ({listing.status.lower()})"), expand=True)
+            lineage(stream, listing, self._lags())
+        tree.root.expand()
+
+
+def lineage(root: TreeNode[None], listing: Listing, lags: Mapping[Origin, float]) -> None:
+    """Below `root`, each shard under its parent."""
+    nodes: dict[str, TreeNode[None]] = {}
+    parents = {shard.parent for shard in listing.shards}
+    for shard in listing.shards:
+        above = nodes.get(shard.parent or "", root)
+        is_open = shard.end is None and shard.id not in parents
+        label = Text(f"{shard.id} ")
+        label.append("open" if is_open else "closed", "green" if is_open else "dim")
+        lag = lags.get(Origin(listing.arn, shard.id))
+        if lag is not None:
+            label.append(f"  lag {lag:.0f} s", "yellow" if lag > 10 else "")
+        if opened := opened_at(shard.id):
+            label.append(f"  since {_clock(opened)}", "dim")
+        nodes[shard.id] = above.add(label, expand=True)
+
+
+def _clock(moment: datetime) -> str:
+    return moment.astimezone().strftime("%H:%M")
+
+
+class TablesScreen(ModalScreen[set[str]]):
+    """Which tables are shown."""
+
+    BINDINGS = [Binding("escape,q,t", "done", "Back")]
+    DEFAULT_CSS = """
+    TablesScreen { align: center middle; }
+    TablesScreen > SelectionList { width: 60%; height: 60%; border: round $accent; }
+    """
+
+    def __init__(self, tables: Sequence[str], hidden: set[str]) -> None:
+        super().__init__()
+        self._tables = tables
+        self._hidden = hidden
+
+    def compose(self) -> ComposeResult:
+        """A box for each."""
+        if not self._tables:
+            yield Label("no change has come yet")
+        rows = [(Text(each), each, each not in self._hidden) for each in self._tables]
+        yield SelectionList[str](*rows)
+
+    def action_done(self) -> None:
+        """Give the ones that are off."""
+        on = {*self.query_one(SelectionList).selected}
+        self.dismiss({*self._tables} - on)

@@ -1,0 +1,95 @@
+"""The live view in a browser: textual-serve, on the loopback, for those who know the token."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from textual_serve.server import Server
+
+from watcher.errors import UsageError
+
+logger = logging.getLogger("watcher")
+
+_COOKIE = "watcher-live"
+# What the page needs, and nothing from elsewhere.
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; connect-src 'self' ws: wss:"
+)
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def serve(command: str, host: str, port: int) -> None:
+    """Serve what `command` shows until Ctrl-C or SIGTERM. Raises UsageError: it can't listen."""
+    try:
+        listening = socket.create_server((host, port))
+    except OSError as error:
+        number = error.errno or 0
+        reason = os.strerror(number).lower() if number > 0 else "no such address"
+        text = f"can't listen there ({reason}); choose another"
+        raise UsageError(text, "live_web", f"{host}:{port}") from None
+    with listening:
+        asyncio.run(_serve(_Guarded(command, host, listening.getsockname()[1]), listening))
+
+
+async def _serve(server: _Guarded, listening: socket.socket) -> None:
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    runner = web.AppRunner(await server.guarded())
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening, shutdown_timeout=2).start()
+        logger.info(f"Live at {server.url} (Ctrl-C ends it)")
+        await ended.wait()
+    finally:
+        await runner.cleanup()
+
+
+class _Guarded(Server):
+    """Asks for the token of the URL once, then for the cookie that it has given."""
+
+    def __init__(self, command: str, host: str, port: int) -> None:
+        super().__init__(command, host, port, title="watcher")
+        self._token = secrets.token_urlsafe(24)
+
+    async def on_startup(self, app: web.Application) -> None:
+        """It is said where the page is once there is one."""
+
+    @property
+    def url(self) -> str:
+        """What to open."""
+        return f"{self.public_url}/?token={self._token}"
+
+    async def guarded(self) -> web.Application:
+        """The pages, for those who know the token."""
+        app = await self._make_app()
+        app.middlewares.append(self._guard)
+        return app
+
+    @property
+    def _guard(self) -> Any:
+        @web.middleware
+        async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+            given = request.query.get("token")
+            known = given if given is not None else request.cookies.get(_COOKIE, "")
+            if not hmac.compare_digest(known.encode(), self._token.encode()):
+                raise web.HTTPForbidden(text="Open the whole URL that watcher has printed.\n")
+            answer = await handler(request)
+            if not answer.prepared:
+                answer.headers["Content-Security-Policy"] = _POLICY
+                answer.headers["Referrer-Policy"] = "no-referrer"
+                if given is not None:
+                    answer.set_cookie(_COOKIE, self._token, httponly=True, samesite="Strict")
+            return answer
+
+        return guard

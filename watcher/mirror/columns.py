@@ -1,0 +1,182 @@
+"""A mirror's columns: grown as attributes appear; what fits in none is kept as it came."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from watcher.errors import UsageError
+from watcher.record.typed import Converter, converter
+
+Item = dict[str, dict[str, Any]]
+"""`{"PK": {"S": "user-1"}}`, binary values in base64."""
+
+RESCUED: Final = "_rescued_data"
+"""Attributes of an item that have no column, or another type than it, in DynamoDB's JSON."""
+_KIND: Final = b"dynamodb"
+# Of its field: the one type of attributes that a column has grown from.
+_DECIMAL: Final = pa.decimal128(38, 18)
+_GROWN: Final[Mapping[str, pa.DataType]] = {
+    **dict.fromkeys(("S", "M", "L", "NS", "BS"), pa.string()),
+    "N": _DECIMAL,
+    "B": pa.binary(),
+    "BOOL": pa.bool_(),
+    "SS": pa.list_(pa.string()),
+}
+# What Parquet, Delta and SQL take as a column's name.
+_NAME: Final = re.compile(r"[^ ,;{}()\n\t=.\"'`]{1,255}")
+_OWN: Final = "__watcher_"
+_MOST: Final = 1_000
+
+_item: Final = msgspec.json.Decoder(Item)
+
+
+def item_of(image: bytes | msgspec.Raw) -> Item:
+    """An item from the wire's JSON."""
+    return _item.decode(image)
+
+
+class MirrorColumns:
+    """The columns of the attributes; `own` are those that every row has besides.
+
+    `types` are those of the table's keys, `given` the columns whose types the user wants. Raises
+    UsageError for keys that can be no columns.
+    """
+
+    def __init__(self, types: Mapping[str, str], given: pa.Schema, own: Sequence[pa.Field]) -> None:
+        self.keys = list(types)
+        self._fields: dict[str, pa.Field] = {}
+        self._converters: dict[str, Converter] = {}
+        self._reserved = {field.name.lower() for field in own} | {RESCUED}
+        self._taken = set(self._reserved)
+        self._given = given
+        for name, kind in types.items():
+            if not self._may_be_column(name):
+                raise UsageError(f"the key {name!r} can't be a column's name")
+            self._add(given.field(name) if name in given.names else _grown(name, kind))
+        for field in given:
+            if field.name not in self._fields:
+                if not self._may_be_column(field.name):
+                    raise UsageError("can't be a column's name", "image_schema", field.name)
+                self._add(field)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the attributes' columns."""
+        return list(self._fields)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The attributes' columns, and the one for what has none."""
+        return pa.schema([*self._fields.values(), pa.field(RESCUED, pa.string())])
+
+    def take(self, had: pa.Schema) -> None:
+        """Have the columns that the mirror has.
+
+        Raises UsageError where the user wants another type for one.
+        """
+        for field in had:
+            if field.name.lower() in self._reserved:
+                continue
+            ours = self._fields.get(field.name)
+            if ours is None:
+                self._add(field)
+            elif ours.type != field.type:
+                raise UsageError(
+                    f"column {field.name} is {field.type} in the mirror, and can't become "
+                    f"{ours.type}: a schema can only grow; give another folder"
+                )
+            else:
+                self._add(field)
+
+    def grow(self, items: Iterable[Item]) -> None:
+        """Make columns for attributes that have none."""
+        for item in items:
+            for name, value in item.items():
+                if name not in self._fields and self._may_be_column(name):
+                    ((kind, _),) = value.items()
+                    if kind != "NULL" and len(self._fields) < _MOST:
+                        self._add(_grown(name, kind))
+
+    def rows(self, items: Sequence[Item | None]) -> dict[str, pa.Array]:
+        """The items' values by column; all null for one that is None."""
+        values: dict[str, list[Any]] = {name: [None] * len(items) for name in self._fields}
+        rescued: list[str | None] = [None] * len(items)
+        for place, item in enumerate(items):
+            left: Item = {}
+            for name, value in (item or {}).items():
+                if "NULL" in value:
+                    continue
+                found = self._value(name, value)
+                if found is not None:
+                    values[name][place] = found
+                elif name in self.keys:
+                    raise UsageError(
+                        f"the key {name}={next(iter(value.values()))} does not fit in its column, "
+                        f"{self._fields[name].type}: give --image-schema '{name} string'"
+                    )
+                else:
+                    left[name] = value
+            if left:
+                rescued[place] = json.dumps(left, sort_keys=True, ensure_ascii=False)
+        made = {name: pa.array(values[name], field.type) for name, field in self._fields.items()}
+        return {**made, RESCUED: pa.array(rescued, pa.string())}
+
+    def _value(self, name: str, value: dict[str, Any]) -> Any:
+        field = self._fields.get(name)
+        if field is None:
+            return None
+        kind = (field.metadata or {}).get(_KIND)
+        return self._converters[name](value) if kind is None or kind.decode() in value else None
+
+    def _add(self, field: pa.Field) -> None:
+        self._fields[field.name] = field
+        self._converters[field.name] = converter(field.type)
+        self._taken.add(field.name.lower())
+
+    def _may_be_column(self, name: str) -> bool:
+        # Spark takes Pk and PK for one.
+        free = name.lower() not in self._taken and not name.startswith(_OWN)
+        return free and _NAME.fullmatch(name) is not None
+
+
+def _grown(name: str, kind: str) -> pa.Field:
+    return pa.field(name, _GROWN[kind], metadata={_KIND: kind.encode()})
+
+
+_SIMPLE: Final[Mapping[str, pa.DataType]] = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
+}
+_COLUMN: Final = re.compile(r"`?([^\s`,]+)`?\s+([a-z]+)(?:\(\s*(\d+)\s*,\s*(\d+)\s*\))?", re.I)
+
+
+def given_columns(text: str) -> pa.Schema:
+    """`total decimal(12,2), placed timestamp` as columns. Raises UsageError."""
+    fields: list[pa.Field] = []
+    for part in re.split(r",(?![^(]*\))", text):
+        found = _COLUMN.fullmatch(part.strip())
+        name, kind, digits, scale = found.groups() if found else (part.strip(), "", None, None)
+        kind = kind.lower()
+        if kind == "decimal" and digits and scale and 0 <= int(scale) <= int(digits) <= 38:
+            fields.append(pa.field(name, pa.decimal128(int(digits), int(scale))))
+        elif kind in _SIMPLE and not digits:
+            fields.append(pa.field(name, _SIMPLE[kind]))
+        else:
+            possible = ", ".join([*_SIMPLE, "decimal(12,2)"])
+            raise UsageError(f"give NAME TYPE, …; types are {possible}", "image_schema", part)
+    return pa.schema(fields)

@@ -1,0 +1,96 @@
+"""`mirror()`: the one declaration of its options."""
+
+import logging
+import re
+import threading
+from typing import Annotated, NamedTuple
+
+from cyclopts import Parameter
+
+from watcher.delivery.ending import Ending, ended_by_signals
+from watcher.errors import UsageError
+from watcher.mirror.columns import given_columns
+from watcher.mirror.job import MirrorJob
+from watcher.service.connect import connect
+from watcher.service.connection import Connection
+from watcher.service.names import region_in, table_of
+from watcher.service.tables import TablesClient
+
+logger = logging.getLogger("watcher")
+
+_TIME = re.compile(r"(\d+)\s*(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_HERE = Connection()
+
+
+class Mirrored(NamedTuple):
+    """What a run has done."""
+
+    items: int
+    changes: int
+    signal: int
+    """That has ended it; 0 for none."""
+
+
+def mirror(
+    stream: str,
+    *,
+    to: Annotated[
+        str, Parameter(metavar="PATH", help="the Delta table: a folder, made where there is none")
+    ],
+    history: Annotated[
+        bool, Parameter(help="a row for every version of an item, with the time it was valid")
+    ] = False,
+    image_schema: Annotated[
+        str | None,
+        Parameter(
+            metavar="COLUMNS",
+            help="types of columns: 'total decimal(12,2), placed timestamp'; others grow",
+        ),
+    ] = None,
+    once: Annotated[bool, Parameter(help="end when everything up to now is done")] = False,
+    every: Annotated[
+        str, Parameter(metavar="TIME", help="one commit every so often: 1s, 1m; default 10s")
+    ] = "10s",
+    fail_on_data_loss: Annotated[
+        bool,
+        Parameter(
+            name="--no-lossy",
+            negative="--lossy",
+            help="go on with a warning where changes were gone before they were read",
+        ),
+    ] = True,
+    connection: Connection = _HERE,
+) -> Mirrored:
+    """Keep a Delta table equal to the stream's: its items first, then every change, until stopped.
+
+    It may be killed at any time, and started again with the same command: rows and the position in
+    the stream are one commit. Raises UsageError, StreamError, DataLossError, WatcherError.
+    """
+    given = given_columns(image_schema) if image_schema else None
+    seconds = _seconds(every)
+    service, arn = connect(stream, connection)
+    service.take_shortcut(arn)
+    tables = TablesClient(connection, region_in(arn))
+    stop, ending = threading.Event(), Ending()
+    with ended_by_signals(ending, stop.set):
+        job = MirrorJob(
+            arn,
+            service,
+            tables,
+            tables.named(table_of(arn)),
+            to,
+            history=history,
+            given=given,
+            fail_on_data_loss=fail_on_data_loss,
+        )
+        logger.info(f"Mirroring {stream} to {to}")
+        job.run(seconds, once=once, stopped=stop.is_set)
+    return Mirrored(job.items, job.changes, ending.signal)
+
+
+def _seconds(text: str) -> float:
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"can't read {text!r} as a time: use 500ms, 10s, 1m, 1h", "every")
+    return int(found[1]) * _SECONDS[found[2]]

@@ -1,0 +1,173 @@
+"""The Delta table of a mirror: rows and, in the same commit, how far the stream has been read.
+
+So there is no checkpoint beside it that could be lost, or be ahead of it or behind: a commit is
+there as a whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from watcher.errors import UsageError, WatcherError
+
+logger = logging.getLogger("watcher")
+
+_STATE: Final = "watcher"
+_APP: Final = "watcher-mirror"
+_RECENT: Final = 50
+_TIDY: Final = timedelta(days=1)
+
+
+class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
+    """What each commit says of the mirror."""
+
+    stream: str
+    history: bool
+    token: dict[str, Any]
+    """Where the stream has been read to."""
+    copied: bool = False
+    """Whether all items were copied that were there when it began."""
+    number: int = 0
+    """Of the commit, among the mirror's own."""
+    tidied: datetime
+
+
+class MirrorTable:
+    """A Delta table and its state; None in the state where there is no table yet."""
+
+    def __init__(self, to: str) -> None:
+        self._to = to
+        self.state: MirrorState | None = None
+        self._table: DeltaTable | None = None
+        if DeltaTable.is_deltatable(to):
+            self._table = DeltaTable(to)
+            self.state = self._found_state(self._table)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that it has."""
+        assert self._table is not None
+        return pa.schema(self._table.schema().to_arrow())
+
+    def begin(self, schema: pa.Schema, state: MirrorState) -> None:
+        """Make it, empty, or empty what a copy that was killed has left. Raises WatcherError."""
+        before = self.state.number if self.state else 0
+        state = msgspec.structs.replace(state, number=before + 1)
+        self._write(schema.empty_table(), state, mode="overwrite", schema_mode="overwrite")
+        self._table = DeltaTable(self._to)
+
+    def append(self, rows: pa.Table, state: MirrorState) -> None:
+        """Append rows (there may be none), and note where the stream has been read to."""
+        self._write(rows, self._next(state), mode="append")
+
+    def grow(self, columns: Iterable[pa.Field]) -> None:
+        """Add those that it has not, empty in all rows that there are."""
+        assert self._table is not None
+        has = {field.name for field in self._table.schema().fields}
+        new = [Field.from_arrow(each) for each in columns if each.name not in has]
+        if new:
+            self._table.alter.add_columns(new)
+
+    def merge(
+        self,
+        rows: pa.Table,
+        on: str,
+        state: MirrorState,
+        *,
+        deletes: Sequence[str] = (),
+        updates: Sequence[tuple[dict[str, str], str | None]] = (),
+        inserts: Sequence[tuple[dict[str, str], str]] = (),
+    ) -> None:
+        """Merge rows (`s`) into it (`t`): of each sequence the first whose condition holds.
+
+        Raises WatcherError, also where somebody else has changed it at the same time.
+        """
+        assert self._table is not None
+        state = self._next(state)
+        merging = self._table.merge(
+            rows,
+            predicate=on,
+            source_alias="s",
+            target_alias="t",
+            commit_properties=_properties(state),
+        )
+        for condition in deletes:
+            merging = merging.when_matched_delete(predicate=condition)
+        for values, condition_or_none in updates:
+            merging = merging.when_matched_update(updates=values, predicate=condition_or_none)
+        for values, condition in inserts:
+            merging = merging.when_not_matched_insert(updates=values, predicate=condition)
+        before = self._table.version()
+        try:
+            merging.execute()
+        except DeltaError as error:
+            raise self._told(error) from error
+        if self._table.version() == before:  # it has changed nothing
+            self._write(self.schema.empty_table(), state, mode="append")
+        self.state = state
+
+    def tidy(self, now: datetime) -> None:
+        """Once a day make big files of small ones, and remove what was replaced a week ago."""
+        assert self._table is not None and self.state is not None
+        if now - self.state.tidied < _TIDY:
+            return
+        try:
+            self._table.optimize.compact()
+            self._table.vacuum(dry_run=False)
+        except DeltaError as error:
+            raise self._told(error) from error
+        self.state = msgspec.structs.replace(self.state, tidied=now)
+
+    def _write(self, rows: pa.Table, state: MirrorState, **options: Any) -> None:
+        try:
+            write_deltalake(
+                self._table or self._to, rows, commit_properties=_properties(state), **options
+            )
+        except (DeltaError, OSError) as error:
+            raise self._told(error) from error
+        self.state = state
+
+    def _next(self, state: MirrorState) -> MirrorState:
+        assert self.state is not None
+        return msgspec.structs.replace(
+            state, number=self.state.number + 1, tidied=self.state.tidied
+        )
+
+    def _found_state(self, table: DeltaTable) -> MirrorState:
+        """That of the latest commit that has one: others (OPTIMIZE) may come in between."""
+        for limit in (_RECENT, None):
+            for commit in table.history(limit):
+                if text := commit.get(_STATE):
+                    try:
+                        return msgspec.json.decode(text, type=MirrorState)
+                    except msgspec.DecodeError as error:
+                        raise UsageError(
+                            f"{self._to} has a state that can't be read: {error}"
+                        ) from error
+        raise UsageError(
+            f"{self._to} is a Delta table that mirror has not made: choose another folder"
+        )
+
+    def _told(self, error: Exception) -> WatcherError:
+        if isinstance(error, CommitFailedError):
+            return WatcherError(
+                f"{self._to} was changed by somebody else at the same time: one mirror a table; "
+                "the same command goes on"
+            )
+        return WatcherError(f"{self._to}: {str(error).splitlines()[0]}")
+
+
+def _properties(state: MirrorState) -> CommitProperties:
+    # The application's transaction: of two that begin at one state, only one is let through.
+    return CommitProperties(
+        custom_metadata={_STATE: msgspec.json.encode(state).decode()},
+        app_transactions=[Transaction(_APP, state.number)],
+    )

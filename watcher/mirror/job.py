@@ -1,0 +1,234 @@
+"""Keeps a Delta table equal to a table of DynamoDB: first its items, then every change."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from watcher.clock import CLOCK, Clock
+from watcher.errors import StreamError, UsageError
+from watcher.mirror.columns import Item, MirrorColumns, item_of
+from watcher.mirror.delta_table import MirrorState, MirrorTable
+from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
+from watcher.reading import token as tokens
+from watcher.reading.losses import Losses
+from watcher.reading.puller import Puller
+from watcher.reading.token import Token
+from watcher.service.model import CLOCKS_APART, AtTime, Listing, Position, Service
+from watcher.service.tables import Description, TablesClient
+from watcher.side_by_side import SideBySide
+
+logger = logging.getLogger("watcher")
+
+_ITEMS: Final = 20_000
+_BYTES: Final = 32 * 1024 * 1024
+_SEGMENT_BYTES: Final = 100 * 1024 * 1024
+_MOST_SEGMENTS: Final = 8
+_PAUSE_SECONDS: Final = 0.2
+# So old a position may get while nothing changes; the stream keeps a day.
+_IDLE_SECONDS: Final = 600.0
+
+
+class MirrorJob:
+    """One stream, its table, and the mirror `to`.
+
+    Raises UsageError where the mirror is of something else, or can't have these columns, and
+    StreamError for a stream without the images that it takes.
+    """
+
+    def __init__(
+        self,
+        arn: str,
+        service: Service,
+        tables: TablesClient,
+        table: tuple[str, Description],
+        to: str,
+        *,
+        history: bool = False,
+        given: pa.Schema | None = None,
+        fail_on_data_loss: bool = True,
+        calls: SideBySide | None = None,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self._arn = arn
+        self._service = service
+        self._tables = tables
+        self._name, self._like = table
+        self._history = history
+        self._kind = EveryVersion() if history else LastVersion()
+        self._columns = MirrorColumns(self._like.types, given or pa.schema([]), self._kind.own)
+        self._mirror = MirrorTable(to)
+        self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
+        self._calls = calls or SideBySide()
+        self._clock = clock
+        self._refuse_other(to)
+        self._puller = self._begin()
+        self._committed_at = clock.monotonic()
+        self.items = 0
+        """How many were copied in this run."""
+        self.changes = 0
+        """How many were applied in this run."""
+
+    def run(self, every: float, *, once: bool, stopped: Callable[[], bool]) -> None:
+        """Copy what is to be copied, then apply changes, `every` so many seconds, until stopped.
+
+        With `once` up to now. Raises StreamError, DataLossError, WatcherError.
+        """
+        self._copy(stopped)
+        end = self._puller.listing.time.timestamp() if once else None
+        while not stopped():
+            changes, is_all = self._gather(every, end, stopped)
+            if changes or self._is_old():
+                self._apply(changes)
+            if once and is_all:
+                return
+
+    def _refuse_other(self, to: str) -> None:
+        state = self._mirror.state
+        if state is None:
+            return
+        if state.stream != self._arn:
+            raise UsageError(f"{to} mirrors {state.stream}, not {self._arn}: give another folder")
+        if state.history != self._history:
+            made = "with" if state.history else "without"
+            raise UsageError(f"{to} was begun {made} --history: go on so, or give another folder")
+        if state.copied:
+            self._columns.take(self._mirror.schema)
+            self._mirror.grow(self._columns.schema)
+
+    def _begin(self) -> Puller:
+        state = self._mirror.state
+        start: Position | Token
+        if state is not None and state.copied:
+            start = tokens.from_json(state.token)
+        else:
+            listing = self._service.listing(self._arn)
+            self._refuse_view(listing)
+            # Fixed before the first item is read: a change from here on is in the stream.
+            start = AtTime((listing.time - CLOCKS_APART).replace(microsecond=0))
+        return Puller(self._service, self._arn, start, self._losses, self._clock, calls=self._calls)
+
+    def _refuse_view(self, listing: Listing) -> None:
+        wanted = "NEW_AND_OLD_IMAGES" if self._history else "NEW"
+        if wanted not in listing.view_type:
+            raise StreamError(
+                f"the stream's view type is {listing.view_type}: it takes NEW_AND_OLD_IMAGES to "
+                + ("keep every version" if self._history else "mirror a table")
+            )
+
+    @property
+    def _whole_schema(self) -> pa.Schema:
+        return pa.schema([*self._columns.schema, *self._kind.own])
+
+    def _is_old(self) -> bool:
+        return self._clock.monotonic() - self._committed_at >= _IDLE_SECONDS
+
+    # The items that are there
+
+    def _copy(self, stopped: Callable[[], bool]) -> None:
+        state = self._mirror.state
+        if state is not None and state.copied:
+            return
+        if state is not None:
+            logger.info("The copy was not finished: it begins anew")
+        state = self._state(copied=False)
+        self._mirror.begin(self._whole_schema, state)
+        for items in _batched(self._scan()):
+            if stopped():
+                return
+            self._columns.grow(items)
+            self._mirror.grow(self._columns.schema)
+            self._mirror.append(self._kind.items(self._columns, items), state)
+            self.items += len(items)
+            logger.info(f"copied: {self.items} items")
+        self._mirror.append(
+            self._whole_schema.empty_table(), msgspec.structs.replace(state, copied=True)
+        )
+
+    def _scan(self) -> Iterator[msgspec.Raw]:
+        """All items; a page of each segment at a time."""
+        segments = min(_MOST_SEGMENTS, 1 + self._like.size // _SEGMENT_BYTES)
+        parts = [self._tables.scan(self._name, each, segments) for each in range(segments)]
+        while parts:
+            reads = [functools.partial(next, part, None) for part in parts]
+            pages = [answer.result() for answer in self._calls.start(reads, few=1)]
+            parts = [part for part, page in zip(parts, pages, strict=True) if page is not None]
+            yield from itertools.chain.from_iterable(page for page in pages if page)
+
+    # The changes
+
+    def _gather(
+        self, every: float, end: float | None, stopped: Callable[[], bool]
+    ) -> tuple[list[ItemChange], bool]:
+        """What comes within so many seconds; and whether that is all up to the end."""
+        found: list[ItemChange] = []
+        size = 0
+        until = self._clock.monotonic() + every
+        while not stopped():
+            created = self._puller.look()
+            if created is None:
+                if end is not None and self._puller.has_caught_up:
+                    return found, True
+                if self._clock.monotonic() >= until:
+                    return found, False
+                self._clock.sleep(_PAUSE_SECONDS)
+                continue
+            if end is not None and created > end:
+                return found, True
+            record = self._puller.take()
+            size += len(record.raw)
+            found.append(change_of(record))
+            if len(found) >= _ITEMS or size >= _BYTES:
+                return found, False
+            if self._clock.monotonic() >= until:
+                return found, False
+        return found, False
+
+    def _apply(self, changes: list[ItemChange]) -> None:
+        state = self._state(copied=True)
+        if changes:
+            self._columns.grow(self._kind.attributes(changes))
+            self._mirror.grow(self._columns.schema)
+            merge = self._kind.merge(self._columns, changes)
+            self._mirror.merge(
+                merge.rows,
+                merge.on,
+                state,
+                deletes=merge.deletes,
+                updates=merge.updates,
+                inserts=merge.inserts,
+            )
+        else:
+            self._mirror.append(self._mirror.schema.empty_table(), state)
+        self._committed_at = self._clock.monotonic()
+        self.changes += len(changes)
+        self._mirror.tidy(datetime.now(UTC))
+
+    def _state(self, *, copied: bool) -> MirrorState:
+        return MirrorState(
+            stream=self._arn,
+            history=self._history,
+            token=tokens.to_dict(self._puller.token),
+            copied=copied,
+            tidied=datetime.now(UTC),
+        )
+
+
+def _batched(images: Iterable[msgspec.Raw]) -> Iterator[list[Item]]:
+    found: list[Item] = []
+    size = 0
+    for image in images:
+        found.append(item_of(image))
+        size += len(bytes(image))
+        if len(found) >= _ITEMS or size >= _BYTES:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found

@@ -1,0 +1,181 @@
+"""What becomes of changes: each item's last state (SCD 1), or a row for each version (SCD 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from watcher.errors import StreamError
+from watcher.mirror.columns import RESCUED, Item, MirrorColumns, item_of
+from watcher.record.record import Record
+
+FROM: Final = "_valid_from"
+TO: Final = "_valid_to"
+NUMBER: Final = "_sequence_number"
+_TIME: Final = pa.timestamp("us", tz="UTC")
+# Of the rows to merge, not of the table.
+_GONE: Final = "__watcher_gone"
+_CLOSES: Final = "__watcher_closes"
+_INSERTS: Final = "__watcher_inserts"
+_KNOWN: Final = "__watcher_known"
+
+
+class ItemChange(NamedTuple):
+    """A record, its images as items."""
+
+    key: str
+    at: datetime
+    number: str
+    kind: str
+    keys: Item
+    new: Item | None
+    old: Item | None
+
+
+class Merge(NamedTuple):
+    """Rows (`s`), and how they are merged into the table (`t`); see `MirrorTable.merge`."""
+
+    rows: pa.Table
+    on: str
+    deletes: Sequence[str]
+    updates: Sequence[tuple[dict[str, str], str | None]]
+    inserts: Sequence[tuple[dict[str, str], str]]
+
+
+def change_of(record: Record) -> ItemChange:
+    """Raises StreamError for a record without what a mirror needs."""
+    wire = record.wire.dynamodb
+    new, old = (bytes(image) for image in (wire.NewImage, wire.OldImage))
+    if record.created_at is None or (record.event_name != "REMOVE" and not new):
+        raise StreamError(f"a {record.event_name} has no new image, or no time: it takes both")
+    keys = item_of(wire.Keys)
+    return ItemChange(
+        msgspec.json.encode(keys, order="sorted").decode(),
+        record.created_at,
+        record.sequence_number,
+        record.event_name,
+        keys,
+        item_of(new) if new else None,
+        item_of(old) if old else None,
+    )
+
+
+class LastVersion:
+    """A row for each item, as its last change has left it."""
+
+    own: tuple[pa.Field, ...] = ()
+
+    def items(self, columns: MirrorColumns, items: Sequence[Item]) -> pa.Table:
+        """The rows of items that are there when it begins."""
+        return pa.table(columns.rows(items))
+
+    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[Item]:
+        """What there are to be columns for."""
+        return (change.new for change in changes if change.new is not None)
+
+    def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
+        """What these changes, in their order, make of the table."""
+        last = {change.key: change for change in changes}.values()
+        made = columns.rows([change.new or change.keys for change in last])
+        made[_GONE] = pa.array([change.new is None for change in last])
+        values = _values([*columns.names, RESCUED])
+        return Merge(
+            pa.table(made),
+            _same_key(columns),
+            deletes=[f"s.{_GONE}"],
+            updates=[(values, None)],
+            inserts=[(values, f"NOT s.{_GONE}")],
+        )
+
+
+class EveryVersion:
+    """A row for each version of an item, with the time that it was valid.
+
+    The items that are there at the beginning have rows without a beginning, and without a number.
+    What the first change to one of them says that it was before goes before what the copy has seen,
+    which may have been later.
+    """
+
+    own: tuple[pa.Field, ...] = (
+        pa.field(FROM, _TIME),
+        pa.field(TO, _TIME),
+        pa.field(NUMBER, pa.string()),
+    )
+
+    def items(self, columns: MirrorColumns, items: Sequence[Item]) -> pa.Table:
+        """The rows of items that are there when it begins."""
+        none = {field.name: pa.nulls(len(items), field.type) for field in self.own}
+        return pa.table({**columns.rows(items), **none})
+
+    def attributes(self, changes: Iterable[ItemChange]) -> Iterator[Item]:
+        """What there are to be columns for."""
+        for change in changes:
+            yield from (item for item in (change.old, change.new) if item is not None)
+
+    def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
+        """What these changes, in their order, make of the table."""
+        by_key: dict[str, list[ItemChange]] = {}
+        for change in changes:
+            by_key.setdefault(change.key, []).append(change)
+        rows = [row for each in by_key.values() for row in _versions(each)]
+        made = columns.rows([row.item for row in rows])
+        made[FROM] = pa.array([row.begins for row in rows], _TIME)
+        made[TO] = pa.array([row.ends for row in rows], _TIME)
+        made[NUMBER] = pa.array([row.number for row in rows], pa.string())
+        made[_CLOSES] = pa.array([row.closes for row in rows])
+        made[_INSERTS] = pa.array([row.inserts for row in rows])
+        made[_KNOWN] = pa.array([row.is_known for row in rows])
+        attributes = _values([*columns.names, RESCUED])
+        end = _values([TO])
+        whole = {**attributes, **_values([FROM, TO, NUMBER])}
+        copied = f't."{NUMBER}" IS NULL'
+        return Merge(
+            pa.table(made),
+            f's.{_CLOSES} AND t."{TO}" IS NULL AND {_same_key(columns)}',
+            deletes=[f"s.{_INSERTS} AND {copied}"],
+            updates=[({**attributes, **end}, f"s.{_KNOWN} AND {copied}"), (end, None)],
+            inserts=[(whole, f"NOT s.{_CLOSES} OR s.{_KNOWN}")],
+        )
+
+
+class _Version(NamedTuple):
+    item: Item
+    begins: datetime | None
+    ends: datetime | None
+    number: str | None
+    closes: bool = False
+    """Whether it ends the row that is open now, if there is one."""
+    inserts: bool = False
+    """Whether there was no item before."""
+    is_known: bool = False
+    """Whether the item is what was before."""
+
+
+def _versions(changes: Sequence[ItemChange]) -> Iterable[_Version]:
+    """The rows of one item's changes, and first what they say of the one before."""
+    first = changes[0]
+    yield _Version(
+        first.old or first.keys,
+        None,
+        first.at,
+        None,
+        closes=True,
+        inserts=first.kind == "INSERT",
+        is_known=first.old is not None,
+    )
+    ends = [*(change.at for change in changes[1:]), None]
+    for change, end in zip(changes, ends, strict=True):
+        if change.new is not None:
+            yield _Version(change.new, change.at, end, change.number)
+
+
+def _same_key(columns: MirrorColumns) -> str:
+    return " AND ".join(f't."{name}" = s."{name}"' for name in columns.keys)
+
+
+def _values(names: Iterable[str]) -> dict[str, Any]:
+    return {f'"{name}"': f's."{name}"' for name in names}

@@ -1,0 +1,126 @@
+"""`format("dynamodb_export")`: a table's export to S3 as a DataFrame, with the source's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from watcher.errors import UsageError
+from watcher.past.export import DataFile, Export, ExportLine
+from watcher.record.wire import WireChange, WireRecord
+from watcher.service.names import region_in, table_name
+from watcher.spark import options
+from watcher.spark.options import SourceOptions
+from watcher.spark.schema import Columns, columns, ddl
+from watcher.spark.typed import refuse_unfit
+
+_ROWS: Final = 1_000
+_SOURCE: Final = "aws:dynamodb"
+_OF_STREAMS: Final = (
+    *("stream", "startingposition", "endingposition", "maxrecordspertrigger"),
+    *("wirerecords", "failondataloss"),
+)
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class FilePartition(InputPartition):
+    """One file of the export, which one task reads."""
+
+    def __init__(self, file: DataFile) -> None:
+        self.file = file
+
+
+class ExportReader(DataSourceReader):
+    """A task for each file: DynamoDB writes one for each of the table's partitions, or more."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        refuse_unfit(schema)
+        self._options, self._place, self._keys = _parsed(given)
+        self._arrow = to_arrow_schema(schema, timezone="UTC")
+        if self._arrow.names != list(columns(self._options)):
+            raise UsageError(".schema(…) can't be given to dynamodb_export; use imageSchema")
+
+    def _export(self) -> Export:
+        return Export(self._place, self._options.connection)
+
+    def partitions(self) -> list[InputPartition]:
+        """The files that the manifest names, and that have something in them."""
+        return [FilePartition(file) for file in self._export().files if file.items]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A file's rows; an item of a full export is no change, and has no kind nor number."""
+        assert isinstance(partition, FilePartition)
+        export = self._export()
+        made, table = Columns(self._options, self._arrow), table_name(export.table_arn)
+        lines = export.lines_of(partition.file)
+        while some := list(islice(lines, _ROWS)):
+            batch = made.of_records([self._record(export, line) for line in some], "", table)
+            yield _without(batch, "sequence_number", "shard_id")
+
+    def _record(self, export: Export, line: ExportLine) -> WireRecord:
+        region = region_in(export.table_arn)
+        if export.since is None:
+            change = WireChange("", export.time.timestamp(), self._key(line.Item), line.Item)
+            return WireRecord(change, awsRegion=region, eventSource=_SOURCE)
+        images = line.Keys, line.NewImage, line.OldImage
+        change = WireChange("", line.written, *images, StreamViewType=export.view_type)
+        kind = "MODIFY" if bytes(line.NewImage) else "REMOVE"
+        if kind == "MODIFY" and export.view_type != "NEW_IMAGE" and not bytes(line.OldImage):
+            kind = "INSERT"
+        return WireRecord(change, eventName=kind, awsRegion=region, eventSource=_SOURCE)
+
+    def _key(self, item: msgspec.Raw) -> msgspec.Raw:
+        if not self._keys:
+            return msgspec.Raw()
+        found = _shallow.decode(item)
+        missing = [name for name in self._keys if name not in found]
+        if missing:
+            raise UsageError(f"keys: an item of the export has no {', '.join(missing)}")
+        return msgspec.Raw(_encode({name: found[name] for name in self._keys}))
+
+
+class DynamoDBExport(DataSource):
+    """A table's export to S3, full or incremental, in DynamoDB JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What goes into `format(…)`."""
+        return "dynamodb_export"
+
+    def schema(self) -> str:
+        """The columns of `dynamodb_streams`."""
+        return ddl(_parsed(dict(self.options))[0])
+
+    def reader(self, schema: StructType) -> ExportReader:
+        """For `spark.read`."""
+        return ExportReader(dict(self.options), schema)
+
+
+def _parsed(given: Mapping[str, str]) -> tuple[SourceOptions, str, list[str]]:
+    """The options that an export shares with a stream, its place, and the keys' names."""
+    rest: dict[str, Any] = {name.lower(): value for name, value in given.items()}
+    names = [name.strip() for name in rest.pop("keys", "").split(",") if name.strip()]
+    for name in _OF_STREAMS:
+        if name in rest:
+            raise UsageError(f"dynamodb_export has no option {name}, which is of streams")
+    place = rest.pop("path", "")
+    if not place:
+        raise UsageError("give the export's folder, AWSDynamoDB/EXPORT-ID: .load(folder)")
+    return options.parse({**rest, "stream": "export"}, streaming=False), place, names
+
+
+def _without(batch: pa.RecordBatch, *names: str) -> pa.RecordBatch:
+    for name in names:
+        place = batch.schema.get_field_index(name)
+        if place >= 0:
+            field = batch.schema.field(place)
+            batch = batch.set_column(place, field, pa.nulls(len(batch), field.type))
+    return batch

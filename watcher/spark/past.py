@@ -1,0 +1,317 @@
+"""As-of and history over archives of any size, on Spark: row by row what `watcher.past` says."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from watcher.errors import StreamError, UsageError
+from watcher.past import as_of as plain
+from watcher.past.archived import Archived, archived
+from watcher.past.export import Baseline, Export
+from watcher.past.item_keys import OneKey, identity, identity_in
+from watcher.past.sources import refuse_start, say_end
+from watcher.past.timeline import History
+from watcher.printing.escaping import printable_json
+from watcher.record.images import plain_json
+from watcher.record.record import Record
+from watcher.record.selection import wanted
+from watcher.service.model import CLOCKS_APART
+
+logger = logging.getLogger("watcher")
+
+_TIME: Final = "approximate_creation_time"
+_SECOND: Final = timedelta(seconds=1)
+_STATES: Final = "id string, at double, number string, image string, exact boolean"
+_json: Final = msgspec.json.encode
+
+
+class ArchivesAsOf:
+    """A table's items as they were, from archives and the table's export. Raises UsageError."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        archives: Sequence[str],
+        at: datetime,
+        baseline: Baseline,
+        *,
+        key: OneKey | None = None,
+        filters: Iterable[Any] | None = None,
+    ) -> None:
+        self._spark = spark
+        self.at = at.replace(microsecond=0)
+        self._baseline = baseline
+        self._key = key
+        self._filters = list(filters or ())
+        wanted(self._filters)  # what is wrong with them is said now
+        self._changes = changes(spark, archives)
+        self.key_names = _key_names(self._changes, baseline)
+        first = min(self.at, baseline.time.replace(microsecond=0))
+        oldest, newest = _span(self._changes)
+        refuse_start(archives, oldest, first)
+        say_end(archives, newest, max(self.at, baseline.time))
+        self._states = self._changed()
+
+    def _changed(self) -> DataFrame:
+        """Of each item that was changed between the moment and the baseline, how it was."""
+        second_end = self.at + _SECOND
+        is_later = self._baseline.time < second_end
+        if is_later:
+            first = self._baseline.time.replace(microsecond=0) - CLOCKS_APART
+            chosen = _between(self._changes, first, second_end)
+        else:
+            chosen = _between(self._changes, second_end, self._baseline.time + _SECOND)
+        key = self._key
+
+        def states(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for rows in map(pa.RecordBatch.to_pylist, batches):
+                found = [
+                    each for each in map(archived, rows) if key is None or key.is_of(each.record)
+                ]
+                yield _states(found, is_later=is_later)
+
+        pick = sql.max_by if is_later else sql.min_by
+        order = sql.struct("at", "number")
+        return (
+            chosen.mapInArrow(states, _STATES)
+            .groupBy("id")
+            .agg(pick(sql.struct("image", "exact"), order).alias("state"))
+            .select("id", "state.image", "state.exact")
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether all types are known; plain JSON does not tell a set from a list."""
+        return self._states.filter("not exact").isEmpty()
+
+    def rows(self, *, wire: bool = False) -> DataFrame:
+        """The items: `keys` and `item`, in plain JSON or (`wire`) in DynamoDB's own."""
+        base = self._exported().withColumnRenamed("image", "exported")
+        changed = self._states.withColumn("is_changed", sql.lit(True))
+        image: Column = sql.when(sql.col("is_changed"), sql.col("image"))
+        joined = base.join(changed, "id", "full_outer").select(
+            image.otherwise(sql.col("exported")).alias("image")
+        )
+        names, filters = self.key_names, self._filters
+
+        def texts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            test = wanted(filters)
+            for batch in batches:
+                images = [text.encode() for text in batch.column("image").to_pylist()]
+                records = (plain.inserted(image, names) for image in images)
+                kept = [each.wire.dynamodb for each in records if test is None or test(each)]
+                form = _wire if wire else plain_json
+                columns = [form([bytes(each.Keys) for each in kept])]
+                columns.append(form([bytes(each.NewImage) for each in kept]))
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(column, pa.string()) for column in columns], ["keys", "item"]
+                )
+
+        return joined.filter("image is not null").mapInArrow(texts, "keys string, item string")
+
+    def write(self, output: str, to: str | None, *, wire: bool) -> int:
+        """Print them, a line for each, or write them to a new folder; how many they were.
+
+        As `jsonl` the lines of the items, as `parquet` their keys and the items as JSON. Raises
+        UsageError for types that are not known, and for a folder that is there.
+        """
+        if wire and not self.exact:
+            raise UsageError(plain.INEXACT)
+        rows = self.rows(wire=wire)
+        if to is None:
+            shown = printable_json if sys.stdout.isatty() else str
+            count = 0
+            for row in rows.toLocalIterator():
+                sys.stdout.write(f"{shown(row.item)}\n")
+                count += 1
+            return count
+        if output == "parquet":
+            rows.write.parquet(to)
+            return self._spark.read.parquet(to).count()
+        rows.select("item").write.text(to)
+        return self._spark.read.text(to).count()
+
+    def _exported(self) -> DataFrame:
+        """Each item of the baseline: its name and itself, null where it was deleted since."""
+        names, key = self.key_names, self._key
+        found = _images(self._spark, self._baseline.full, names, key, 0)
+        for place, each in enumerate(self._baseline.later, 1):
+            found = found.unionByName(_images(self._spark, each, names, key, place))
+        if not self._baseline.later:
+            return found.select("id", "image")
+        return (
+            found.groupBy("id")
+            .agg(sql.max_by(sql.struct("image"), "at").alias("state"))
+            .select("id", "state.image")
+        )
+
+
+def history(
+    spark: SparkSession,
+    archives: Sequence[str],
+    key: OneKey,
+    start: datetime | None,
+    until: datetime | None,
+    baseline: Baseline | None,
+) -> History:
+    """What happened to one item, out of archives. Raises UsageError."""
+    last = None if until is None else until + timedelta(microseconds=1)
+    chosen = _between(changes(spark, archives), start, last)
+
+    def of_item(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in map(pa.RecordBatch.to_pylist, batches):
+            found = [each.record for each in map(archived, rows) if key.is_of(each.record)]
+            texts = [[bytes(each.raw).decode() for each in found], [r.shard_id for r in found]]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(column, pa.string()) for column in texts], ["raw", "shard"]
+            )
+
+    rows = chosen.mapInArrow(of_item, "raw string, shard string").collect()
+    records: dict[str, Record] = {}
+    for row in rows:
+        record = Record.from_json(row.raw.encode(), row.shard)
+        name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"
+        records[name] = record
+    made = History(sorted(records.values(), key=_order), [])
+    if baseline is not None:
+        for record in made.records[:1]:
+            key.is_of(record)  # from now on it knows its types
+        _add_export(spark, made, baseline, key)
+    return made
+
+
+def _add_export(spark: SparkSession, made: History, baseline: Baseline, key: OneKey) -> None:
+    exports = [baseline.full, *baseline.later]
+    frames = [_images(spark, each, (), key, place) for place, each in enumerate(exports)]
+    found = [row for frame in frames for row in frame.collect()]
+    image = max(found, key=lambda row: int(row.at)).image if found else None
+    made.set_export(baseline.time, image, key)
+
+
+def changes(spark: SparkSession, archives: Sequence[str]) -> DataFrame:
+    """The rows of archives' folders, with a `date` where they are laid out by it."""
+    found = [_rows(spark, place) for place in archives]
+    made = found[0]
+    for each in found[1:]:
+        made = made.unionByName(each, allowMissingColumns=True)
+    return made
+
+
+def _rows(spark: SparkSession, place: str) -> DataFrame:
+    columns = (
+        f"event_id string, event_name string, {_TIME} timestamp, keys string, new_image string, "
+        "old_image string, sequence_number string, size_bytes long, stream_view_type string, "
+        "user_identity struct<type: string, principal_id: string>, shard_id string, date date"
+    )
+    try:
+        frame = spark.read.parquet(place)
+    except AnalysisException as error:
+        if error.getCondition() != "UNABLE_TO_INFER_SCHEMA":
+            raise
+        frame = spark.read.schema(columns).json(place)
+    if _TIME not in frame.columns or "keys" not in frame.columns:
+        raise UsageError(f"{place} is no archive that python -m watcher archive wrote")
+    return frame
+
+
+def _between(frame: DataFrame, first: datetime | None, end: datetime | None) -> DataFrame:
+    """Rows from `first` until before `end`; whole days of them are not looked at otherwise."""
+    by_day = "date" in frame.columns
+    if first is not None:
+        frame = frame.filter(sql.col(_TIME) >= sql.lit(first))
+        frame = frame.filter(sql.col("date") >= sql.lit(_day(first))) if by_day else frame
+    if end is not None:
+        frame = frame.filter(sql.col(_TIME) < sql.lit(end))
+        frame = frame.filter(sql.col("date") <= sql.lit(_day(end))) if by_day else frame
+    return frame
+
+
+def _day(time: datetime) -> Any:
+    return time.astimezone(UTC).date()
+
+
+def _span(frame: DataFrame) -> tuple[datetime | None, datetime | None]:
+    """The times of the oldest and the newest change."""
+    ends = frame.agg(sql.min(_TIME).cast("double"), sql.max(_TIME).cast("double")).first()
+    assert ends is not None
+    oldest, newest = (None if end is None else datetime.fromtimestamp(end, UTC) for end in ends)
+    return oldest, newest
+
+
+def _key_names(frame: DataFrame, baseline: Baseline) -> tuple[str, ...]:
+    """The names of the table's keys, by name; none where neither a change nor an export tells."""
+    row = frame.select("keys").filter("keys is not null").first()
+    if row is not None:
+        return tuple(sorted(msgspec.json.decode(row.keys, type=dict[str, msgspec.Raw])))
+    line = next(baseline.changed(), None)
+    return () if line is None else tuple(name for name, _ in identity(line.Keys))
+
+
+def _states(found: Sequence[Archived], *, is_later: bool) -> pa.RecordBatch:
+    """What each change tells of its item: what it has left, or what was before it."""
+    rows: dict[str, list[Any]] = {"id": [], "at": [], "number": [], "image": [], "exact": []}
+    for each in found:
+        record, change = each.record, each.record.wire.dynamodb
+        if change.ApproximateCreationDateTime is None:
+            raise StreamError("the changes have no times: an item's past can't be told")
+        image = plain.left_by(record) if is_later else plain.before(record)
+        rows["id"].append(_json(identity(change.Keys)).decode())
+        rows["at"].append(change.ApproximateCreationDateTime)
+        rows["number"].append(change.SequenceNumber.zfill(64))
+        rows["image"].append(image.decode() if image else None)
+        rows["exact"].append(each.exact)
+    types = pa.string(), pa.float64(), pa.string(), pa.string(), pa.bool_()
+    arrays = [pa.array(column, kind) for column, kind in zip(rows.values(), types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, list(rows))
+
+
+def _images(
+    spark: SparkSession, export: Export, names: Sequence[str], key: OneKey | None, place: int
+) -> DataFrame:
+    """What an export has: each item's name and image, null where it was deleted."""
+    is_full = export.since is None
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids, images = [], []
+            keys, items = (batch.column(name).to_pylist() for name in ("keys", "new_image"))
+            for text, item in zip(items if is_full else keys, items, strict=True):
+                raw = msgspec.Raw(text.encode())
+                if key is None or key.is_in(raw):
+                    found = identity_in(raw, names) if is_full else identity(raw)
+                    ids.append(_json(found).decode())
+                    images.append(item)
+            arrays = [pa.array(column, pa.string()) for column in (ids, images)]
+            yield pa.RecordBatch.from_arrays(arrays, ["id", "image"])
+
+    frame = export_frame(spark, export).mapInArrow(named, "id string, image string")
+    return frame.withColumn("at", sql.lit(place))
+
+
+def export_frame(spark: SparkSession, export: Export) -> DataFrame:
+    """An export's rows, their images in wire types."""
+    reader = spark.read.format("dynamodb_export").option("imageFormat", "dynamodb-json")
+    options = {"region": export.connection.region, "profile": export.connection.profile}
+    options["endpointUrl"] = export.connection.endpoint_url
+    for name, value in options.items():
+        reader = reader if value is None else reader.option(name, value)
+    return reader.load(export.place)
+
+
+def _wire(images: Sequence[bytes]) -> list[str | None]:
+    return [image.decode() for image in images]
+
+
+def _order(record: Record) -> tuple[float, int]:
+    change = record.wire.dynamodb
+    return change.ApproximateCreationDateTime or 0.0, int(change.SequenceNumber)
