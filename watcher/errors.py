@@ -37,6 +37,8 @@ class WatcherError(Exception):
         """What was given for it, where the text does not say it."""
         self.about = tuple(about)
         """Other parameters that the text is about, in its own words."""
+        self.totals: Any = None
+        """What a watch has done with its other streams (`Totals`); None where it had but one."""
 
     def __str__(self) -> str:
         return self.blaming(self.option)

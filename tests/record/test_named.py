@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import threading
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.odd_pages import pages
+from tests.wire import body
 from watcher.record import named
 from watcher.record.page import decode
 from watcher.record.selection import wanted
@@ -60,3 +63,31 @@ def test_a_filter_finds_the_same_in_what_it_names_as_in_all(
     assert found == [plain.on_wire(record) for record in records]
     handed_on = pickle.loads(pickle.dumps(test))
     assert [handed_on.on_wire(record) for record in records] == found
+
+
+def test_threads_that_share_a_filter_do_not_mix_up_their_records() -> None:
+    """A worker reads several shards in as many threads."""
+    pattern = {"dynamodb": {"NewImage": {"n": {"N": ["1"]}, "pk": {"S": ["a"]}}}}
+    test = wanted([pattern])
+    assert test is not None
+    found: dict[bool, set[bool]] = {True: set(), False: set()}
+
+    def look(is_one: bool) -> None:
+        (record,) = decode(body([1 if is_one else 2])).Records
+        for _ in range(1000):
+            copy = msgspec.structs.replace(
+                record.dynamodb, NewImage=record.dynamodb.NewImage.copy()
+            )
+            found[is_one].add(test.on_wire(msgspec.structs.replace(record, dynamodb=copy)))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=look, args=(each,)) for each in (True, False)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert found == {True: {True}, False: {False}}

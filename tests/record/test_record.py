@@ -14,7 +14,11 @@ from botocore.parsers import create_parser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.odd_pages import pages
+from tests.wire import origin
 from watcher import ABSENT, Record
+from watcher.record.boto3_shape import native
+from watcher.record.page import records
 
 WIRE: dict[str, Any] = {
     "eventID": "1a2b",
@@ -267,3 +271,12 @@ def test_a_record_copies_and_pickles() -> None:
         assert again.new == made.new
         assert again.shard_id == "shard-1"
     assert copy.deepcopy(made["dynamodb"]) == made["dynamodb"]
+
+
+@given(body=pages())
+def test_native_values_are_the_same_by_the_shortcut_as_attribute_by_attribute(body: bytes) -> None:
+    for each in records(body, origin("shard")):
+        raw = each.wire.dynamodb.NewImage
+        if raw:
+            decoded = msgspec.json.decode(raw)
+            assert repr(each.new) == repr({name: native(value) for name, value in decoded.items()})

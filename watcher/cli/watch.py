@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from watcher.cli import choosing, commands, live, options, terminal
 from watcher.delivery.handlers import Handler
-from watcher.errors import UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.printing import style
 from watcher.watching import watch
 
@@ -112,7 +112,12 @@ def _watch(
 
     with terminal.status_line(**options.values(terminal.status_line, values)) as line:
         display = None if line is None else WatchStatus(line)
-        totals = watch(streams, observers, **options.values(watch, values), display=display)
+        try:
+            totals = watch(streams, observers, **options.values(watch, values), display=display)
+        except StreamError as error:
+            if error.totals is not None:
+                logger.info(closing_line(error.totals))
+            raise
     logger.info(closing_line(totals))
     return 0
 

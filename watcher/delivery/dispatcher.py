@@ -60,7 +60,7 @@ class Dispatcher:
         self._before_retry = (lambda: None) if in_threads else before_retry
         self._check = check
         self._clock = clock
-        self._calls = [observer.handle for observer in observers]
+        self._calls = [(observer.handle, observer) for observer in observers]
         self._coroutines = Coroutines(aside=in_threads)
         self._failing = threading.Lock()
         for observer in observers:
@@ -93,7 +93,7 @@ class Dispatcher:
         fatal: ObserverError | None = None
         if self._check is not None:
             self._check()
-        for index, call in enumerate(self._calls):
+        for call, observer in self._calls:
             try:
                 if (answer := call(record)) is not None:
                     self._coroutines.finish(answer)
@@ -101,7 +101,7 @@ class Dispatcher:
                 raise
             except BaseException as error:
                 try:
-                    self._follow(self._observers[index], [record], error)
+                    self._follow(observer, [record], error)
                 except ObserverError as stop:
                     fatal = stop
         if fatal is not None:
@@ -316,7 +316,7 @@ class Dispatcher:
             )
 
     def _leave(self) -> None:
-        self._calls[:] = [_end_child]
+        self._calls[:] = [(_end_child, observer) for observer in self._observers]
         self._take = None
 
 

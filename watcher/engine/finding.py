@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from watcher.engine.followed import Followed
 from watcher.engine.newcomers import Newcomers
@@ -89,15 +89,22 @@ def find(
     newcomers = None
     if wanted.globs:
         newcomers = Newcomers(wanted, finder.clients.here, finder.newcomer)
-        for arn in _matching(wanted, newcomers, strict):
-            found.setdefault(arn, finder.follow(arn))
+        arns = _matching(wanted, newcomers, strict)
+        _refuse_too_many({*found, *arns}, yes=yes)
+        for arn in arns:
+            if arn not in found:
+                found[arn] = finder.follow(arn)
     if not found:
         raise next(iter(missing.values()), None) or nothing_matches(wanted.globs)
     for trouble in missing.values():
         logger.error(f"{trouble}; the others are watched")
+    _refuse_too_many(found, yes=yes)
+    return Streams(found.values(), newcomers, missing)
+
+
+def _refuse_too_many(found: Collection[str], *, yes: bool) -> None:
     if len(found) > MOST_STREAMS and not yes:
         raise UsageError(f"{len(found):,} streams match: narrow that down, or add --yes")
-    return Streams(found.values(), newcomers, missing)
 
 
 def _matching(wanted: WantedStreams, newcomers: Newcomers, strict: bool) -> list[str]:

@@ -149,7 +149,7 @@ class Handover:
                 totals.filtered += 1
             else:
                 deliver(record)
-                kinds[record.event_name] += 1
+                kinds[record.wire.eventName or ""] += 1
                 totals.records += 1
             self._behind = records, index
             yield

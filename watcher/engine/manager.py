@@ -97,7 +97,7 @@ class Manager:
         finally:
             self._end()
         self._keeper.raise_error()
-        self._streams.raise_error()
+        self._streams.raise_error(self.totals)
         if reason := self._why_unread():
             raise StreamError(f"nothing could be read: {reason}")
         return self.totals

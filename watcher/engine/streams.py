@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from watcher.backoff import backoff
 from watcher.clock import CLOCK, Clock
-from watcher.engine.figures import Standing
+from watcher.engine.figures import Standing, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.newcomers import Newcomers
 from watcher.errors import CredentialsError, StreamError, UsageError
@@ -194,10 +194,15 @@ class Streams:
         """For the figures."""
         return [stream.standing() for stream in (*self, *self._left)]
 
-    def raise_error(self) -> None:
-        """Raise StreamError where some could not be read."""
-        if len(self._errors) == 1:
-            raise next(iter(self._errors.values()))
-        if self._errors:
+    def raise_error(self, totals: Totals | None = None) -> None:
+        """Raise StreamError where some could not be read, with what was done of the others."""
+        if not self._errors:
+            return
+        error, *more = self._errors.values()
+        if more:
             texts = "; ".join(dict.fromkeys(map(str, self._errors.values())))
-            raise StreamError(f"{counted(len(self._errors), 'stream')} could not be read: {texts}")
+            error = StreamError(
+                f"{counted(len(self._errors), 'stream')} could not be read: {texts}"
+            )
+        error.totals = None if self.alone else totals
+        raise error

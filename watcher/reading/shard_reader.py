@@ -260,8 +260,9 @@ class ShardReader:
         self._iterator = wire.NextShardIterator
         self._pace(wire, len(body))
         for first, last in parts:
+            number = records[last - 1].dynamodb.SequenceNumber
+            self.position = AfterSequence(number)
             messages.append(part(body, records, first, last, self._wanted))
-            self.position = AfterSequence(records[last - 1].dynamodb.SequenceNumber)
         if self._sieve.repeated:
             messages.append(self._repeated())
         if len(records) < len(wire.Records) or self._is_at_end(bool(records)):

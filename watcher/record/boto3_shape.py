@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
 from dateutil.tz import tzlocal
+from msgspec import UNSET, UnsetType
 
 from watcher.errors import WatcherError
 from watcher.record.compare import to_number
@@ -48,15 +49,7 @@ def _to_binary(text: str) -> Binary:
 
 
 def _to_map(attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    made = {}
-    for name, attribute in attributes.items():
-        for kind, value in attribute.items():  # as `native`, without a call for each
-            if kind in _NATIVE:
-                made[name] = _NATIVE[kind](value) if kind != "S" else str(value)
-                break
-        else:
-            made[name] = native(attribute)
-    return made
+    return {name: native(value) for name, value in attributes.items()}
 
 
 # boto3.dynamodb.types.TypeDeserializer's rules, starting from the wire form.
@@ -76,15 +69,67 @@ _NATIVE: Final[dict[str, Callable[[Any], Any]]] = {
 
 def native(attribute: Mapping[str, Any]) -> Any:
     """A wire attribute value (`{"N": "1"}`) as boto3's TypeDeserializer gives it (`Decimal(1)`)."""
-    for kind, value in attribute.items():
-        if kind in _NATIVE:
-            return _NATIVE[kind](value)
+    for kind, convert in _NATIVE.items():
+        if kind in attribute:
+            return convert(attribute[kind])
     raise WatcherError(f"not a DynamoDB attribute value: {attribute!r}")
 
 
 def native_item(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     """An item's wire JSON as native values."""
-    return _to_map(_any_json.decode(raw))
+    try:
+        return _map_of(_typed_item.decode(raw))
+    except msgspec.DecodeError:  # there is something in it that DynamoDB doesn't have
+        return _to_map(_any_json.decode(raw))
+
+
+class _Typed(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A shortcut: an attribute value of one of the kinds that there are, in their order above.
+
+    Structs take two thirds of the time of dicts.
+    """
+
+    S: str | UnsetType = UNSET
+    N: str | UnsetType = UNSET
+    B: str | UnsetType = UNSET
+    BOOL: bool | UnsetType = UNSET
+    NULL: bool | UnsetType = UNSET
+    M: dict[str, _Typed] | UnsetType = UNSET
+    L: list[_Typed] | UnsetType = UNSET
+    SS: list[str] | UnsetType = UNSET
+    NS: list[str] | UnsetType = UNSET
+    BS: list[str] | UnsetType = UNSET
+
+
+_typed_item = msgspec.json.Decoder(dict[str, _Typed])
+
+
+def _map_of(values: Mapping[str, _Typed]) -> dict[str, Any]:
+    return {
+        name: value.S
+        if value.S is not UNSET
+        else _to_number(value.N)
+        if value.N is not UNSET
+        else _other(value)
+        for name, value in values.items()
+    }
+
+
+def _other(value: _Typed) -> Any:
+    if value.B is not UNSET:
+        return _to_binary(value.B)
+    if value.BOOL is not UNSET:
+        return value.BOOL
+    if value.NULL is not UNSET:
+        return None
+    if value.M is not UNSET:
+        return _map_of(value.M)
+    if value.L is not UNSET:
+        return [*_map_of({str(place): each for place, each in enumerate(value.L)}).values()]
+    for kind in ("SS", "NS", "BS"):
+        if (content := getattr(value, kind)) is not UNSET:
+            return _NATIVE[kind](content)
+    raise msgspec.DecodeError("an attribute without a value")
 
 
 def _with_bytes(attributes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

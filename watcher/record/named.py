@@ -18,17 +18,17 @@ class Image:
 
     def __init__(self, name: str, patterns: Iterable[Any]) -> None:
         self._name = name
-        self._raw: Any = None
-        self._value: Any = ABSENT
+        # One attribute: threads that read several shards share it, and must not mix them up.
+        self._last: tuple[Any, Any] = None, ABSENT
         self._decode = _decoder(sorted(set(_named(patterns, name))))
 
     def __call__(self, change: Any) -> Any:
         """The image of a `WireChange`; ABSENT where there is none."""
         raw = getattr(change, self._name)
-        if raw is not self._raw:
-            self._value = self._decode(raw) if raw else ABSENT
-            self._raw = raw
-        return self._value
+        last = self._last
+        if raw is not last[0]:
+            last = self._last = raw, self._decode(raw) if raw else ABSENT
+        return last[1]
 
 
 def _named(parts: Any, image: str, level: str = "record") -> Iterator[str]:
@@ -55,9 +55,18 @@ def _decoder(names: Sequence[str]) -> Callable[[msgspec.Raw], dict[str, Any]]:
         struct = msgspec.defstruct(
             "Named", fields, rename=dict(zip((f[0] for f in fields), names, strict=True)), gc=False
         )
-        decode = msgspec.json.Decoder(struct).decode
+        decode: Callable[[msgspec.Raw], Any] = msgspec.json.Decoder(struct).decode
     except (ValueError, UnicodeError):  # a name with a quote or a backslash
         return msgspec.json.decode
+
+    if len(names) == 1:
+        (only,) = names
+
+        def alone(raw: msgspec.Raw) -> dict[str, Any]:
+            value = decode(raw)._0
+            return {} if value is ABSENT else {only: value}
+
+        return alone
 
     def decoded(raw: msgspec.Raw) -> dict[str, Any]:
         values = zip(names, msgspec.structs.astuple(decode(raw)), strict=True)

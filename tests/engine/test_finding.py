@@ -1,0 +1,79 @@
+"""An account with thousands of tables: counted first, and watched only if that is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hand_clock import HandClock
+from tests.play import PlayedService
+from tests.service.test_wanted_streams import row
+from watcher import UsageError
+from watcher.engine import finding
+from watcher.engine.settings import Settings
+from watcher.engine.streams import Streams
+from watcher.service.connection import Connection
+from watcher.service.model import StreamName
+from watcher.service.wanted_streams import WantedStreams
+
+
+class Account:
+    """So many tables, a hundred a page, as ListStreams has them."""
+
+    def __init__(self, tables: int) -> None:
+        self.tables = tables
+        self.pages = 0
+        self.followed = 0
+        self._service = PlayedService(HandClock())
+
+    def __call__(self, connection: Connection) -> Account:
+        return self
+
+    @property
+    def here(self) -> Account:
+        return self
+
+    def stream_pages(self) -> Iterator[list[StreamName]]:
+        for first in range(0, self.tables, 100):
+            self.pages += 1
+            yield [row(f"t{number}") for number in range(first, min(first + 100, self.tables))]
+
+    def of(self, arn: str) -> PlayedService:
+        self.followed += 1
+        return self._service
+
+    def for_loop(self, arn: str) -> PlayedService:
+        return self._service
+
+
+def find(
+    monkeypatch: pytest.MonkeyPatch, account: Account, glob: str, *, yes: bool = False
+) -> Streams:
+    monkeypatch.setattr(finding, "Clients", account)
+    return finding.find(WantedStreams.of([glob]), Settings(), strict=False, yes=yes)
+
+
+def test_ten_thousand_tables_are_counted_and_not_one_of_them_is_followed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "watcher")
+    account = Account(10_000)
+    with pytest.raises(UsageError, match="10,000 streams match: narrow that down, or add --yes"):
+        find(monkeypatch, account, "*")
+    assert account.pages == 100 and account.followed == 0
+    assert "Streams that match '*': 10,000" in caplog.messages
+
+
+@pytest.mark.parametrize(("tables", "yes"), [(200, False), (201, True), (10_000, True)])
+def test_two_hundred_are_watched_and_more_with_yes(
+    monkeypatch: pytest.MonkeyPatch, tables: int, yes: bool
+) -> None:
+    assert len(find(monkeypatch, Account(tables), "*", yes=yes)) == tables
+
+
+def test_of_ten_thousand_those_are_found_that_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    account = Account(10_000)
+    streams = find(monkeypatch, account, "t12?")
+    assert sorted(stream.table for stream in streams) == [f"t12{digit}" for digit in range(10)]
+    assert account.pages == 100 and account.followed == 10
