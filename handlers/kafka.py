@@ -10,7 +10,7 @@ from watcher.version import install
 OPTIONS = {
     "kafka": (
         "BROKERS/TOPIC",
-        "send each change to this topic, by the item's key, as -o jsonl prints it",
+        "send each change there, by the item's key",
     ),
     "kafka_config": ("FILE", "librdkafka's settings: NAME=VALUE lines"),
 }

@@ -10,7 +10,7 @@ from watcher.printing.plain_json import plain_line
 OPTIONS = {
     "sqs": (
         "QUEUE",
-        "send each change to this queue, a name or a URL, as -o jsonl prints it",
+        "send each change to this queue, a name or a URL",
     ),
 }
 

@@ -14,7 +14,17 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.engines import ENGINES, UP_TO_NOW, Outcome, Timeline, retained, spark_batch
+from tests.engines import (
+    ENGINES,
+    UP_TO_NOW,
+    Outcome,
+    Timeline,
+    pull,
+    retained,
+    spark_batch,
+    spark_stream,
+    watch,
+)
 from tests.spark.played import ARN, EXPIRED, PlayedStream
 from tests.wire import FIRST
 from watcher import Stream
@@ -25,10 +35,11 @@ from watcher.errors import (
     ExpiredIteratorError,
     OddAnswerError,
     ShardNotFoundError,
+    StillAskingError,
     StreamError,
     TransientError,
 )
-from watcher.service.model import Position
+from watcher.service.model import Listing, Position, Shard
 
 Engine = Callable[[PlayedStream, Timeline, float], Outcome]
 
@@ -301,6 +312,37 @@ def test_every_engine_says_at_once_that_an_answer_does_not_end(
     assert engine(stream, clock, 3.0 if engine is spark_batch else 8.0).numbers == list(range(10))
     said = [message for message in caplog.messages if "no whole answer" in message]
     assert len(said) == 1 and "in a row" not in said[0]
+
+
+class Unanswered(PlayedStream):
+    """Its listings, children and probes are asked for in vain, from some moment on."""
+
+    hangs = False
+
+    def listing(self, arn: str) -> Listing:
+        if self.hangs:
+            raise StillAskingError("not yet")
+        return super().listing(arn)
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        if self.hangs:
+            raise StillAskingError("not yet")
+        return super().children(arn, shard_id)
+
+
+@pytest.mark.parametrize("engine", [watch, pull, spark_stream], ids=lambda each: each.__name__)
+def test_every_engine_reads_on_while_listings_are_not_answered(engine: Engine) -> None:
+    """A shard that has closed meanwhile holds up no other."""
+    clock = Timeline()
+    stream = Unanswered(clock)
+    stream.write("z", range(5))
+    stream.write("a", range(5, 10))
+    clock.at(2, lambda: setattr(stream, "hangs", True))
+    a_split(stream, clock)
+    clock.at(20, lambda: stream.write("z", range(30, 40)))
+    assert sorted(engine(stream, clock, 22.0).numbers) == [*range(10), *range(30, 40)]
+    stream.hangs = False
+    assert sorted(engine(stream, clock, 60.0).numbers) == list(range(40)), "a new reading"
 
 
 # What ends up to now
