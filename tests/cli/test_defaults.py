@@ -301,7 +301,7 @@ def test_a_default_is_not_blamed_for_what_only_sounds_like_it(
 ) -> None:
     environment = {**sim.environment, "WATCHER_FROM": "latest"}
     program = run("orders", "--only", "latest", env=environment, cwd=folder)
-    expected = 'error: --only: unknown kind "latest"; use insert, modify, remove, ttl'
+    expected = 'error: --only: unknown kind "latest"; use insert, modify, remove, ttl, snapshot'
     assert program.err == [expected]
 
 
