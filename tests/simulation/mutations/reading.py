@@ -114,8 +114,8 @@ READING = [
     Mutant(
         "a new reader begins at its last record, not after it",
         "reading/shard_reader.py",
-        "            self.position = AfterSequence(number)\n",
-        "            self.position = AtSequence(number)\n",
+        "self.position = AfterSequence(records[last - 1].dynamodb.SequenceNumber)",
+        "self.position = AtSequence(records[last - 1].dynamodb.SequenceNumber)",
     ),
     Mutant(
         "an iterator at a time is told only once",
@@ -210,7 +210,7 @@ READING = [
     Mutant(
         "an old checkpoint is not said",
         "reading/losses.py",
-        "if time and now - time > RETENTION:",
+        "if time and is_stale(time, now):",
         "if False:",
     ),
     Mutant(
@@ -265,9 +265,8 @@ READING = [
     Mutant(
         "a pulled shard ends with its last page, not with its last record",
         "reading/puller.py",
-        "            shard.buffered = True\n            return\n",
-        "            shard.buffered = True\n"
-        "            if not shard.ended:\n                return\n",
+        "            shard.buffered = True\n        else:\n",
+        "            shard.buffered = True\n        if record is None or shard.ended:\n",
         "stream",
     ),
     Mutant(
