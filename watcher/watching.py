@@ -339,7 +339,7 @@ def _workers(
     from watcher.engine.forked import Forked
     from watcher.engine.workers import Workers
 
-    start = Forked(settings.on_wire, with_threads=in_threads)
+    start = Forked(settings.wanted, with_threads=in_threads)
     return Workers(queue, start, processes=processes)
 
 

@@ -139,7 +139,8 @@ def flags(handlers: Iterable[Handler], taken: Iterable[Option]) -> Iterator[Opti
             names.add(_flag(name))
             group = "output" if handler.is_built_in and handler.takes_value else "handlers"
             told = Parameter(name=_flag(name), metavar=metavar, group=group, help=text)
-            yield option(_OWN + name, bool if metavar is None else str, None, told)
+            kind, default = (bool, False) if metavar is None else (str, None)
+            yield option(_OWN + name, kind, default, told)
     yield _FOLDERS
 
 
@@ -171,7 +172,7 @@ class Choice:
         self._own = {
             name.removeprefix(_OWN): value
             for name, value in values.items()
-            if name.startswith(_OWN) and value is not None
+            if name.startswith(_OWN) and name in (*given.typed, *given.origins)
         }
         self._given = given
         choosing = (_CHOSEN, _OWN, _OUTPUT.name, _CALL.name, _LAMBDA.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 
 from cyclopts import (
@@ -52,7 +53,8 @@ def told(
                 given = f"{token.source}: {token.value!r}"
             if choices := argument.get_choices(force=True):
                 return UsageError(f"{given}: use {_either(choices)}")
-            return UsageError(f"{given} is not {_KINDS.get(argument.hint, 'what it can be')}")
+            kind, *_ = (*typing.get_args(argument.hint), argument.hint)  # int of int | None
+            return UsageError(f"{given} is not {_KINDS.get(kind, 'what it can be')}")
     return UsageError(str(error))
 
 

@@ -71,11 +71,12 @@ def age(moment: datetime, now: datetime) -> str:
 
 def option(name: str, kind: Any, default: Any, told: Parameter) -> inspect.Parameter:
     """One option, as the parameter of that name."""
-    if kind is int:
-        told = Parameter.combine(Parameter(converter=_whole), told)
+    if kind in (int, float):
+        told = Parameter.combine(Parameter(converter=_number), told)
     if completer := completers.of(name, told.metavar):
         told = Parameter.combine(Parameter(completer=completer), told)
-    hint: Any = Annotated[kind, told]
+    # Where pydantic is loaded, Cyclopts has it look at defaults, too.
+    hint: Any = Annotated[kind | None if default is None else kind, told]
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=default, annotation=hint)
 
@@ -124,6 +125,6 @@ def spelled(run: Callable[..., int], *parts: Iterable[inspect.Parameter]) -> Cal
     return command
 
 
-def _whole(kind: Any, tokens: Sequence[Token]) -> int:
-    """Cyclopts' own would round 1.7 to 2."""
-    return int(tokens[0].value)
+def _number(kind: Callable[[str], float], tokens: Sequence[Token]) -> float:
+    """Cyclopts' own would round 1.7 to 2, and take `none` where there need not be one."""
+    return kind(tokens[0].value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from multiprocessing import Pipe
 from multiprocessing.process import BaseProcess
 
@@ -11,7 +12,7 @@ from watcher.engine import open_files, worker
 from watcher.engine.orders import Order, Orders, Work
 from watcher.engine.shared_queue import Writer
 from watcher.engine.workers import Process
-from watcher.reading.parts import Wanted
+from watcher.record.selection import Selection
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.login import own_credentials
@@ -25,7 +26,7 @@ class Forked:
     With `with_threads`, beside threads that are to come.
     """
 
-    def __init__(self, wanted: Wanted | None = None, *, with_threads: bool = False) -> None:
+    def __init__(self, wanted: Selection | None = None, *, with_threads: bool = False) -> None:
         self._wanted = wanted
         self._context = forks.processes(with_threads=with_threads)
         # By stream. Never used in this process: a socket that is open can't be shared with a fork.
@@ -36,13 +37,16 @@ class Forked:
         credentials = own_credentials(work.connection, region_in(work.arn))
         shared = credentials.share()
         credentials.settle()
-        if work.arn not in self._clients and self._context.get_start_method() == "fork":
+        is_fork = self._context.get_start_method() == "fork"
+        if work.arn not in self._clients and is_fork:
             self._clients[work.arn] = for_worker(work.connection, work.arn, shared)
         reading, writing = Pipe(duplex=False)
         orders = Orders(writing)
+        # A fork server has kept the variables of the moment at which it began.
+        environment = None if is_fork else dict(os.environ)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(reading, writer, board, self._clients, shared, self._wanted),
+            args=(reading, writer, board, self._clients, shared, self._wanted, environment),
             name=f"watcher {name}",
             daemon=True,
         )

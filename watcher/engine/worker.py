@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection as Pipe
 
 from watcher.clock import CLOCK
@@ -20,6 +20,7 @@ from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Message
 from watcher.reading.parts import Wanted
 from watcher.record.origin import Origin
+from watcher.record.selection import Selection
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.credentials import SharedCredentials
@@ -39,16 +40,21 @@ def run(
     board: Board,
     clients: dict[str, StreamsClient],
     credentials: SharedCredentials | None = None,
-    wanted: Wanted | None = None,
+    wanted: Selection | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """The worker's whole life; what it does is counted on the `board`, for the manager to read.
 
     Most of what is not `wanted` it leaves out.
 
     `clients`, by the stream's ARN, were made before the fork and never used there (sockets can't be
-    shared); those that are missing are made, over `credentials`.
+    shared); those that are missing are made, over `credentials`, by the `environment`'s variables
+    where it is not this process's own.
     """
     _end_with_parent()
+    if environment is not None:
+        os.environ.clear()
+        os.environ.update(environment)
     # Ctrl-C goes to the whole group: the manager decides. SIGTERM ends us at once, at any point:
     # the manager knows what it has received.
     signal.set_wakeup_fd(-1)
@@ -56,13 +62,14 @@ def run(
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads = Threads(writer)
+    test = None if wanted is None else wanted.on_wire
     client = functools.partial(_client, dict(clients), credentials)
     ear = Ear(orders)
     while not ear.is_over:
         for order in ear.listen(threads.patience):
             match order:
                 case Read(work, place):
-                    _begin(work, board.at(place), client, threads, wanted)
+                    _begin(work, board.at(place), client, threads, test)
                 case Hurry(arn):
                     threads.hurry(arn)
                 case Close(arn, shard_id):

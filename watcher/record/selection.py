@@ -65,7 +65,8 @@ class Selection:
         return self.on_wire(record.wire)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Selection, self._of
+        patterns, keys, kinds = self._of
+        return Selection, (_plain(patterns), keys, kinds)
 
 
 def words(only: str | Iterable[str] | None) -> set[str]:
@@ -162,6 +163,13 @@ def _decimal(text: str) -> Decimal:
         return Decimal(text)
     except InvalidOperation:
         return Decimal("Infinity")
+
+
+def _plain(part: Any) -> Any:
+    """The same of lists and dicts alone: a program's own mappings need not pickle."""
+    if isinstance(part, Mapping):
+        return {name: _plain(inner) for name, inner in part.items()}
+    return list(map(_plain, part)) if isinstance(part, list | tuple) else part
 
 
 def _of_criteria(row: Any) -> str | Pattern:

@@ -35,13 +35,14 @@ class Insisting:
 
     Throttling outlasts botocore's retries at times: it passes. As for a reader of shards, so do
     refused credentials, an answer that is none of the service's, and a denial within a minute; but
-    only once there was an answer as it should be.
+    only once there was an answer as it should be: of a denial, to that operation on that table, as
+    a role is allowed each by itself.
     """
 
     def __init__(self, credentials: Credentials, patience: float) -> None:
         self._credentials = credentials
         self._patience = patience
-        self._has_worked = False
+        self._worked: set[str] = set()
 
     def __call__(
         self,
@@ -52,15 +53,15 @@ class Insisting:
         """The operation's answer, as `read` has it. Raises StreamError, TransientError."""
         started = time.monotonic()
         failures = 0
+        action = operation.__name__.title().replace("_", "")
+        table = query.get("TableName") or next(iter(query.get("RequestItems", ())), "it")
+        needed = f"dynamodb:{action} on {table}"
         while True:
             try:
                 answer = read(operation(**query))
             except _REFUSED as error:
                 failures += 1
-                action = operation.__name__.title().replace("_", "")
-                meaning = self._trouble(
-                    error, f"dynamodb:{action} on {query.get('TableName', 'it')}"
-                )
+                meaning = self._trouble(error, needed)
                 most = _DENIED_SECONDS if isinstance(meaning, DeniedError) else self._patience
                 if time.monotonic() >= started + min(most, self._patience):
                     raise meaning from error
@@ -68,22 +69,25 @@ class Insisting:
                     logger.warning(f"{action}: {failures} failures in a row: {meaning}")
                 time.sleep(random.uniform(0.5, 1.5))
             else:
-                self._has_worked = True
+                self._worked.add(needed)
                 return answer
 
-    def _trouble(self, error: Exception, action: str) -> WatcherError:
+    def _trouble(self, error: Exception, needed: str) -> WatcherError:
         """What an error means that may pass; what does not is raised."""
         meaning = error if isinstance(error, WatcherError) else translated(error)
         if isinstance(meaning, TransientError) or code_of(error) == _IN_USE:
             return TransientError(one_line(error))
         if isinstance(meaning, DeniedError):
-            text = f"no permission ({one_line(error)}); the role needs {action}"
+            text = f"no permission ({one_line(error)}); the role needs {needed}"
             meaning = DeniedError(text)
-        elif not isinstance(meaning, CredentialsError):
+            passes = needed in self._worked
+        elif isinstance(meaning, CredentialsError):
+            passes = bool(self._worked)
+        else:
             meaning = StreamError(one_line(error))
-        # botocore's word for an answer that names no error is its status.
-        passes = code_of(error).isdigit() or isinstance(meaning, DeniedError | CredentialsError)
-        if not (passes and self._has_worked):
+            # botocore's word for an answer that names no error is its status.
+            passes = code_of(error).isdigit() and bool(self._worked)
+        if not passes:
             raise meaning from error
         if isinstance(meaning, CredentialsError):
             self._credentials.renew()
