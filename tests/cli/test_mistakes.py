@@ -9,7 +9,7 @@ from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator
 from watcher.cli import defaults, trusted
 from watcher.cli.choosing import Choice
-from watcher.cli.commands import Invocation
+from watcher.cli.commands import COMMANDS, Invocation, app, arguments
 from watcher.delivery.handlers import find
 from watcher.errors import UsageError
 
@@ -64,3 +64,30 @@ def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
         Choice(find(), line.given, line.values).load()
     text = words.format(level=5)
     assert line.told(caught.value) == f"handler cfg: {text} (--level is from watcher.toml)"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_program_that_has_loaded_pydantic_can_leave_out_any_option(
+    folder: Path, name: str
+) -> None:
+    """Cyclopts has it look at defaults, too."""
+    pytest.importorskip("pydantic")
+    (folder / "handlers").mkdir()
+    (folder / "handlers" / "own.py").write_text(
+        'OPTIONS = {"much": ("N", "how much"), "loud": (None, "loud")}\n'
+        "def configure(much=None, loud=None): ...\ndef handle(record): ..."
+    )
+    words: list[str] = []
+    for each in arguments(app(name, ())):
+        if each.required:
+            flag = each.names[:1] if each.index is None else ()
+            words += [*flag, *(each.get_choices() or ["x"])[:1]]
+    line = Invocation(name, words)
+    assert set(line.given.typed) <= {"to", "checkpoint"}
+
+
+@pytest.mark.parametrize("word", ["none", "null"])
+@pytest.mark.parametrize("option", ["--tail", "--poll-max"])
+def test_a_number_that_need_not_be_given_is_a_number(option: str, word: str) -> None:
+    with pytest.raises(UsageError, match=f"{option} {word} is not a (whole )?number"):
+        Invocation("watch", ["orders", option, word])

@@ -1,6 +1,8 @@
 """Filters, keys and kinds through the real command line."""
 
 import json
+import multiprocessing.forkserver
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,3 +106,30 @@ def test_a_program_filters_with_the_same_words(sim: RemoteSimulator) -> None:
     )
     assert seen == [("MODIFY", "c")]
     assert (totals.records, totals.filtered) == (1, 6)
+
+
+def test_a_program_with_threads_filters_too_and_its_variables_count_as_they_are_now(
+    sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers are Python's fork server's, which may have begun long before."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    multiprocessing.forkserver.ensure_running()
+    for name, value in sim.environment.items():
+        monkeypatch.setenv(name, value)
+    seen: list[str] = []
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    try:
+        watch(
+            "orders",
+            [lambda record: seen.append(record.event_name + record.key["pk"])],
+            start="trim_horizon",
+            follow=False,
+            only="modify",
+            filters=[{"dynamodb": {"NewImage": {"total": {"N": [12]}}}}],
+        )
+    finally:
+        is_over.set()
+        thread.join()
+    assert seen == ["MODIFYc"]

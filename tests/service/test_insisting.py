@@ -1,0 +1,136 @@
+"""Calls are made again for what passes: never for what this role was not allowed before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from botocore.exceptions import ClientError
+
+from watcher.errors import CredentialsError, DeniedError, StreamError
+from watcher.service import insisting
+from watcher.service.credentials import Credentials
+from watcher.service.insisting import Insisting
+
+DENIED = "AccessDeniedException"
+REFUSED = "UnrecognizedClientException"
+
+
+class Time:
+    """Passes only where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Tables:
+    """Operations that fail with these codes, each in turn, then work."""
+
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+        self.renewed = 0
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+    def _answer(self, operation: str) -> dict[str, Any]:
+        if self.codes:
+            raise ClientError({"Error": {"Code": self.codes.pop(0), "Message": "no"}}, operation)
+        return {}
+
+    def get_item(self, **_: Any) -> dict[str, Any]:
+        return self._answer("GetItem")
+
+    def put_item(self, **_: Any) -> dict[str, Any]:
+        return self._answer("PutItem")
+
+    def scan(self, **_: Any) -> dict[str, Any]:
+        return self._answer("Scan")
+
+    def batch_write_item(self, **_: Any) -> dict[str, Any]:
+        return self._answer("BatchWriteItem")
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    made = Time()
+    monkeypatch.setattr(insisting, "time", made)
+    return made
+
+
+@pytest.fixture
+def tables() -> Tables:
+    return Tables()
+
+
+@pytest.fixture
+def call(tables: Tables, time: Time) -> Insisting:
+    return Insisting(cast(Credentials, tables), patience=300.0)
+
+
+OTHERS: dict[str, tuple[Callable[[Tables], Callable[..., Any]], dict[str, Any], str]] = {
+    "another operation": (lambda of: of.put_item, {"TableName": "orders"}, "PutItem on orders"),
+    "a scan": (lambda of: of.scan, {"TableName": "orders"}, "Scan on orders"),
+    "another table": (lambda of: of.get_item, {"TableName": "copy"}, "GetItem on copy"),
+    "a batch": (
+        lambda of: of.batch_write_item,
+        {"RequestItems": {"copy": []}},
+        "BatchWriteItem on copy",
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_denial_of_what_has_never_worked_is_told_at_once(
+    other: str, call: Insisting, tables: Tables, time: Time
+) -> None:
+    operation, query, needed = OTHERS[other]
+    call(tables.get_item, TableName="orders")
+    tables.codes = [DENIED]
+    with pytest.raises(DeniedError, match=f"the role needs dynamodb:{needed}$"):
+        call(operation(tables), **query)
+    assert time.now == 0
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_denial_of_what_has_worked_is_waited_for_a_minute(
+    other: str, call: Insisting, tables: Tables, time: Time
+) -> None:
+    operation, query, needed = OTHERS[other]
+    call(operation(tables), **query)
+    tables.codes = [DENIED] * 20
+    call(operation(tables), **query)
+    assert not tables.codes
+    tables.codes, started = [DENIED] * 1000, time.now
+    with pytest.raises(DeniedError, match=needed):
+        call(operation(tables), **query)
+    assert 60 <= time.now - started < 62
+
+
+def test_credentials_that_have_worked_for_anything_are_renewed(
+    call: Insisting, tables: Tables, time: Time
+) -> None:
+    tables.codes = [REFUSED]
+    with pytest.raises(CredentialsError):
+        call(tables.get_item, TableName="orders")
+    assert (time.now, tables.renewed) == (0, 0)
+    call(tables.get_item, TableName="orders")
+    tables.codes = [REFUSED, "404", REFUSED]
+    call(tables.put_item, TableName="orders")
+    assert tables.renewed == 2
+
+
+def test_an_answer_that_is_none_of_the_services_ends_it_where_nothing_has_worked(
+    call: Insisting, tables: Tables, time: Time
+) -> None:
+    tables.codes = ["404"]
+    with pytest.raises(StreamError):
+        call(tables.get_item, TableName="orders")
+    assert time.now == 0
