@@ -106,6 +106,8 @@ def test_the_site_is_built_without_a_loose_end(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    navigation = (ROOT / "scripts" / "site" / "mkdocs.yml").read_text()
+    assert [name for name in PAGES if name not in navigation] == []
     for name in ("index.html", "traps/index.html", "reference/index.html"):
         assert (tmp_path / name).exists()
     assert "--print-summary" in (tmp_path / "reference" / "index.html").read_text()

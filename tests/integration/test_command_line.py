@@ -143,7 +143,13 @@ def test_a_failing_handler_is_told_and_the_watch_goes_on(
     program = run(*start, env=sim.environment, cwd=tmp_path)
     assert program.process.returncode == 0
     assert len(program.out) == 20
-    assert sum("ValueError: no good" in line for line in program.err) == 20
+    # Told once with its place, and how often it came again.
+    (told,) = (line for line in program.err if "ValueError: no good" in line)
+    assert told.endswith("fails.py:2")
+    assert (
+        sum("same error \N{MULTIPLICATION SIGN}19 (ValueError at" in line for line in program.err)
+        == 1
+    )
     assert not any("Traceback" in line for line in program.err)
     verbose = run(*start, "-v", env=sim.environment, cwd=tmp_path)
     assert any("Traceback" in line for line in verbose.err)

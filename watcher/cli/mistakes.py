@@ -101,7 +101,8 @@ def _is_slip(word: str, name: str) -> bool:
     if name == word.rstrip("0123456789"):  # a switch with a value: -v5
         return True
     wrong = [pair for pair in zip(word, name, strict=False) if pair[0] != pair[1]]
-    return len(word) == len(name) and (len(wrong) == 1 or sorted(word) == sorted(name))
+    is_like = len(wrong) == 1 or sorted(word) == sorted(name)
+    return 2 < len(word) == len(name) and is_like
 
 
 def _either(words: Sequence[str]) -> str:

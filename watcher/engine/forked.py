@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from multiprocessing import Pipe
 from multiprocessing.process import BaseProcess
 
@@ -36,13 +37,15 @@ class Forked:
         credentials = own_credentials(work.connection, region_in(work.arn))
         shared = credentials.share()
         credentials.settle()
-        if work.arn not in self._clients and self._context.get_start_method() == "fork":
+        is_fork = self._context.get_start_method() == "fork"
+        if work.arn not in self._clients and is_fork:
             self._clients[work.arn] = for_worker(work.connection, work.arn, shared)
         reading, writing = Pipe(duplex=False)
         orders = Orders(writing)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
             args=(reading, writer, board, self._clients, shared, self._wanted),
+            kwargs={} if is_fork else {"environment": dict(os.environ)},
             name=f"watcher {name}",
             daemon=True,
         )

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection as Pipe
 
 from watcher.clock import CLOCK
@@ -40,6 +40,7 @@ def run(
     clients: dict[str, StreamsClient],
     credentials: SharedCredentials | None = None,
     wanted: Wanted | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """The worker's whole life; what it does is counted on the `board`, for the manager to read.
 
@@ -47,8 +48,14 @@ def run(
 
     `clients`, by the stream's ARN, were made before the fork and never used there (sockets can't be
     shared); those that are missing are made, over `credentials`.
+
+    `environment` is the program's, where it is not inherited: a fork server's is as it was when the
+    program's first process was started, and may name another endpoint, proxy or profile.
     """
     _end_with_parent()
+    if environment is not None:
+        os.environ.clear()
+        os.environ.update(environment)
     # Ctrl-C goes to the whole group: the manager decides. SIGTERM ends us at once, at any point:
     # the manager knows what it has received.
     signal.set_wakeup_fd(-1)
