@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import signal
 import stat
 import struct
@@ -100,6 +101,18 @@ def wait_until_full(pipe: int) -> None:
     raise AssertionError("nothing was written")
 
 
+def wait_until_handled(pid: int, number: int) -> None:
+    """Until a process has a handler for a signal: it says nothing before, and its pipe is full."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        status = Path(f"/proc/{pid}/status").read_text()
+        (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)
+        if int(caught, 16) >> (number - 1) & 1:
+            return
+        time.sleep(0.05)
+    raise AssertionError("no handler was set")
+
+
 def read_slowly(pipe: int) -> bytes:
     got = b""
     while data := os.read(pipe, 40_000):
@@ -158,6 +171,7 @@ def test_one_pipe_for_all_that_nobody_reads_does_not_hold_up_the_end(
         os.close(writing)
         wait_until_full(reading)
         if is_filled:
+            wait_until_handled(program.pid, signal.SIGTERM)
             time.sleep(1.0)  # until it has something to say
         program.send_signal(signal.SIGTERM)
         assert program.wait(10) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import NamedTuple, TypeVar
 
@@ -289,7 +289,9 @@ class Standby:
 class Game:
     """A seed: the programs, the table, and what goes wrong."""
 
-    def __init__(self, seed: int, trace: Trace | None = None) -> None:
+    def __init__(
+        self, seed: int, trace: Trace | None = None, events: Sequence[str] | None = None
+    ) -> None:
         rng = random.Random(f"standby {seed}")
         self.seed = seed
         self.is_over = False
@@ -307,7 +309,8 @@ class Game:
         self.programs = [Standby(self, f"p{number}") for number in range(rng.choice((2, 2, 3)))]
         self._rng = rng
         names, weights = list(_EVENTS), list(_EVENTS.values())
-        for name in rng.choices(names, weights, k=rng.choice((2, 5, 9))):
+        drawn = rng.choices(names, weights, k=rng.choice((2, 5, 9)))
+        for name in drawn if events is None else events:
             self.scheduler.after(rng.uniform(3, _TROUBLE), lambda name=name: self._happen(name))  # type: ignore[misc]
 
     def play(self) -> None:
@@ -391,8 +394,10 @@ class StandbyOutcome(NamedTuple):
     injected: Counter[str]
 
 
-def play_standby(seed: int, trace: Trace | None = None) -> StandbyOutcome:
-    """One seed."""
-    game = Game(seed, trace)
+def play_standby(
+    seed: int, trace: Trace | None = None, events: Sequence[str] | None = None
+) -> StandbyOutcome:
+    """One seed; with `events`, these happen, and no others."""
+    game = Game(seed, trace, events)
     game.play()
     return StandbyOutcome(seed, game.judge.complaints, game.judge.checked, game.injected)

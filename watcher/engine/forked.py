@@ -42,11 +42,10 @@ class Forked:
             self._clients[work.arn] = for_worker(work.connection, work.arn, shared)
         reading, writing = Pipe(duplex=False)
         orders = Orders(writing)
-        # A fork server has kept the variables of the moment at which it began.
-        environment = None if is_fork else dict(os.environ)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(reading, writer, board, self._clients, shared, self._wanted, environment),
+            args=(reading, writer, board, self._clients, shared, self._wanted),
+            kwargs={} if is_fork else {"environment": dict(os.environ)},
             name=f"watcher {name}",
             daemon=True,
         )

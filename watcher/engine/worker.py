@@ -48,8 +48,10 @@ def run(
     Most of what is not `wanted` it leaves out.
 
     `clients`, by the stream's ARN, were made before the fork and never used there (sockets can't be
-    shared); those that are missing are made, over `credentials`, by the `environment`'s variables
-    where it is not this process's own.
+    shared); those that are missing are made, over `credentials`.
+
+    `environment` is the program's, where it is not inherited: a fork server's is as it was when the
+    program's first process was started, and may name another endpoint, proxy or profile.
     """
     _end_with_parent()
     if environment is not None:

@@ -19,6 +19,7 @@ from watcher.spark import safe_path
 _EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
 _END_SECONDS = 5.0
+_callbacks = logging.getLogger("py4j.clientserver")
 # Of this process's JVM, as Spark's own gateway is; none where somebody else has started it.
 _started: list[JvmOutput] = []
 
@@ -98,8 +99,10 @@ def silence() -> None:
     """
     for output in _started:
         output.is_silent = True
-    # py4j writes a traceback to the root logger where the JVM ends in the middle of a call.
+    # py4j writes a traceback to the root logger where the JVM ends in the middle of a call, and has
+    # set that up by then for another, of what such a call was made in: a foreachBatch.
     logging.getLogger().addFilter(_is_not_of_py4j)
+    _callbacks.disabled = True
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -108,8 +108,8 @@ READING = [
     Mutant(
         "the position moves before the page is there",
         "reading/shard_reader.py",
-        "        self._iterator = wire.NextShardIterator\n",
-        "        self._iterator = wire.NextShardIterator or self._iterator\n",
+        "            body = self._records(self._iterator)\n",
+        "            self.position = Latest()\n            body = self._records(self._iterator)\n",
     ),
     Mutant(
         "a new reader begins at its last record, not after it",

@@ -59,7 +59,8 @@ SPARK = [
         "the driver goes on behind a backlog that nobody is left with",
         "spark/read_ahead.py",
         "        self.left = what\n",
-        "",
+        "        assert self.reader is not None\n"
+        "        self.reader.position, self.reader._iterator = self.frontier, None\n",
         "spark",
         given={"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"},
     ),

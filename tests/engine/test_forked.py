@@ -1,0 +1,47 @@
+"""The workers' processes: they live in the program's environment, however they are started."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing import forkserver
+
+import pytest
+
+from tests.simulator import Simulator
+from watcher import forks
+from watcher.engine.forked import Forked
+from watcher.engine.orders import Read, Work
+from watcher.engine.shared_queue import Queue
+from watcher.reading.messages import Page
+from watcher.service.connection import Connection
+from watcher.service.model import TrimHorizon
+from watcher.service.tally import Board
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_worker_reads_where_the_environment_says_now(
+    simulator: Simulator, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where it said as the fork server was started: a notebook sets it between two watches."""
+    monkeypatch.setattr(forks, "processes", lambda **_: multiprocessing.get_context(method))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", "http://127.0.0.1:9")
+    forkserver.ensure_running()
+    monkeypatch.delenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS")
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    simulator.bulk(3)
+    queue, board = Queue(), Board(8)
+    writer = queue.writer("worker")
+    shard = simulator.shards[0].id
+    work = Work(Connection(), simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
+    process = Forked()("worker", work, writer, board)
+    try:
+        writer.close()
+        process.give(Read(work, board.new().place))
+        said = (queue.receive(10) for _ in range(3))
+        assert any(isinstance(each and each[1], Page) for each in said)
+    finally:
+        process.kill()
+        process.join()
+        process.dismiss()
+        queue.close()
