@@ -114,8 +114,8 @@ READING = [
     Mutant(
         "a new reader begins at its last record, not after it",
         "reading/shard_reader.py",
-        "self.position = AfterSequence(records[last - 1].dynamodb.SequenceNumber)",
-        "self.position = AtSequence(records[last - 1].dynamodb.SequenceNumber)",
+        "self.position = AfterSequence(number)",
+        "self.position = AtSequence(number)",
     ),
     Mutant(
         "an iterator at a time is told only once",

@@ -100,8 +100,8 @@ WATCH = [
     Mutant(
         "a draining watch does not save",
         "engine/manager.py",
-        "            self._keep_house()\n            if self._receive():\n",
-        "            if self._receive():\n",
+        "            self._keep_house()\n            if self._receive() or",
+        "            if self._receive() or",
         "processes",
         given={"slow": 0.3, "slow_share": 0.5, "events": ["end the program", "kill the program"]},
     ),
