@@ -1,7 +1,9 @@
 """Keep each change in an SQLite file, and the items as they are."""
 
+import contextlib
 import errno
 import logging
+import os
 import sqlite3
 import threading
 from typing import Any
@@ -40,6 +42,9 @@ incomplete: set[str] = set()
 
 def configure(sqlite: str) -> None:
     global database
+    with contextlib.suppress(OSError):  # it is there; or SQLite says why it can't be
+        # Nobody else's to read; SQLite makes its files beside it alike.
+        os.close(os.open(sqlite, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
         database = sqlite3.connect(sqlite, timeout=BUSY_SECONDS, check_same_thread=False)
         database.execute("PRAGMA journal_mode = WAL")

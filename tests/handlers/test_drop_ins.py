@@ -110,6 +110,8 @@ def test_sqlite_has_each_change_once_and_no_more_than_is_flushed(tmp_path: Path)
     file = tmp_path / "orders.db"
     made = Dispatcher([load("sqlite", str(file))], OnError())
     made.deliver(record(1))
+    # It holds items' data: its owner's alone, and so what SQLite keeps beside it.
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
     assert rows(file, "SELECT * FROM changes") == []
     made.flush()
     assert len(rows(file, "SELECT * FROM changes")) == 1
