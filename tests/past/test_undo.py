@@ -1,5 +1,6 @@
 """Put it back: equal to a ledger without those changes, killed or not, whoever writes meanwhile."""
 
+import re
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -298,3 +299,74 @@ def test_new_images_are_needed(log: Path) -> None:
         ledger.write(5)
         with pytest.raises(StreamError, match="view type is OLD_IMAGE"):
             plan(ledger, ledger.second, ledger.second, log)
+
+
+def test_an_equal_change_by_somebody_else_is_not_taken_for_the_undo_s_own(log: Path) -> None:
+    """On, off (bad), on (undone), off (meant), on (bad again)."""
+    with Ledger(21) as ledger:
+        on, off = ({"pk": {"S": "a"}, "v": {"S": value}} for value in ("on", "off"))
+        ledger.change("a", on)
+        ledger.clock.sleep(10)
+        bad = ledger.second
+        ledger.change("a", off)
+        ledger.settle()
+        assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
+        for pause in (1, 60):
+            ledger.clock.sleep(pause)
+            ledger.change("a", off)
+            ledger.clock.sleep(pause)
+            first = bad + 1 if pause == 1 else ledger.second
+            ledger.change("a", on)
+            last = ledger.second
+            ledger.settle()
+            turned_on = ['{"dynamodb": {"NewImage": {"v": {"S": ["on"]}}}}']
+            made = undone(
+                ledger.sources(), Chosen(moment(first), moment(last), filters=turned_on), log
+            )
+            (step,) = made
+            assert step.before is not None and b"off" in step.before
+            assert made.own_changes == (1 if pause == 1 else 0)
+
+
+def test_a_write_is_told_by_any_log_in_the_folder(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_text('{"eventName":"INSERT"}\n')
+    (tmp_path / "pretty.jsonl").write_text('{\n  "eventName": "INSERT"\n}\n')
+    with Ledger(22) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
+        ledger.clock.sleep(10)
+        bad = ledger.second
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+        ledger.settle()
+        made = plan(ledger, bad, bad, log)
+        list(made.apply(log=tmp_path / "mine.jsonl", rate=FAST))
+        ledger.settle()
+        later = plan(ledger, bad + 1, ledger.second, log)
+        assert (later.steps, later.own_changes) == ([], 1)
+
+
+def test_a_log_whose_first_line_is_torn_goes_on(log: Path) -> None:
+    log.write_bytes(b'{"line":"undo","tab')
+    with Ledger(23) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
+        ledger.clock.sleep(10)
+        bad = ledger.second
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+        ledger.settle()
+        assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
+        assert plan(ledger, bad + 1, ledger.second, log).own_changes == 1
+        assert outcomes(taken_back(log, ledger.connection)) == {"a": Outcome.RESTORED}
+
+
+def test_a_log_of_a_former_version_without_times_is_still_one(log: Path) -> None:
+    with Ledger(24) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
+        ledger.clock.sleep(10)
+        bad = ledger.second
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+        ledger.settle()
+        outcomes(plan(ledger, bad, bad, log))
+        log.write_text(re.sub(r',"at":("[^"]*"|null)', "", log.read_text()))
+        assert '"at"' not in log.read_text()
+        ledger.settle()
+        later = plan(ledger, bad + 1, ledger.second, log)
+        assert (later.steps, later.own_changes) == ([], 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -48,26 +49,33 @@ class Steps:
     """
 
     def __init__(
-        self, wanted: Callable[[Record], bool], own: Callable[[Identity, Image, Image], bool]
+        self,
+        wanted: Callable[[Record], bool],
+        own: Callable[[Identity, Image, Image, datetime | None], bool],
     ) -> None:
         self._wanted = wanted
         self._own = own
         self._steps: dict[Identity, Step] = {}
+        self.own_changes = 0
+        """How many of the changes that are to be undone an undo had made."""
 
     def take(self, record: Record) -> None:
         """Take a change in. Raises StreamError where it has no images."""
         item = identity(record.wire.dynamodb.Keys)
         step = self._steps.get(item)
         chosen = self._wanted(record)
+        change = record.wire.dynamodb
+        old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
+        # Asked of each change, chosen or not: a write of an undo is only one of several equal ones.
+        is_own = self._own(item, old, new, record.created_at)
         if step is None and not chosen:
             return
         if record.images_missing:
             view = record.wire.dynamodb.StreamViewType or "none"
             text = f"a {record.event_name} lacks an image (view type {view})"
             raise StreamError(f"{text}: it takes NEW_AND_OLD_IMAGES to undo changes")
-        change = record.wire.dynamodb
-        old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
-        chosen = chosen and not self._own(item, old, new)
+        self.own_changes += chosen and is_own
+        chosen = chosen and not is_own
         if step is not None:
             self._go_on(step, chosen, old, new)
         elif chosen:

@@ -14,7 +14,7 @@ from watcher.past.sources import Sources
 from watcher.past.steps import Step, Steps, total_units
 from watcher.past.tables import OpenTable, open_table
 from watcher.past.times import moment
-from watcher.past.undo_log import Head, UndoLog, Writes, image, key_of, lines, made
+from watcher.past.undo_log import Head, UndoLog, Writes, image, key_of, lines, logs_in, made
 from watcher.past.write_back import Done, WriteBack
 from watcher.record.record import Record
 from watcher.record.selection import wanted, words
@@ -65,9 +65,16 @@ class Undo:
         """
         if not rate > 0:
             raise UsageError("give more than 0 write capacity units a second", "rate", f"{rate:g}")
-        if not self.steps:
+        written = None
+        if self.steps:
+            written = UndoLog(Path(log or self.log), self._table.like, self._table.clock)
+        return self._put_back(written, rate, force)
+
+    def _put_back(
+        self, written: UndoLog | None, rate: float, force: bool
+    ) -> Generator[Done, None, None]:
+        if written is None:
             return
-        written = UndoLog(Path(log or self.log), self._table.like)
         try:
             back = WriteBack(self._table, written, rate)
             yield from back.run(self.steps, force=force)
@@ -154,7 +161,7 @@ def undone(sources: Sources, choice: Chosen, log: str | os.PathLike[str] | None 
     sources.refuse_without_new_images()
     name = table_name(table.like.arn)
     path = Path(log) if log is not None else _default_log(name, choice, sources.time)
-    logs = {*path.parent.glob(f"undo-{name}-*.jsonl"), *([path] if path.exists() else ())}
+    logs = {*logs_in(path.parent), *([path] if path.exists() else ())}
     own = Writes(sorted(logs), table.like.identity)
     steps = Steps(choice.test(sources.time), own.made)
     for record in sources.records():
@@ -166,7 +173,7 @@ def undone(sources: Sources, choice: Chosen, log: str | os.PathLike[str] | None 
             "the archive holds plain JSON, which does not tell a set from a list nor binary from "
             "text: an item out of it can't be written back"
         )
-    return Undo(steps.all(), table, path, own.found)
+    return Undo(steps.all(), table, path, steps.own_changes)
 
 
 def taken_back(path: Path, connection: Connection) -> Undo:
