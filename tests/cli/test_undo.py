@@ -197,3 +197,26 @@ def test_what_writes_has_to_be_typed(
     monkeypatch.setenv("WATCHER_APPLY", "1")
     assert main(["undo", "orders", "--from", "100m"]) == 2
     assert "--apply: it has to be typed; it is from WATCHER_APPLY" in capsys.readouterr().err
+
+
+def test_what_was_written_before_a_refusal_is_said(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    denied = {"auth_error": "AccessDeniedException", "auth_operations": ("PutItem",)}
+    words = "orders", "--from", at(simulator, 12), "--until", at(simulator, 10.5), "--apply"
+    with simulator.faulty(**denied):
+        status, _, last = run(capsys, *words)
+    assert status == 3
+    assert "the role needs dynamodb:PutItem on" in last
+    assert last.endswith("restored 1, conflicts 1 until then: go on with the same command")
+    assert "new" not in items(simulator)
+    assert run(capsys, *words)[2].startswith("restored 2, conflicts 1")
+
+
+def test_a_log_that_can_t_be_written_is_not_announced(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "orders", "--from", at(simulator, 12), "--key", "pk=a", "--log", "no/such.jsonl"
+    assert main(["undo", *words, "--apply"]) == 2
+    err = capsys.readouterr().err
+    assert "can't write: No such file" in err and "The log is" not in err

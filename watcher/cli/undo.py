@@ -13,7 +13,7 @@ import msgspec
 from cyclopts import Parameter
 
 from watcher.cli import completers, options
-from watcher.errors import UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.past.sources import Sources
 from watcher.past.steps import Step, item_differences, units
 from watcher.past.undo import RATE, Chosen, Undo, taken_back, undone
@@ -200,22 +200,32 @@ def _write(rows: list[dict[str, Any]]) -> None:
 
 
 def _apply(plan: Undo, rate: float, force: bool, output: str) -> int:
+    writing = plan.apply(rate=rate, force=force)
     if plan.steps:
         logger.info(f"The log is {plan.log}; to take it back: undo --log {plan.log}")
     counts: Counter[Outcome] = Counter()
     rows = []
-    for step, outcome in plan.apply(rate=rate, force=force):
-        counts[outcome] += 1
+    try:
+        for step, outcome in writing:
+            counts[outcome] += 1
+            if output == "json":
+                conflict = step.conflict if outcome is Outcome.CONFLICT else None
+                name = outcome.name.lower()
+                rows.append({"key": msgspec.Raw(step.key), "outcome": name, "conflict": conflict})
+            elif outcome is Outcome.CONFLICT:
+                key = printable_key(wire_item(step.key))
+                sys.stdout.write(f"CONFLICT {key}: {step.conflict}\n")
+    except StreamError as error:
+        error.add(f"; {_said(counts)} until then: go on with the same command")
+        raise
+    finally:
         if output == "json":
-            conflict = step.conflict if outcome is Outcome.CONFLICT else None
-            name = outcome.name.lower()
-            rows.append({"key": msgspec.Raw(step.key), "outcome": name, "conflict": conflict})
-        elif outcome is Outcome.CONFLICT:
-            key = printable_key(wire_item(step.key))
-            sys.stdout.write(f"CONFLICT {key}: {step.conflict}\n")
-    if output == "json":
-        _write(rows)
+            _write(rows)
+    logger.info(_said(counts))
+    return 1 if counts[Outcome.CONFLICT] else 0
+
+
+def _said(counts: Counter[Outcome]) -> str:
     already = counts[Outcome.ALREADY]
     note = f", {already} already as before" if already else ""
-    logger.info(f"restored {counts[Outcome.RESTORED]}, conflicts {counts[Outcome.CONFLICT]}{note}")
-    return 1 if counts[Outcome.CONFLICT] else 0
+    return f"restored {counts[Outcome.RESTORED]}, conflicts {counts[Outcome.CONFLICT]}{note}"

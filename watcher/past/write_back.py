@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import NamedTuple
 
+from watcher.errors import StreamError
 from watcher.past.conditions import still
 from watcher.past.steps import BROKEN, CHANGED, Image, Step, is_same, units
 from watcher.past.tables import OpenTable
@@ -58,7 +59,7 @@ class WriteBack:
     def run(self, steps: Iterable[Step], *, force: bool = False) -> Iterator[Done]:
         """Put them back; `force` also those that were changed, as they are when it looks at them.
 
-        Raises StreamError.
+        Raises StreamError, once all that was written is noted and given.
         """
         with ThreadPoolExecutor(_THREADS) as pool:
             for batch in self._batches(steps):
@@ -75,14 +76,21 @@ class WriteBack:
                 ]
                 numbers = self._log.begin(to_write) if to_write else []
                 used = 0.0
+                failed: StreamError | None = None
                 for (step, _), number, tried in zip(
-                    to_write, numbers, pool.map(self._write, to_write), strict=True
+                    to_write, numbers, pool.map(self._try, to_write), strict=True
                 ):
+                    if isinstance(tried, StreamError):
+                        failed = failed or tried
+                        batch.remove(step)
+                        continue
                     self._log.end(number, tried.outcome is Outcome.RESTORED, tried.found)
                     outcomes[id(step)] = tried.outcome
                     used += tried.units
                 for step in batch:
                     yield Done(step, outcomes[id(step)] or Outcome.CONFLICT)
+                if failed is not None:
+                    raise failed
                 self._rest(began, used)
 
     def _batches(self, steps: Iterable[Step]) -> Iterator[list[Step]]:
@@ -106,6 +114,13 @@ class WriteBack:
 
     def _look(self, step: Step) -> Image:
         return _image(self._tables.get(self._name, wire_item(step.key)))
+
+    def _try(self, what: tuple[Step, Image]) -> _Tried | StreamError:
+        """What fails hides nothing of what is written beside it."""
+        try:
+            return self._write(what)
+        except StreamError as error:
+            return error
 
     def _write(self, what: tuple[Step, Image]) -> _Tried:
         step, now = what
