@@ -11,6 +11,7 @@ from watcher.errors import UsageError
 from watcher.past.counts import Counts, dimensions
 from watcher.printing import style
 from watcher.record.record import Record
+from watcher.service.tables import Description
 
 BEGIN = datetime(2026, 11, 22, 10, 0, 30, tzinfo=UTC)
 
@@ -80,3 +81,14 @@ def test_on_the_command_line(
     assert found == [{"key": "pk=a", "changes": 2}, {"key": "pk=b", "changes": 1}]
     assert main(["count", "orders", "--until", "30m", "-o", "csv"]) == 0
     assert capsys.readouterr().out == "kind,changes\n"
+
+
+def test_a_key_of_the_wrong_type_is_refused(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The simulator's own keys are strings.
+    monkeypatch.setattr(Description, "types", property(lambda _: {"pk": "S", "n": "N"}))
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(["count", "orders", "--key", "pk=a", "--key", "n=five"]) == 2
+    assert "--key n=five: n is a number" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -13,9 +14,10 @@ from cyclopts import Parameter
 from watcher.arguments import end
 from watcher.cli import completers, options
 from watcher.cli.history import SOURCES
-from watcher.errors import UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.past import counts
 from watcher.past.counts import Counts, Row
+from watcher.past.item_keys import refuse_other_keys
 from watcher.past.sources import Sources
 from watcher.past.times import begin, made_by
 from watcher.printing import style
@@ -75,6 +77,7 @@ def _count(
     is_wanted = wanted(values["filters"], values["key"], values["only"])
     start, until = begin(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
+    _refuse_bad_key(found, values["key"])
     found.begin(start)
     made.add(filter(is_wanted, made_by(found.records(), until)))
     rows = made.rows(top)
@@ -82,6 +85,13 @@ def _count(
     left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))
     logger.info(f"Counted {counted(made.changes, 'change')}{left}")
     return 0
+
+
+def _refuse_bad_key(sources: Sources, key: Sequence[str] | None) -> None:
+    """Not a key that no item of the stream's table can have, where the role may ask for those."""
+    if key and sources.stream is not None:
+        with suppress(StreamError):
+            refuse_other_keys(key, sources.stream.table.like.types)
 
 
 def _print(by: Sequence[str], rows: Sequence[Row], output: str, *, csv_raw: bool) -> None:
