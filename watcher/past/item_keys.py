@@ -120,13 +120,27 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _refuse_bad_number(name: str, text: str) -> None:
+    """https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html"""
+    number = to_number(text)
+    if isinstance(number, str):
+        raise UsageError(f"{name} is a number", "key", f"{name}={text}")
+    digits = "".join(map(str, number.as_tuple().digits)).strip("0")
+    if digits and (len(digits) > 38 or not -130 <= number.adjusted() <= 125):
+        raise UsageError(
+            f"{name} is a number: of 38 digits at most, and from 1E-130 to 9.99E+125",
+            "key",
+            f"{name}={text}",
+        )
+
+
 def _text(name: str, value: Any, kind: str) -> str:
     """A value of a key of this type, as the wire has it. Raises UsageError."""
     if kind == "B" and isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     text = str(value)
-    if kind == "N" and isinstance(to_number(text), str):
-        raise UsageError(f"{name} is a number", "key", f"{name}={text}")
+    if kind == "N":
+        _refuse_bad_number(name, text)
     if kind == "B":
         try:
             base64.b64decode(text, validate=True)
