@@ -89,7 +89,7 @@ def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
     ("words", "message"),
     [
         (["orders"], "name a stream and a time: as-of orders 14:05"),
-        (["orders", "soon"], "time soon: give an age like 2h, or a time like 2026-11-21T08:00Z"),
+        (["orders", "soon"], ": TIME soon: give an age like 2h, or a time like 2026-11-21T08:00Z"),
         (["orders", "2099-01-01"], "is in the future"),
         (["orders", "30h"], "is before what orders holds, which begins"),
         (["orders", "1h", "--key", "id=a"], "--key id: no such key attribute; the table has pk"),

@@ -113,7 +113,7 @@ def _as_of(
     *names, time = words if at is None else (*words, at)
     if not names:
         raise UsageError("name a stream and a time: as-of orders 14:05")
-    then = moment(time, "time" if at is None else "at")
+    then = moment(time, "TIME" if at is None else "at")
     one, test = None if key is None else OneKey(key), wanted(values["filters"])
     _refuse_two_places(output, to, to_table, dynamodb_json)
     exports = opened(baseline, values)
