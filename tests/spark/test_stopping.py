@@ -196,7 +196,7 @@ def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_pa
         program.wait_for(lambda: bool(list(tmp_path.glob("lake.checkpoint/commits/1"))), PATIENCE)
         os.killpg(program.process.pid, signal.SIGTERM)
 
-        assert program.wait(PATIENCE) == 0
+        assert program.wait(PATIENCE) == 0, program.err
         assert program.err[-1].startswith("Done: ")
         assert "Traceback" not in "".join(program.err)
 
