@@ -109,11 +109,20 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return record.msg != "Exception while sending command."
 
 
+def text_of(error: Exception) -> str:
+    """An error's text; of Java's it is asked for in the JVM, which may have ended meanwhile."""
+    try:
+        return str(error)
+    except Exception as gone:
+        return f"{type(error).__name__}: Spark's JVM has ended ({type(gone).__name__})"
+
+
 def said(error: Exception) -> str:
     """What an error out of Spark says, in one line; of what others have wrapped, the innermost."""
-    if isinstance(error, Py4JJavaError) and (causes := _CAUSE.findall(str(error))):
+    text = text_of(error)
+    if isinstance(error, Py4JJavaError) and (causes := _CAUSE.findall(text)):
         return str(causes[-1]).strip()
-    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
     # py4j's own first line is which call it was.
-    told = lines[1:] if isinstance(error, Py4JJavaError) else lines
+    told = lines[1:] or lines if isinstance(error, Py4JJavaError) else lines
     return told[0] if told else type(error).__name__

@@ -28,7 +28,7 @@ from watcher.errors import UsageError, WatcherError, blame
 from watcher.reading.position import parse_start
 from watcher.service.connection import Connection
 from watcher.spark import jvm
-from watcher.spark.jvm import said
+from watcher.spark.jvm import said, text_of
 
 logger = logging.getLogger("watcher")
 
@@ -138,15 +138,16 @@ def run(
             else:
                 _Signal.number = 0  # one that came later has not ended anything
             progress.tell(last=True)
-        except (PySparkException, Py4JError, OSError) as error:
+        except Exception as error:
             # The signal went to Spark's JVM as well (a whole group's, a service manager's): it
-            # ends by itself, and its checkpoint is as after a crash.
+            # ends by itself, and its checkpoint is as after a crash. What PySpark makes of an
+            # answer that breaks off is any exception.
             if stopping.is_set():
                 logger.debug(f"Spark has ended by itself: {said(error)}")
-            elif isinstance(error, (PySparkException, Py4JJavaError)):
-                raise
-            else:
+            elif isinstance(error, (Py4JError, OSError)) and not isinstance(error, Py4JJavaError):
                 raise WatcherError("Spark's JVM has ended; -v shows more") from error
+            else:
+                raise
     return totals
 
 
@@ -240,7 +241,7 @@ def in_one_line() -> Iterator[None]:
 
 def translated(error: Exception) -> WatcherError:
     """The exception of ours that is inside Spark's, or Spark's own first line."""
-    text = str(error)
+    text = text_of(error)
     if found := _OURS.findall(text):
         name, message = found[-1]
         message = message.replace(_LOSS_OPTION, f"{_LOSS_OPTION} ({_LOSS_FLAGS})")
