@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,16 @@ def test_sigterm_ends_it_and_no_process_is_left(sim: RemoteSimulator) -> None:
             os.killpg(terminal.process.pid, 0)
 
 
+def test_a_watch_whose_process_is_killed_is_an_error(sim: RemoteSimulator) -> None:
+    with Terminal(*WATCH, env=sim.environment) as terminal:
+        sees(terminal, "30 changes")
+        pid = terminal.process.pid
+        (watch,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(int(watch), signal.SIGKILL)
+        assert terminal.end() == 1
+    assert any("error: the watch's process has ended by itself" in line for line in terminal.shown)
+
+
 def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: RemoteSimulator) -> None:
     words = [each if each != "orders" else "missing" for each in WATCH]
     with Terminal(*words, env=sim.environment) as terminal:
@@ -58,7 +69,7 @@ def test_what_a_watch_can_not_be_is_said_when_the_view_has_gone(sim: RemoteSimul
     [
         (["--live"], "error: --live: it is for a terminal: standard output is none"),
         (["--live", "-ps"], "error: --live: the view shows the changes itself: leave out"),
-        (["--live-web", "x"], "error: --live-web x: give PORT, or HOST:PORT, such as 8000"),
+        (["--live-web", "x"], "error: --live-web x: give PORT, or HOST:PORT, such as 9464"),
         (["--live-web", "8.8.8.8:1"], "error: --live-web 8.8.8.8:1: can't listen there"),
     ],
 )

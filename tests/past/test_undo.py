@@ -116,6 +116,16 @@ def test_killed_at_any_write_it_goes_on(when: str, tmp_path: Path) -> None:
             assert ledger.items() == before
 
 
+def one_bad_change(ledger: Ledger) -> int:
+    """Item a becomes 1, and ten seconds later 2; in which second that was."""
+    ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
+    ledger.clock.sleep(10)
+    bad = ledger.second
+    ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+    ledger.settle()
+    return bad
+
+
 def test_what_others_write_meanwhile_is_left_alone(log: Path) -> None:
     """Between the look and the write: a value changed, removed, or an attribute added."""
     with Ledger(11, keys=12) as ledger:
@@ -174,11 +184,7 @@ def test_changes_in_between_that_are_not_chosen_are_conflicts(log: Path) -> None
 
 def test_what_was_undone_and_taken_back_can_be_undone_again(log: Path) -> None:
     with Ledger(20) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
-        ledger.clock.sleep(10)
-        bad = ledger.second
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
-        ledger.settle()
+        bad = one_bad_change(ledger)
         outcomes(plan(ledger, bad, bad, log))
         assert plan(ledger, bad, bad, log).steps == []
         outcomes(taken_back(log, ledger.connection))
@@ -222,11 +228,7 @@ def test_force_puts_back_what_was_changed_since(log: Path) -> None:
 def test_an_undo_is_told_apart_from_the_changes_of_others(log: Path) -> None:
     """A later undo over an interval with the writes of a former one leaves those alone."""
     with Ledger(15) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
-        ledger.clock.sleep(10)
-        bad = ledger.second
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
-        ledger.settle()
+        bad = one_bad_change(ledger)
         outcomes(plan(ledger, bad, bad, log))
         after = ledger.second
         ledger.settle()
@@ -332,11 +334,7 @@ def test_a_write_is_told_by_any_log_in_the_folder(log: Path, tmp_path: Path) -> 
     (tmp_path / "records.jsonl").write_text('{"eventName":"INSERT"}\n')
     (tmp_path / "pretty.jsonl").write_text('{\n  "eventName": "INSERT"\n}\n')
     with Ledger(22) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
-        ledger.clock.sleep(10)
-        bad = ledger.second
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
-        ledger.settle()
+        bad = one_bad_change(ledger)
         made = plan(ledger, bad, bad, log)
         list(made.apply(log=tmp_path / "mine.jsonl", rate=FAST))
         ledger.settle()
@@ -347,11 +345,7 @@ def test_a_write_is_told_by_any_log_in_the_folder(log: Path, tmp_path: Path) -> 
 def test_a_log_whose_first_line_is_torn_goes_on(log: Path) -> None:
     log.write_bytes(b'{"line":"undo","tab')
     with Ledger(23) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
-        ledger.clock.sleep(10)
-        bad = ledger.second
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
-        ledger.settle()
+        bad = one_bad_change(ledger)
         assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
         assert plan(ledger, bad + 1, ledger.second, log).own_changes == 1
         assert outcomes(taken_back(log, ledger.connection)) == {"a": Outcome.RESTORED}
@@ -359,11 +353,7 @@ def test_a_log_whose_first_line_is_torn_goes_on(log: Path) -> None:
 
 def test_a_log_of_a_former_version_without_times_is_still_one(log: Path) -> None:
     with Ledger(24) as ledger:
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
-        ledger.clock.sleep(10)
-        bad = ledger.second
-        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
-        ledger.settle()
+        bad = one_bad_change(ledger)
         outcomes(plan(ledger, bad, bad, log))
         log.write_text(re.sub(r',"at":("[^"]*"|null)', "", log.read_text()))
         assert '"at"' not in log.read_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +50,6 @@ _LIVE_WEB = option(
 )
 OPTIONS = (_LIVE, _LIVE_WEB)
 ON_A_TERMINAL = _LIVE
-_ADDRESS = re.compile(r"(?:(?P<host>[^:]+):)?(?P<port>\d{1,5})")
 
 
 def is_asked(values: Mapping[str, Any]) -> bool:
@@ -140,13 +138,10 @@ def _listings(
 def _serve(address: str) -> None:
     """Serve the view to browsers that know the token, until Ctrl-C."""
     _refuse_missing("textual_serve")
-    match = _ADDRESS.fullmatch(address)
-    if match is None or int(match["port"]) > 65535:
-        raise UsageError("give PORT, or HOST:PORT, such as 8000", "live_web", address)
     from watcher.live.web import serve
 
     words = [sys.executable, "-m", "watcher", *_without_web(sys.argv[1:]), "--live"]
-    serve(shlex.join(words), match["host"] or "127.0.0.1", int(match["port"]))
+    serve(shlex.join(words), address)
 
 
 def _without_web(words: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from watcher.cli import options
 from watcher.errors import UsageError
-from watcher.service.names import partition_of
+from watcher.service.names import is_stream, partition_of
 from watcher.watching import watch
 
 Statement = tuple[str, list[str], list[str]]
@@ -35,10 +35,6 @@ _OF_TABLE = {
 }
 _TARGET = ("CreateTable", "DescribeTable", "PutItem", "DeleteItem", "BatchWriteItem")
 _STORE = re.compile(r"dynamodb://(?P<table>[\w.-]+)(?:/.*)?")
-_ARN = re.compile(
-    r"arn:(?P<partition>aws[\w-]*):dynamodb:(?P<region>[\w-]+):(?P<account>\w*):"
-    r"table/(?P<table>[^/]+)(?:/stream/(?P<label>.+))?"
-)
 
 _For = Annotated[
     str,
@@ -89,7 +85,7 @@ def _statements(
     of_table = {f"dynamodb:{each}" for each in _OF_TABLE[name]}
     if values.get("snapshot"):
         of_table.add("dynamodb:Scan")
-    if of_table or not all(_is_stream(each) for each in streams):
+    if of_table or not all(map(is_stream, streams)):
         of_table.add("dynamodb:DescribeTable")
         yield "AskTheTable", [*of_table], tables
     if values["everything"] or values["tags"] or any(set("*?[") & {*each} for each in streams):
@@ -107,11 +103,6 @@ def _statements(
         yield "WriteTheCopy", target, [place.table(to)]
 
 
-def _is_stream(text: str) -> bool:
-    found = _ARN.fullmatch(text)
-    return found is not None and found["label"] is not None
-
-
 class _Whereabouts:
     """Where what is named stands, as far as that is known."""
 
@@ -121,19 +112,15 @@ class _Whereabouts:
 
     def table(self, name: str) -> str:
         """A table's ARN, out of its name, a glob or an ARN."""
-        if found := _ARN.fullmatch(name):
-            account = found["account"] or "*"
-            head = f"arn:{found['partition']}:dynamodb:{found['region']}:{account}"
-            return f"{head}:table/{found['table']}"
+        if name.startswith("arn:"):
+            return name.partition("/stream/")[0]
         # IAM knows * and ? alone.
         glob = re.sub(r"\[[^]]*\]", "?", name)
         return f"arn:{self._partition()}:dynamodb:{self._region}:{self._account}:table/{glob}"
 
     def stream(self, name: str) -> str:
         """Its stream's ARN; any of the table's where it is not named itself: there come others."""
-        found = _ARN.fullmatch(name)
-        label = found["label"] if found else None
-        return f"{self.table(name)}/stream/{label or '*'}"
+        return name if is_stream(name) else f"{self.table(name)}/stream/*"
 
     def _partition(self) -> str:
         return "aws" if self._region == "*" else partition_of(self._region)

@@ -14,6 +14,7 @@ from typing import Any
 
 from watcher.delivery.observer import Observer
 from watcher.engine.figures import Display, Snapshot, Totals
+from watcher.errors import WatcherError
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 
@@ -54,7 +55,10 @@ class Apart:
                 message = self._receiving.recv()
             except EOFError:
                 self._process.join()
-                return None
+                if told:  # before it could end in order
+                    return None
+                text = f"the watch's process has ended by itself ({self._process.exitcode})"
+                raise WatcherError(text) from None
             match message:
                 case list():
                     for raw, origin in message:

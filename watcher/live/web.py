@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import os
 import secrets
 import signal
 import socket
@@ -15,7 +14,7 @@ from typing import Any
 from aiohttp import web
 from textual_serve.server import Server
 
-from watcher.errors import UsageError
+from watcher.listening import listening, url
 
 logger = logging.getLogger("watcher")
 
@@ -28,27 +27,20 @@ _POLICY = (
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def serve(command: str, host: str, port: int) -> None:
+def serve(command: str, address: str) -> None:
     """Serve what `command` shows until Ctrl-C or SIGTERM. Raises UsageError: it can't listen."""
-    try:
-        listening = socket.create_server((host, port))
-    except OSError as error:
-        number = error.errno or 0
-        reason = os.strerror(number).lower() if number > 0 else "no such address"
-        text = f"can't listen there ({reason}); choose another"
-        raise UsageError(text, "live_web", f"{host}:{port}") from None
-    with listening:
-        asyncio.run(_serve(_Guarded(command, host, listening.getsockname()[1]), listening))
+    with listening(address, "live_web") as made:
+        asyncio.run(_serve(_Guarded(command, made), made))
 
 
-async def _serve(server: _Guarded, listening: socket.socket) -> None:
+async def _serve(server: _Guarded, made: socket.socket) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     runner = web.AppRunner(await server.guarded())
     await runner.setup()
     try:
-        await web.SockSite(runner, listening, shutdown_timeout=2).start()
+        await web.SockSite(runner, made, shutdown_timeout=2).start()
         logger.info(f"Live at {server.url} (Ctrl-C ends it)")
         await ended.wait()
     finally:
@@ -58,8 +50,9 @@ async def _serve(server: _Guarded, listening: socket.socket) -> None:
 class _Guarded(Server):
     """Asks for the token of the URL once, then for the cookie that it has given."""
 
-    def __init__(self, command: str, host: str, port: int) -> None:
-        super().__init__(command, host, port, title="watcher")
+    def __init__(self, command: str, made: socket.socket) -> None:
+        host, port = made.getsockname()[:2]
+        super().__init__(command, host, port, title="watcher", public_url=url(made))
         self._token = secrets.token_urlsafe(24)
 
     async def on_startup(self, app: web.Application) -> None:

@@ -10,7 +10,6 @@ import contextlib
 import importlib.util
 import logging
 import os
-import re
 import signal
 import socket
 import struct
@@ -25,12 +24,11 @@ import msgspec
 from watcher import forks
 from watcher.engine.figures import Display, Snapshot
 from watcher.errors import UsageError
+from watcher.listening import listening, url
 from watcher.version import install
 
 logger = logging.getLogger("watcher")
 
-_LOOPBACK = "127.0.0.1"
-_ADDRESS = re.compile(r"(?:(?P<host>\[[\w:.%]+\]|[^\[\]:]+):)?(?P<port>\d{1,5})")
 _HEADER = struct.Struct("<I")
 _SEND_SECONDS = 1.0
 _END_SECONDS = 2.0
@@ -48,37 +46,15 @@ def exporting(address: str | int) -> Iterator[Exporter]:
     if importlib.util.find_spec("prometheus_client") is None:
         reason = f"needs prometheus-client: {install('metrics')}"
         raise UsageError(reason, "metrics_port")
-    with _listening(str(address)) as listening:
-        url = _url(listening)
-        exporter = Exporter(listening)
+    with listening(str(address), "metrics_port") as made:
+        place = url(made)
+        exporter = Exporter(made)
     # Nor is it open in any process that is started from here on.
-    logger.info(f"Metrics: {url}")
+    logger.info(f"Metrics: {place}/metrics")
     try:
         yield exporter
     finally:
         exporter.end()
-
-
-def _listening(address: str) -> socket.socket:
-    """A socket that listens there; bound here, so that a port in use is known before the start."""
-    match = _ADDRESS.fullmatch(address)
-    if match is None or int(match["port"]) > 65535:
-        raise UsageError("give PORT, or HOST:PORT, such as 9464", "metrics_port", address)
-    host, port = (match["host"] or _LOOPBACK).strip("[]"), int(match["port"])
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        # socket.create_server adds words of its own; a name that is not found has no number.
-        number = error.errno or 0
-        reason = os.strerror(number) if number > 0 else error.strerror or str(error)
-        text = f"can't listen there ({reason.lower()}); choose another"
-        raise UsageError(text, "metrics_port", address) from None
-
-
-def _url(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
 
 class Exporter(Display):
