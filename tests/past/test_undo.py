@@ -351,6 +351,21 @@ def test_a_log_whose_first_line_is_torn_goes_on(log: Path) -> None:
         assert outcomes(taken_back(log, ledger.connection)) == {"a": Outcome.RESTORED}
 
 
+def test_an_equal_change_soon_after_an_undo_is_somebody_elses(log: Path) -> None:
+    """Ours lies before what is chosen: it has to be read all the same, to be told apart."""
+    with Ledger(25) as ledger:
+        bad = one_bad_change(ledger)
+        outcomes(plan(ledger, bad, bad, log))
+        ledger.clock.sleep(2)
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+        ledger.clock.sleep(2)
+        again = ledger.second
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
+        ledger.settle()
+        later = plan(ledger, again, again, log)
+        assert (later.own_changes, len(later.steps)) == (0, 1)
+
+
 def test_a_log_of_a_former_version_without_times_is_still_one(log: Path) -> None:
     with Ledger(24) as ledger:
         bad = one_bad_change(ledger)

@@ -143,6 +143,13 @@ class Sources:
             elif not self._files:  # else they may hold it; a gap between them and it is said
                 self._retained.say_if_begins_late()
 
+    def reach_back(self, start: datetime) -> None:
+        """Read from an earlier moment than the one that was begun with, as far as there is any."""
+        if self._start is not None and start < self._start:
+            self._start = start
+            if self.stream is not None:
+                self._retained = self.stream.retained(start, strict=self._strict)
+
     def records(self) -> Iterator[Record]:
         """All records up to now, those of one item in their order."""
         for name in self._files:

@@ -164,6 +164,7 @@ def undone(sources: Sources, choice: Chosen, log: str | os.PathLike[str] | None 
     logs = {*logs_in(path.parent), *([path] if path.exists() else ())}
     own = Writes(sorted(logs), table.like.identity)
     steps = Steps(choice.test(sources.time), own.made)
+    sources.reach_back(own.reaching(choice.start))
     for record in sources.records():
         steps.take(record)
     sources.refuse_before(choice.start)

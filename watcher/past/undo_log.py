@@ -165,6 +165,20 @@ class Writes:
                 write = _Write(each, began, results.get(each.number))
                 self._of.setdefault(key_of(each), []).append(write)
 
+    def reaching(self, start: datetime) -> datetime:
+        """From when on changes are to be read, for those from `start` on to be told apart.
+
+        A write that was made shortly before could else be found in an equal change after it.
+        """
+        near = (
+            # Stamps are no older than their minute.
+            each.first.replace(second=0, microsecond=0)
+            for of_item in self._of.values()
+            for each in of_item
+            if start <= each.last < _EVER
+        )
+        return min(near, default=start)
+
     def made(self, item: Identity, old: Image, new: Image, stamp: datetime | None) -> bool:
         """Whether an undo made this change of an item, whose changes are asked in their order."""
         of_item = self._of.get(item)
