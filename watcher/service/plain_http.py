@@ -44,14 +44,24 @@ class Posted:
         self._receive = receive
 
     def answer(self) -> Answer | None:
-        """Wait for it; see `PlainHTTP.post`."""
+        """The answer; None where it is of another make.
+
+        Raises OSError where the connection fails, or ends before the answer does; TimeoutError
+        where nothing comes for too long, OverdueAnswerError where the whole of it takes too long.
+        """
         connected, self._connected = self._connected, None
-        assert connected is not None
+        if connected is None:
+            raise ConnectionError("closed")
         return self._receive(connected)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """The answer is not wanted any more."""
         if self._connected is not None:
             self._connected.close()
+            self._connected = None
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class OverdueAnswerError(TimeoutError):
@@ -88,16 +98,8 @@ class PlainHTTP:
         self._read_seconds = read_seconds
         self._whole_seconds = whole_seconds
 
-    def post(self, headers: Mapping[str, str], body: bytes) -> Answer | None:
-        """The answer; None where it is of another make.
-
-        Raises OSError where the connection fails, or ends before the answer does; TimeoutError
-        where nothing comes for too long, OverdueAnswerError where the whole of it takes too long.
-        """
-        return self.send(headers, body).answer()
-
-    def send(self, headers: Mapping[str, str], body: bytes) -> Posted:
-        """Post, and do not wait for the answer. Raises OSError where the connection fails."""
+    def post(self, headers: Mapping[str, str], body: bytes) -> Posted:
+        """Send it, and wait for nothing. Raises OSError where the connection fails."""
         lines = [f"POST {self._path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"Content-Length: {len(body)}\r\n\r\n")
@@ -110,7 +112,7 @@ class PlainHTTP:
         return Posted(connected, self._receive)
 
     def _receive(self, connected: socket.socket) -> Answer | None:
-        """What comes there, see `post`; then the connection is free again, or closed."""
+        """What comes there; then the connection is free again, or closed."""
         deadline = time.monotonic() + self._whole_seconds
         answer = None
         try:

@@ -109,6 +109,8 @@ class Shortcut:
         """Close its connections; the next call opens another."""
         for http in self._connections.values():
             http.close()
+        for asked in list(self._asked):
+            asked.close()
 
     def describe_stream(self, **query: Any) -> Any:
         """As the client's."""
@@ -216,7 +218,7 @@ class Shortcut:
         credentials = self._session.get_credentials()
         frozen = credentials and credentials.get_frozen_credentials()
         SigV4Auth(frozen, call.service, call.region).add_auth(request)
-        return call.http.send(dict(request.headers.items()), body)
+        return call.http.post(dict(request.headers.items()), body)
 
 
 class _SentCall(NamedTuple):
