@@ -26,8 +26,9 @@ def streams(shop: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def stream(streams: Any) -> dict[str, Any]:
     (found,) = streams.list_streams(TableName="orders")["Streams"]
-    described: dict[str, Any] = streams.describe_stream(StreamArn=found["StreamArn"])
-    return described["StreamDescription"]
+    answer = streams.describe_stream(StreamArn=found["StreamArn"])
+    described: dict[str, Any] = answer["StreamDescription"]
+    return described
 
 
 def test_its_orders_have_split_and_rotated(stream: dict[str, Any]) -> None:
