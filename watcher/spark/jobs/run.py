@@ -23,7 +23,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher import errors
-from watcher.arguments import refuse_bad_seconds
 from watcher.delivery.ending import stopping_signals
 from watcher.errors import UsageError, WatcherError, blame
 from watcher.reading.position import parse_start
@@ -123,7 +122,6 @@ def run(
 
     Raises what the source raised, as it was, and WatcherError for what Spark itself did.
     """
-    refuse_bad_seconds(stop_timeout=stop_timeout)
     totals = JobTotals()
     with stopped_by_signals() as stopping, in_one_line():
         try:
