@@ -84,6 +84,12 @@ class OpenEnd:
         """Whether the beginning is so long past that LATEST is after it."""
         return self._clock.monotonic() >= self._due
 
+    def is_reached(self, service: Service, newest: int, has_records: bool) -> bool:
+        """Whether all is read of it, where `newest` is the last that was."""
+        if has_records or self.may_be_left:
+            self.ask(service, newest)
+        return self.is_left if self.number is None else newest >= self.number
+
     def ask(self, service: Service, newest: int) -> None:
         """Look for its number, where `newest` is the last that was read.
 

@@ -291,12 +291,7 @@ class ShardReader:
             return True
         if self._open_end is None or self.closed or self._iterator is None:
             return False
-        if has_records or self._open_end.may_be_left:
-            self._open_end.ask(self.streams, self._sieve.newest)
-        number = self._open_end.number
-        if number is None:
-            return self._open_end.is_left
-        return self._sieve.newest >= number
+        return self._open_end.is_reached(self.streams, self._sieve.newest, has_records)
 
     def _repeated(self) -> Remark | Trouble:
         text = "the service gives records again that came before; they are left out"
