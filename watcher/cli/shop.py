@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import boto3
 from moto.server import ThreadedMotoServer
 
-from watcher.cli.shop_streams import Clock, Lineage, lineage, set_up
+from watcher.cli.shop_streams import ShopClock, ShopShards, lineage, set_up
 
 Write: TypeAlias = Callable[[], object]
 
@@ -46,7 +46,7 @@ def main(changes: int, seconds: float) -> None:
     trade(dynamodb, lineage(stream), changes, seconds / changes)
 
 
-def trade(dynamodb: Any, shards: Lineage, changes: int, pace: float) -> None:
+def trade(dynamodb: Any, shards: ShopShards, changes: int, pace: float) -> None:
     """Customers of two tables, at first in a hurry; each order's change is one of `changes`."""
     chance = random.Random(2026)
     buying, joining = orders(dynamodb, chance), customers(dynamodb, random.Random(11))
@@ -66,7 +66,7 @@ def live_the_past(dynamodb: Any) -> str:
 
     Returns the orders' stream.
     """
-    Clock.back = timedelta(hours=3)
+    ShopClock.back = timedelta(hours=3)
     stream = _create(dynamodb, "orders", "PK", "SK")
     _create(dynamodb, "customers", "PK")
     for number in range(30):
@@ -74,14 +74,14 @@ def live_the_past(dynamodb: Any) -> str:
     for number in range(10):
         _put(dynamodb, "customers", PK=f"user-{number}", city="London", points=10 * number)
     # In the twenty minutes that the README takes back, for the next nineteen minutes.
-    Clock.back = timedelta(minutes=21)
+    ShopClock.back = timedelta(minutes=21)
     for number in range(20):
         _price(dynamodb, number, "0", by={"S": "release-112"})
-    Clock.back = timedelta(minutes=15)
+    ShopClock.back = timedelta(minutes=15)
     _price(dynamodb, 3, "33")
-    Clock.back = timedelta(minutes=10)
+    ShopClock.back = timedelta(minutes=10)
     _put(dynamodb, "orders", PK="user-2", SK="order-900", total=250)
-    Clock.back = timedelta()
+    ShopClock.back = timedelta()
     return stream
 
 

@@ -20,7 +20,7 @@ from moto.dynamodbstreams.responses import DynamoDBStreamsHandler
 _HASHES = 1 << 16
 
 
-class Clock:
+class ShopClock:
     """The shop's: what happened before it opened is as old as it says."""
 
     back = timedelta()
@@ -32,7 +32,7 @@ class Clock:
 
 
 @dataclass
-class _Shard:
+class _ShopShard:
     parent: str | None
     hashes: range
     first: int
@@ -42,7 +42,7 @@ class _Shard:
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        opened = int(Clock.now().replace(tzinfo=UTC).timestamp() * 1000)
+        opened = int(ShopClock.now().replace(tzinfo=UTC).timestamp() * 1000)
         # AWS's own are alike: the moment, and eight digits.
         self.id = f"shardId-{opened:020d}-{zlib.crc32(b'%d' % self.first):08x}"
 
@@ -55,14 +55,14 @@ class _Shard:
         return {"ShardId": self.id, "SequenceNumberRange": numbers, **parent}
 
 
-class Lineage(table.StreamShard):
+class ShopShards(table.StreamShard):
     """Stands where moto has a table's one shard that never ends."""
 
     def __init__(self, account_id: str, table: Any) -> None:
         super().__init__(account_id, table)
         self._numbers = itertools.count(self.starting_sequence_number)
         self._lock = threading.Lock()
-        self.shards = [_Shard(None, range(_HASHES), next(self._numbers))]
+        self.shards = [_ShopShard(None, range(_HASHES), next(self._numbers))]
 
     def add(self, old: Any, new: Any) -> None:
         """Take a change into the open shard that its key belongs to."""
@@ -89,14 +89,14 @@ class Lineage(table.StreamShard):
             for shard in self._open():
                 self._continue(shard, [shard.hashes])
 
-    def _open(self) -> list[_Shard]:
+    def _open(self) -> list[_ShopShard]:
         return [each for each in self.shards if each.last is None]
 
-    def _continue(self, shard: _Shard, ranges: list[range]) -> None:
+    def _continue(self, shard: _ShopShard, ranges: list[range]) -> None:
         shard.last = next(self._numbers)
-        self.shards += [_Shard(shard.id, hashes, next(self._numbers)) for hashes in ranges]
+        self.shards += [_ShopShard(shard.id, hashes, next(self._numbers)) for hashes in ranges]
 
-    def shard(self, shard_id: str) -> _Shard:
+    def shard(self, shard_id: str) -> _ShopShard:
         """The shard of this name. Raises what the service does."""
         for each in self.shards:
             if each.id == shard_id:
@@ -155,13 +155,13 @@ def _number(record: dict[str, Any]) -> int:
     return int(record["dynamodb"]["SequenceNumber"])
 
 
-def lineage(arn: str) -> Lineage:
+def lineage(arn: str) -> ShopShards:
     """The shards of a stream. Raises what the service does."""
     _, _, _, region, account, resource = arn.split(":", 5)
     _, name, _, label = resource.split("/")
     found = dynamodb_backends[account][region].get_table(name)
     shards = found.stream_shard
-    if found.latest_stream_label != label or not isinstance(shards, Lineage):
+    if found.latest_stream_label != label or not isinstance(shards, ShopShards):
         raise ResourceNotFoundException(f"Requested resource not found: Stream: {arn} not found")
     return shards
 
@@ -169,5 +169,5 @@ def lineage(arn: str) -> Lineage:
 def set_up() -> None:
     """From here on moto is like this."""
     module: Any = table
-    module.StreamShard, module.utcnow = Lineage, Clock.now
+    module.StreamShard, module.utcnow = ShopShards, ShopClock.now
     urls.url_paths["{0}/$"] = ShopStreams.dispatch
