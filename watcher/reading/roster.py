@@ -92,8 +92,7 @@ class Roster:
         self._in_use = in_use
         self.sharers = 1  # of DescribeStream's limit
         self._clock = clock
-        self._listed_at = self._began = -math.inf
-        self._listing_due = -math.inf
+        self._listed_at = self._began = self._listing_due = -math.inf
         self._failures = 0
         self._finished: deque[str] = deque()  # whose children are to be asked for
         self._late = LateChildren(clock)
@@ -229,6 +228,10 @@ class Roster:
     def _list_in(self, seconds: float) -> None:
         self._listing_due = min(self._listing_due, self._clock.monotonic() + seconds)
 
+    def late(self) -> float:
+        """For how many seconds a listing has been due without being answered or refused."""
+        return self._clock.monotonic() - self._listing_due
+
     # Shards to begin, and what is heard of them
 
     def to_begin(self) -> list[Tracked]:
@@ -284,7 +287,7 @@ class Roster:
             is_over = self.is_gone or self.is_closed(shard.id)
             if not is_over and self.listing.is_open(shard.id):
                 # Nothing else would read what comes; unless it is the stream that is gone.
-                self._listing_due = -math.inf
+                self._listing_due = self._clock.monotonic()
                 shard.refusals += 1
                 self.in_trouble(shard, Trouble(message.gone.reason, shard.refusals))
                 return End.READ_AGAIN
