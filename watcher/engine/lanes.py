@@ -273,8 +273,8 @@ class Lanes(Handover):
             if record is not None:
                 if not self._counts():
                     return False
-                lane.since = monotonic()
-                lane.in_hand = record, lane.since
+                lane.in_hand = record, monotonic()
+                lane.since = lane.in_hand[1]
                 self._dispatcher.deliver(record)
                 lane.in_hand = None
             self._handed_over(lane, left, index, record)
