@@ -22,8 +22,6 @@ LATE_SECONDS = 60.0
 """A read, a delivery or a save that is due may take so long: a few time-outs, one after another."""
 # Longer than this the loop waits for nothing: whoever was waiting for it gets the whole time anew.
 _BUSY_SECONDS = 5.0
-# All is well where a listing is so old; each page takes another part of a second.
-_LISTING_SECONDS = 10.0
 _FEW = 5
 _NO_END, _NO_ANSWER = "no read has come to an end", "no read was answered"
 
@@ -84,21 +82,23 @@ class Checks:
     def _listings(self, now: float) -> tuple[list[str], list[str]]:
         stuck, unready = [], []
         for stream in self._parts.streams:
-            listing, roster = stream.roster.listing, stream.roster
-            patience = LATE_SECONDS + _LISTING_SECONDS + listing.pages * stream.sharers
-            age = (roster.now - listing.time).total_seconds()
+            listing = stream.roster.next_listing
+            late = min(listing.late(), now - self._stood_until)
+            failing = min(now - listing.failing_since, now - self._stood_until)
+            # Each page takes a part of a second, and of several streams one after the other.
+            patience = LATE_SECONDS + stream.roster.listing.pages * stream.sharers
             if stream.failures:
                 unready.append(f"{stream.table}: it can't be read, and is tried again")
             elif not stream.has_begun:
                 unready.append(f"{stream.table}: its shards are not listed yet")
-            elif min(roster.late(), now - self._stood_until) > patience:
-                stuck.append(f"{stream.table}: a listing of its shards has no end for {age:.0f} s")
-            elif age > patience and not roster.has_ended:
-                unready.append(f"{stream.table}: its shards can't be listed for {age:.0f} s")
+            elif late > patience:
+                stuck.append(f"{stream.table}: no listing has come to an end, for {late:.0f} s")
+            elif failing > LATE_SECONDS:
+                unready.append(f"{stream.table}: no listing was answered, for {failing:.0f} s")
         return stuck, unready
 
     def _look_at_shards(self, now: float, stuck: list[str], unready: list[str]) -> None:
-        new, late, refused = _Lines("not read yet"), _Lines(_NO_END), _Lines(_NO_ANSWER)
+        new, late, refused = _PerShard("not read yet"), _PerShard(_NO_END), _PerShard(_NO_ANSWER)
         for origin, shard in self._parts.figures.shards.items():
             stream = self._parts.streams.get(origin.stream)
             if stream is None or stream.failures or self._parts.handover.holds(origin):
@@ -118,7 +118,10 @@ class Checks:
         if self._parts.store is not None and self._parts.store.in_doubt:
             unready.append("the lease has run out, and can't be renewed: delivery waits")
             return
-        stands, fails = _Lines("a handler stands"), _Lines("a handler is tried again and again")
+        stands, fails = (
+            _PerShard("a handler stands"),
+            _PerShard("a handler is tried again and again"),
+        )
         for origin, since, tried in self._parts.handover.standing():
             if now - max(since, tried) > LATE_SECONDS:
                 stands.add(origin, now - max(since, tried))
@@ -128,7 +131,7 @@ class Checks:
         unready += fails.all()
 
 
-class _Lines:
+class _PerShard:
     """Of some shards the same; a line each, as long as they are few."""
 
     def __init__(self, text: str) -> None:

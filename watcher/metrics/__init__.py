@@ -1,1 +1,1 @@
-"""A watch's figures for Prometheus, a dashboard of them, and answers to probes. Imports `engine`."""
+"""A watch's figures for Prometheus, and answers to probes. Imports `engine`."""
