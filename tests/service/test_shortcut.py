@@ -171,7 +171,8 @@ def test_few_are_asked_for_ahead_as_each_answer_may_hold_a_megabyte(
     assert [answer is not None for answer in answers] == [True] * 4 + [False] * 2
     assert all(page.decode(answer()) for answer in answers if answer is not None)
     answers.clear()
-    assert (answer := worker.ask(iterator)) is not None
+    answer = worker.ask(iterator)
+    assert answer is not None
     answer()
 
 
