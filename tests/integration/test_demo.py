@@ -4,6 +4,7 @@ import itertools
 import signal
 import socket
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -99,9 +100,11 @@ def test_it_reads_from_every_kind_of_position(streams: Any, stream: dict[str, An
         records(streams, stream, first, ShardIteratorType="LATEST")
 
 
-def test_what_was_undone_in_it_is_undone(streams: Any, shop: dict[str, str]) -> None:
+def test_what_was_undone_in_it_is_undone(
+    streams: Any, shop: dict[str, str], tmp_path: Path
+) -> None:
     words = ("--from", "2h", "--until", "18m", "--key", "PK=user-5", "--only", "modify")
-    done = run("undo", "orders", *words, "--apply", env=shop)
+    done = run("undo", "orders", *words, "--apply", env=shop, cwd=tmp_path)
     assert done.process.returncode == 0, done.err
     item = boto3.client("dynamodb").get_item(
         TableName="orders", Key={"PK": {"S": "user-5"}, "SK": {"S": "order-5"}}
