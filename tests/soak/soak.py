@@ -107,7 +107,8 @@ class Soak:
                 self._marked(one, disturbances)
                 assert watch.process.poll() is None, "the one that is never ended has ended"
         self._await_the_rest(alone, pair)
-        for each in (watch, pair.standby, pair.active):
+        pair.end_standby()
+        for each in (watch, pair.active):
             status = each.end()
             assert status == 0, f"status {status} at the end"
 

@@ -143,10 +143,13 @@ class Pair(Group):
 
     def replace_standby(self) -> None:
         """SIGTERM to the one that stands by: nothing happens."""
-        status = self.standby.end()
-        # It may not have begun yet.
-        assert status in (0, -signal.SIGTERM), f"status {status} of the standby"
+        self.end_standby()
         self.standby = self.start()
+
+    def end_standby(self) -> None:
+        """SIGTERM to the one that stands by, or has not begun yet."""
+        status = self.standby.end()
+        assert status in (0, -signal.SIGTERM), f"status {status} of the standby"
 
     def _taken_over(self, how: str, began: float) -> None:
         self.active = self.standby
