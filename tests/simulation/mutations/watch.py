@@ -60,8 +60,8 @@ WATCH = [
     Mutant(
         "the position moves before delivery",
         "engine/handover.py",
-        "                deliver(record)\n",
-        "                self._behind = records, index\n                deliver(record)\n",
+        '                deliver(record)\n                kinds.append(wire.eventName or "")\n',
+        '                kinds.append(wire.eventName or "")\n                deliver(record)\n',
         "processes",
     ),
     Mutant(
@@ -83,10 +83,10 @@ WATCH = [
     Mutant(
         "a slow page's position is its end, from the first pause on",
         "engine/handover.py",
-        "                    self.move()\n                    yield\n",
-        "                    self.move()\n"
-        "                    shard.position = AfterSequence(page.last_sequence_number)\n"
-        "                    yield\n",
+        "                self.move()\n                yield\n",
+        "                self.move()\n"
+        "                shard.position = AfterSequence(page.last_sequence_number)\n"
+        "                yield\n",
         "processes",
     ),
     Mutant(
