@@ -13,7 +13,7 @@ PACKAGE = Path(watcher.__file__).parent
 ROOMS = [
     {
         *("backoff", "clock", "declared", "errors", "files", "forks"),
-        *("side_by_side", "stepping", "version"),
+        *("side_by_side", "stepping", "telemetry", "version"),
     },
     {"listening", "service"},
     {"record"},
