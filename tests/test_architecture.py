@@ -13,9 +13,9 @@ PACKAGE = Path(watcher.__file__).parent
 ROOMS = [
     {
         *("backoff", "clock", "declared", "errors", "files", "forks"),
-        *("side_by_side", "stepping", "telemetry", "version"),
+        *("side_by_side", "stepping", "version"),
     },
-    {"listening", "service"},
+    {"listening", "service", "telemetry"},
     {"record"},
     {"printing"},
     {"reading"},
