@@ -13,7 +13,7 @@ from watcher.engine.figures import Shards, Snapshot
 from watcher.engine.pulse import Pulse
 from watcher.metrics.exporter import exporting
 from watcher.metrics.prometheus import SnapshotCollector
-from watcher.metrics.series import Kind, Latest
+from watcher.metrics.series import Instrument, LastFigures
 from watcher.record.origin import Origin
 
 HTTP = ["otlp_proto_http"]
@@ -52,14 +52,14 @@ def test_it_sends_what_prometheus_reads_and_at_the_end_the_last_figures(
     assert last["watcher_records", "REMOVE"] == 0
     there = next(found for found in receiver.metrics if ("watcher_records", "INSERT") in found)
     all_of_them = {name for found in receiver.metrics for name, *_ in found}
-    latest = Latest()
+    latest = LastFigures()
     latest.take(SNAPSHOT)
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(latest))
     assert there and all_of_them | {"watcher_observer_failures"} == {
         family.name for family in registry.collect()
     }
-    counters = {each.name for each in latest.series() if each.kind is Kind.COUNTER}
+    counters = {each.name for each in latest.series() if each.kind is Instrument.COUNTER}
     assert receiver.monotonic == counters - {"watcher_observer_failures"}
     seen = [found for found in receiver.metrics if found.get(("watcher_shards", "open")) == 2]
     assert seen[0]["watcher_shard_lag_seconds", "orders", "shardId-1"] == 1.5

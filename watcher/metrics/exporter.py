@@ -26,7 +26,7 @@ from watcher.engine.figures import Display, Snapshot
 from watcher.engine.pulse import Pulse
 from watcher.errors import UsageError
 from watcher.listening import listening, url
-from watcher.metrics.series import Latest
+from watcher.metrics.series import LastFigures
 from watcher.version import install
 
 logger = logging.getLogger("watcher")
@@ -154,7 +154,7 @@ def serve(
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-    latest = Latest()
+    latest = LastFigures()
     with ExitStack() as stack:
         # Not at the top: an extra may be missing where nobody asks for it.
         if listening is not None:

@@ -10,11 +10,11 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 
 from watcher import telemetry
-from watcher.metrics.series import Kind, Latest
+from watcher.metrics.series import Instrument, LastFigures
 
 
 @contextmanager
-def sending(exporters: Sequence[str], latest: Latest) -> Iterator[None]:
+def sending(exporters: Sequence[str], latest: LastFigures) -> Iterator[None]:
     """Send the last figures now and then, and once more at the end.
 
     For a process without forks: the SDK's threads would begin anew in each, and send the same.
@@ -28,7 +28,7 @@ def sending(exporters: Sequence[str], latest: Latest) -> Iterator[None]:
     provider = MeterProvider(readers, telemetry.resource(), shutdown_on_exit=False)
     meter = provider.get_meter("watcher")
     for series in latest.series():
-        is_counter = series.kind is Kind.COUNTER
+        is_counter = series.kind is Instrument.COUNTER
         create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
         create(series.name, [_observed(latest, series.name)], description=series.text)
     try:
@@ -37,7 +37,7 @@ def sending(exporters: Sequence[str], latest: Latest) -> Iterator[None]:
         provider.shutdown()
 
 
-def _observed(latest: Latest, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+def _observed(latest: LastFigures, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(options: CallbackOptions) -> Iterator[Observation]:
         (series,) = (each for each in latest.series() if each.name == name)
         for labels, value in series.values.items():

@@ -16,16 +16,16 @@ from prometheus_client.registry import Collector
 
 from watcher.engine.pulse import Pulse
 from watcher.metrics.probes import answering_probes
-from watcher.metrics.series import Kind, Latest
+from watcher.metrics.series import Instrument, LastFigures
 
 _CLIENT_SECONDS = 10.0
-_FAMILIES: Final = {Kind.COUNTER: CounterMetricFamily, Kind.GAUGE: GaugeMetricFamily}
+_FAMILIES: Final = {Instrument.COUNTER: CounterMetricFamily, Instrument.GAUGE: GaugeMetricFamily}
 
 
 class SnapshotCollector(Collector):
     """The last snapshot, as metrics."""
 
-    def __init__(self, latest: Latest) -> None:
+    def __init__(self, latest: LastFigures) -> None:
         self._latest = latest
 
     def collect(self) -> Iterator[Metric]:
@@ -63,7 +63,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def answering(listening: socket.socket, latest: Latest, pulse: Pulse) -> Iterator[None]:
+def answering(listening: socket.socket, latest: LastFigures, pulse: Pulse) -> Iterator[None]:
     """Answer every request that comes to this socket."""
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(latest))

@@ -16,7 +16,7 @@ from watcher.record.wire import KINDS
 _STALE_SECONDS = 5.0
 
 
-class Kind(Enum):
+class Instrument(Enum):
     """What a number means."""
 
     COUNTER = "only grows"
@@ -26,14 +26,14 @@ class Kind(Enum):
 class Series(NamedTuple):
     """A metric: its values by their labels; one without labels has one value."""
 
-    kind: Kind
+    kind: Instrument
     name: str
     text: str
     labels: tuple[str, ...]
     values: Mapping[tuple[str, ...], float]
 
 
-class Latest:
+class LastFigures:
     """The last figures that the manager has sent."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Latest:
             "observer",
         )
         yield Series(
-            Kind.GAUGE,
+            Instrument.GAUGE,
             "watcher_shard_lag_seconds",
             "How old the last record delivered of a shard being read is; 0 where it is caught up.",
             ("table", "shard"),
@@ -104,7 +104,7 @@ class Latest:
 
 
 def _series(
-    kind: Kind, name: str, text: str, value: float | Mapping[str, float], label: str
+    kind: Instrument, name: str, text: str, value: float | Mapping[str, float], label: str
 ) -> Series:
     values: dict[tuple[str, ...], float] = (
         {(each,): number for each, number in value.items()}
@@ -115,8 +115,8 @@ def _series(
 
 
 def _counter(name: str, text: str, value: float | Mapping[str, float], label: str = "") -> Series:
-    return _series(Kind.COUNTER, name, text, value, label)
+    return _series(Instrument.COUNTER, name, text, value, label)
 
 
 def _gauge(name: str, text: str, value: float | Mapping[str, float], label: str = "") -> Series:
-    return _series(Kind.GAUGE, name, text, value, label)
+    return _series(Instrument.GAUGE, name, text, value, label)
