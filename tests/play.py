@@ -89,6 +89,9 @@ class PlayedService:
     def records(self, iterator: str, limit: int | None = None) -> bytes:
         raise NotImplementedError("the shards' processes are played")
 
+    def ask(self, iterator: str) -> None:
+        """It can't be asked ahead."""
+
     def latest_stream(self, table: str) -> str:
         return self.newest
 
