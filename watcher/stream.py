@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Self, TypeAlias
 
+from watcher.arguments import on_stale as checked_policy
 from watcher.arguments import poll_seconds, position
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, UsageError
@@ -46,11 +47,11 @@ class Stream:
 
     `stream` is what `watch()` takes; what globs match is settled as it is made. `start` is
     `"latest"`, `"trim_horizon"`, a datetime (aware, or in local time), or a token, as a dict or its
-    JSON. `filters`, `key`, `only`, `snapshot` and `poll_max` are those of `watch()`; what is left
-    out moves the token, and is counted in `filtered`. Of several streams one that can't be read is
-    left out as long as that lasts (`errors`). Raises StreamError where the stream (or all of them)
-    can't be used, UsageError for a bad start or filter, or once it is closed. Not for use by
-    several threads at once.
+    JSON. `filters`, `key`, `only`, `snapshot`, `on_stale` (for a token) and `poll_max` are those of
+    `watch()`; what is left out moves the token, and is counted in `filtered`. Of several streams
+    one that can't be read is left out as long as that lasts (`errors`). Raises StreamError where
+    the stream (or all of them) can't be used, UsageError for a bad start or filter, or once it is
+    closed. Not for use by several threads at once.
 
     `next` reads before it says None, a shard four times a second at most; what it costs is what
     one asks for. `async for` waits for records, and reads an idle shard as `watch` does.
@@ -65,12 +66,14 @@ class Stream:
         key: Iterable[str] | Mapping[str, Any] | None = None,
         only: str | Iterable[str] | None = None,
         snapshot: bool = False,
+        on_stale: str = "trim-horizon",
         fail_on_data_loss: bool = False,
         poll_max: float | None = None,
         region: str | None = None,
         profile: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
+        self._on_stale, self._snapshot = checked_policy(on_stale), snapshot
         test = wanted(filters, key, only)
         asked = WantedStreams.of(stream)
         clients = Clients(Connection(region, profile, endpoint_url))
@@ -82,7 +85,8 @@ class Stream:
             client.take_shortcut(arn)
         services: dict[str, Service] = {**found}
         connection = Connection(region, profile, endpoint_url)
-        self._items = {arn: TableItems(connection, arn) for arn in found if snapshot}
+        needs_items = snapshot or on_stale == "snapshot"
+        self._items = {arn: TableItems(connection, arn) for arn in found if needs_items}
         self._set_up(services, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
@@ -95,13 +99,15 @@ class Stream:
         wanted: Callable[[Record], bool] | None = None,
         items: Mapping[str, Items] | None = None,
         fail_on_data_loss: bool = False,
+        on_stale: str = "trim-horizon",
+        snapshot: bool = True,
         clock: Clock = CLOCK,
     ) -> Stream:
         """A stream over a service, or one for each ARN, and a clock that are handed in."""
         made = cls.__new__(cls)
         made._calls, made._poll_max = SideBySide(threads=False), 1.0
         made._close = weakref.finalize(made, _close_all, made._calls, None)
-        made._items = items or {}
+        made._items, made._on_stale, made._snapshot = items or {}, on_stale, snapshot
         services = service if isinstance(service, Mapping) else {arn: service}
         made._set_up(services, start, wanted, fail_on_data_loss, clock)
         return made
@@ -287,10 +293,15 @@ class Stream:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
         kind: Callable[..., Puller] = Puller
         if arn in self._items:
-            kind = functools.partial(ItemsFirst, items=self._items[arn])
-        service, start = self._services[arn], self._starts[arn]
-        calls, poll_max = self._calls, self._poll_max
-        made = kind(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
+            kind = functools.partial(
+                ItemsFirst, items=self._items[arn], only_anew=not self._snapshot
+            )
+        made = kind(
+            *(self._services[arn], arn, self._starts[arn], losses, self._clock),
+            calls=self._calls,
+            poll_max=self._poll_max,
+            on_stale=self._on_stale,
+        )
         losses.say_if_begins_late(made.listing)
         return made
 
