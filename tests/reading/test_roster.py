@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -87,6 +88,23 @@ def test_a_listing_comes_every_few_seconds(service: PlayedService) -> None:
     made = roster(service)
     pass_time(made, service, 60)
     assert 10 <= service.listings <= 13
+
+
+def test_a_history_of_closed_shards_takes_hardly_a_listing_until_its_open_end(
+    service: PlayedService,
+) -> None:
+    for parent, child in pairwise("abcd"):
+        service.add(child, parent)
+    made = roster(service)
+    for name in "abc":
+        assert begun(made) == [name]
+        pass_time(made, service, 30)
+        end(made, name)
+        made.attend(service)
+    assert service.listings == 2, "the first, and one in a minute"
+    assert begun(made) == ["d"]
+    pass_time(made, service, 12)
+    assert 3 <= service.listings <= 4, "what comes after it is to be found out again"
 
 
 def test_troubles_of_a_listing_pass_and_wait_longer_each_time(

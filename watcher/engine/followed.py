@@ -195,7 +195,7 @@ class Followed:
     def attend(self, before: Callable[[], object]) -> None:
         """As `Roster.attend`, with its own service. Raises StreamError."""
         self.service.tend()
-        self.roster.sharers = self.sharers
+        self.roster.next_listing.sharers = self.sharers
         self.roster.attend(self.service, before)
 
     def to_begin(self) -> list[Tracked]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
-from watcher.backoff import backoff, worth_saying
+from watcher.backoff import worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     CredentialsError,
@@ -32,6 +32,7 @@ from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren, is_yo
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Remark, Trouble
+from watcher.reading.next_listing import NextListing
 from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS
 from watcher.reading.refusals import Refusals, kind_of
 from watcher.service.model import (
@@ -46,10 +47,6 @@ from watcher.service.patience import patiently
 
 logger = logging.getLogger("watcher")
 
-_LISTING_SECONDS = 5.0
-# DescribeStream allows 10 calls a second, shared with everybody else.
-_PAGES_A_SECOND = 5
-_TROUBLE_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
 """So long a shard rests that is to be read again."""
 
@@ -90,11 +87,9 @@ class Roster:
         self.began_at = our_time
         """When the reading began: at the first listing, by the service's clock."""
         self._in_use = in_use
-        self.sharers = 1  # of DescribeStream's limit
+        self.next_listing = NextListing(clock)
         self._clock = clock
-        self._listed_at = self._began = -math.inf
-        self._listing_due = -math.inf
-        self._failures = 0
+        self._began = -math.inf
         self._finished: deque[str] = deque()  # whose children are to be asked for
         self._late = LateChildren(clock)
         self._closed = set[str]()
@@ -102,6 +97,10 @@ class Roster:
         self.reads = Refusals(clock)
         self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
         self._news = True
+
+    @property
+    def _has_listed(self) -> bool:
+        return self.listing.pages > 0
 
     @property
     def written_at(self) -> datetime:
@@ -132,11 +131,17 @@ class Roster:
         """The next question that is due, but of none that are `asked` already."""
         if self._finished and Question.CHILDREN not in asked:
             return Ask(Question.CHILDREN, self._finished[0])
-        if self._clock.monotonic() >= self._listing_due and Question.LISTING not in asked:
+        if Question.LISTING not in asked and self.next_listing.is_due(self._reads_to_an_open_end):
             return Ask(Question.LISTING)
         if self._hidden.is_due() and Question.HIDDEN not in asked:
             return Ask(Question.HIDDEN)
         return None
+
+    def _reads_to_an_open_end(self) -> bool:
+        """Whether another listing could tell something: of closed shards all is known."""
+        shards = self.lineage.shards.values()
+        reading = [each.id for each in shards if each.status is Status.RUNNING]
+        return not reading or len(self._hidden) > 0 or not all(map(self.is_closed, reading))
 
     def put(self, ask: Ask, service: Service) -> None:
         """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
@@ -149,12 +154,12 @@ class Roster:
                 case Question.HIDDEN:
                     if self._hidden.ask(self.arn, service):
                         self._news = True
-                    elif not self._failures:
-                        self._list_in(PAUSE_SECONDS_MAX)
+                    elif not self.next_listing.failures:
+                        self.next_listing.want_in(PAUSE_SECONDS_MAX)
         except StreamGoneError:
             # Those who read the shards find out for themselves, and say what is lost.
             self.is_gone = True
-            self._listing_due = self._clock.monotonic() + _LISTING_SECONDS
+            self.next_listing.found_nothing()
         except (TransientError, OddAnswerError, DeniedError) as error:
             self._trouble(error)
         except CredentialsError as error:
@@ -163,23 +168,20 @@ class Roster:
 
     def _take(self, listing: Listing) -> None:
         now = self._clock.monotonic()
-        if self._listed_at == -math.inf:
+        if not self._has_listed:
             self.began_at = listing.time - CLOCKS_APART
             self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
         self.listing = listing
         self._closed = listing.closed()
-        self._listed_at = self._hidden.listed_at = now
-        self._failures = 0
+        self.next_listing.came(listing.pages, by=self._began + SETTLED_SECONDS)
+        self._hidden.listed_at = now
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
         self._news = True
-        self._listing_due = now + _LISTING_SECONDS + listing.pages * self.sharers / _PAGES_A_SECOND
-        if not self._knows_what_is_open():
-            self._list_in(self._began + SETTLED_SECONDS - now)
         if self._late.are_missing(self.lineage):
-            self._list_in(self._late.pause())
+            self.next_listing.want_in(self._late.pause())
         self._look_at_those_left(now)
 
     def _look_at_those_left(self, now: float) -> None:
@@ -202,11 +204,10 @@ class Roster:
         return not children or any(is_young(each, self.listing.time) for each in children)
 
     def _trouble(self, error: WatcherError) -> None:
-        self._failures += 1
-        pause = backoff(self._failures, _TROUBLE_SECONDS, _LISTING_SECONDS)
-        self._listing_due = self._clock.monotonic() + pause
-        self._listings.hear(self.arn, Trouble(str(error), self._failures, kind_of(error)))
-        if worth_saying(self._failures, unsaid=2):
+        self.next_listing.failed()
+        failures = self.next_listing.failures
+        self._listings.hear(self.arn, Trouble(str(error), failures, kind_of(error)))
+        if worth_saying(failures, unsaid=2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
 
     def _take_children(self, service: Service) -> None:
@@ -224,10 +225,7 @@ class Roster:
         more = self._may_have_more_children(shard_id)
         self._late.finished(shard_id, is_alone=not children, may_have_more=more)
         if not children:
-            self._list_in(self._late.pause())
-
-    def _list_in(self, seconds: float) -> None:
-        self._listing_due = min(self._listing_due, self._clock.monotonic() + seconds)
+            self.next_listing.want_in(self._late.pause())
 
     # Shards to begin, and what is heard of them
 
@@ -284,7 +282,7 @@ class Roster:
             is_over = self.is_gone or self.is_closed(shard.id)
             if not is_over and self.listing.is_open(shard.id):
                 # Nothing else would read what comes; unless it is the stream that is gone.
-                self._listing_due = -math.inf
+                self.next_listing.want_in(0)
                 shard.refusals += 1
                 self.in_trouble(shard, Trouble(message.gone.reason, shard.refusals))
                 return End.READ_AGAIN
@@ -297,7 +295,11 @@ class Roster:
 
     def _knows_what_is_open(self) -> bool:
         """Whether the last listing is late enough to show what was closed at the beginning."""
-        return self._listed_at >= self._began + SETTLED_SECONDS
+        settled = self._began + SETTLED_SECONDS
+        if self.next_listing.listed_at >= settled:
+            return True
+        self.next_listing.want_in(settled - self._clock.monotonic())
+        return False
 
     def finish(self, shard: Tracked) -> None:
         """All of it has been delivered: its children's turn comes."""
@@ -319,11 +321,12 @@ class Roster:
 
     def is_settled(self) -> bool:
         """Whether no shard waits for its turn, and no child can show up any more."""
-        if self._finished or self._listed_at == -math.inf or self.lineage.ready():
+        if self._finished or not self._has_listed or self.lineage.ready():
             return False
-        if self._listed_at < self._late.settled_at and not self.is_gone:
-            if not self._failures:
-                self._listing_due = min(self._listing_due, self._late.settled_at)
+        settled = self._late.settled_at
+        if self.next_listing.listed_at < settled and not self.is_gone:
+            if not self.next_listing.failures:
+                self.next_listing.want_in(settled - self._clock.monotonic())
             return False
         return True
 
@@ -336,9 +339,9 @@ class Roster:
     @property
     def now(self) -> datetime:
         """The time by the service's clock; by ours before the first listing."""
-        if self._listed_at == -math.inf:
+        if not self._has_listed:
             return datetime.fromtimestamp(self._clock.time(), UTC)
-        passed = self._clock.monotonic() - self._listed_at
+        passed = self._clock.monotonic() - self.next_listing.listed_at
         return self.listing.time + timedelta(seconds=passed)
 
     def about(self, shard: Tracked | None = None) -> dict[str, str]:

@@ -19,10 +19,10 @@ from watcher.errors import (
     TrimmedDataError,
     WatcherError,
 )
+from watcher.reading import reads
 from watcher.reading.messages import Finished, Kind, Loss, Message, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
 from watcher.reading.parts import Wanted, part
-from watcher.reading.read_rate import ReadRate
 from watcher.reading.refusals import kind_of
 from watcher.reading.sieve import Sieve, numbers_of
 from watcher.record import page
@@ -46,6 +46,7 @@ _READS_UNTIL_RARE = 60
 _PAUSE_REFUSED = 0.5
 _PAUSE_REFUSED_MAX = 5.0
 _PAUSE_TO_TIP = 0.2
+_PAUSE_TO_END = 0.01
 # The service may answer empty pages though records follow.
 _EMPTY_PAGES_TO_TELL = 5
 _EMPTY_PAGES_TO_SAY = 1000
@@ -55,9 +56,8 @@ _FAILURES_TO_DOUBT = 3
 # Where AT_TIMESTAMP is refused (DynamoDB Local), creation times are as coarse as whole minutes.
 # Where it is granted, and then fails, they are seconds: whoever reads anew gets the same records.
 _COARSEST_TIME = 60
-# A full page is about 1 MB or 1,000 records; from here on more is likely to follow at once.
+# As `reads.FULL_BYTES`: there are 1,000 records at most.
 _FULL_RECORDS = 500
-_FULL_BYTES = 500_000
 
 
 class ShardReader:
@@ -106,7 +106,7 @@ class ShardReader:
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
-        self._rate = ReadRate(clock)
+        self._reads = reads.Reads(clock)
 
     @property
     def at_tip(self) -> bool:
@@ -130,7 +130,7 @@ class ShardReader:
         """What passes of `pause` also where somebody waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._sieve.stuck:
             return self.pause
-        return min(self.pause, max(_PAUSE_AFTER_SOME, self._rate.pause()))
+        return min(self.pause, max(_PAUSE_AFTER_SOME, self._reads.pause()))
 
     def hurry(self) -> bool:
         """A sibling has records: read as often as in the first minute; whether it now rests longer.
@@ -153,14 +153,16 @@ class ShardReader:
         try:
             if self._iterator is None:
                 self._iterator = self._new_iterator(messages)
-            body = self._records(self._iterator)
+            body = self._reads.page(self.streams, self._iterator)
+            if not self._sieve.repeated:
+                self._reads.ask_ahead(self.streams, body)
             self._take(page.decode(body), body, messages)
             self._failures = self._trimmed_in_a_row = 0
-            self.pause = max(self.pause, self._rate.pause())
+            self.pause = max(self.pause, self._reads.pause())
         except TransientError as error:
             messages.append(self._in_trouble(error))
             if error.throttled and self._iterator is not None:
-                self.pause = self._rate.pause()
+                self.pause = self._reads.pause()
             self._doubt_timestamp(error)
         except ExpiredIteratorError as error:
             self._iterator = None
@@ -183,17 +185,6 @@ class ShardReader:
             self._started = self._started and not messages
             messages = [self._in_trouble(error)]
         return messages
-
-    def _records(self, iterator: str) -> bytes:
-        self._rate.begin()
-        try:
-            body = self.streams.records(iterator)
-        except TransientError as error:
-            if error.throttled:
-                self._rate.throttled()
-            raise
-        self._rate.came_through()
-        return body
 
     def _in_trouble(self, error: WatcherError) -> Trouble:
         self._failures += 1
@@ -222,7 +213,7 @@ class ShardReader:
         self._sieve.rewind()
         iterator, time = self._iterator_at_position()
         if self._open_end is not None:
-            self._open_end.by(time)
+            self._open_end.began(time)
         time -= CLOCKS_APART
         if isinstance(self.position, Latest):
             # An iterator that expires before the first record must not move up to a later LATEST.
@@ -290,12 +281,7 @@ class ShardReader:
             return True
         if self._open_end is None or self.closed or self._iterator is None:
             return False
-        if has_records or self._open_end.may_be_left(self._empty_pages):
-            self._open_end.ask(self.streams, self._sieve.newest)
-        number = self._open_end.number
-        if number is None:
-            return self._open_end.is_left(self._empty_pages)
-        return self._sieve.newest >= number
+        return self._open_end.is_reached(self.streams, self._sieve.newest, has_records)
 
     def _repeated(self) -> Remark | Trouble:
         text = "the service gives records again that came before; they are left out"
@@ -309,12 +295,14 @@ class ShardReader:
 
     def _pace(self, wire: page.WirePage, size: int) -> None:
         """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
-        if len(wire.Records) > self._sieve.repeated:
+        is_fresh = len(wire.Records) > self._sieve.repeated
+        goes_back = bool(wire.Records) and not is_fresh and not self._sieve.stuck
+        if is_fresh:
             self._empty_pages = 0
-            full = len(wire.Records) >= _FULL_RECORDS or size >= _FULL_BYTES
+            full = len(wire.Records) >= _FULL_RECORDS or size >= reads.FULL_BYTES
             self.pause = 0.0 if full else _PAUSE_AFTER_SOME
-        elif wire.Records and not self._sieve.stuck:
-            self.pause = _PAUSE_TO_TIP  # no empty page: an iterator that has gone back
+        elif goes_back:
+            self.pause = _PAUSE_TO_TIP  # no empty page
         else:
             self._empty_pages += 1
             self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
@@ -322,7 +310,9 @@ class ShardReader:
         if self.closed and not wire.Records:
             self.pause = 0.0  # nothing will ever be written there
         elif self._open_end is not None:
-            self.pause = min(self.pause, _PAUSE_TO_TIP)
+            self.pause = min(self.pause, _PAUSE_TO_TIP if wire.Records else _PAUSE_TO_END)
+            if not goes_back:
+                self._open_end.read(is_empty=not is_fresh)
 
     def _idle_pause(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""

@@ -115,7 +115,7 @@ class Planner:
     def latest(self, start: Offset, limit: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself where there is nothing to do (now)."""
         roster = self._begun(start)
-        roster.sharers = self.sharers
+        roster.next_listing.sharers = self.sharers
         idle_seconds = _IDLE_SECONDS / self.sharers
         until = self._clock.monotonic() + idle_seconds
         while True:

@@ -44,9 +44,9 @@ READING = [
     ),
     Mutant(
         "a finished shard's children are asked for once, and no listing follows",
-        "reading/roster.py",
-        "now + _LISTING_SECONDS + listing.pages * self.sharers / _PAGES_A_SECOND",
-        "math.inf",
+        "reading/next_listing.py",
+        "self._due, self._wanted = now + self._period, math.inf",
+        "self._due, self._wanted = math.inf, math.inf",
     ),
     Mutant(
         "an end does not wait for a late child",
@@ -63,9 +63,9 @@ READING = [
     ),
     Mutant(
         "a failed listing is the last one",
-        "reading/roster.py",
-        "        self._listing_due = self._clock.monotonic() + pause\n",
-        "        self._listing_due = math.inf\n",
+        "reading/next_listing.py",
+        "        self._due = self._wanted = self._clock.monotonic() + pause\n",
+        "        self._due = self._wanted = math.inf\n",
     ),
     Mutant(
         "expired credentials are not renewed for listings",
