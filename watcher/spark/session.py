@@ -77,11 +77,12 @@ def start(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Not extraJavaOptions: those are the user's.
     options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
-    options += class_archive.options(may_make=short)
     settings = {
         "spark.app.name": "watcher",
         "spark.master": master or "local[*]",
-        "spark.driver.defaultJavaOptions": " ".join(options),
+        "spark.driver.defaultJavaOptions": " ".join(
+            [*options, *class_archive.options(may_make=short)]
+        ),
     }
     if packages:
         settings["spark.jars.packages"] = packages
