@@ -75,14 +75,11 @@ def start(
     versions.refuse_old()
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Not extraJavaOptions: those are the user's.
-    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
     settings = {
         "spark.app.name": "watcher",
         "spark.master": master or "local[*]",
-        "spark.driver.defaultJavaOptions": " ".join(
-            [*options, *class_archive.options(may_make=short)]
-        ),
+        # Not extraJavaOptions: those are the user's.
+        "spark.driver.defaultJavaOptions": " ".join(_java_options(short)),
     }
     if packages:
         settings["spark.jars.packages"] = packages
@@ -120,6 +117,11 @@ def start(
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     return spark
+
+
+def _java_options(short: bool) -> list[str]:
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
+    return options + class_archive.options(may_make=short)
 
 
 def stop(spark: SparkSession) -> None:
