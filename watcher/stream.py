@@ -73,20 +73,21 @@ class Stream:
         profile: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
-        self._on_stale, self._snapshot = checked_policy(on_stale), snapshot
-        test = wanted(filters, key, only)
+        test, on_stale = wanted(filters, key, only), checked_policy(on_stale)
         asked = WantedStreams.of(stream)
-        clients = Clients(Connection(region, profile, endpoint_url))
-        self._calls, self._poll_max = SideBySide(), poll_seconds(poll_max)
+        connection = Connection(region, profile, endpoint_url)
+        clients = Clients(connection)
+        calls = SideBySide()
+        self._how = {"calls": calls, "poll_max": poll_seconds(poll_max), "on_stale": on_stale}
         # Also where nobody closes it, or no stream is found.
-        self._close = weakref.finalize(self, _close_all, self._calls, clients)
+        self._close = weakref.finalize(self, _close_all, calls, clients)
         found = {arn: clients.of(arn) for arn in clients.all_of(asked)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         services: dict[str, Service] = {**found}
-        connection = Connection(region, profile, endpoint_url)
-        needs_items = snapshot or on_stale == "snapshot"
-        self._items = {arn: TableItems(connection, arn) for arn in found if needs_items}
+        needed = found if snapshot or on_stale == "snapshot" else ()
+        items = {arn: TableItems(connection, arn) for arn in needed}
+        self._kinds = _kinds(items, only_anew=not snapshot)
         self._set_up(services, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
@@ -105,14 +106,18 @@ class Stream:
     ) -> Stream:
         """A stream over a service, or one for each ARN, and a clock that are handed in."""
         made = cls.__new__(cls)
-        made._calls, made._poll_max = SideBySide(threads=False), 1.0
-        made._close = weakref.finalize(made, _close_all, made._calls, None)
-        made._items, made._on_stale, made._snapshot = items or {}, on_stale, snapshot
+        calls = SideBySide(threads=False)
+        made._how = {"calls": calls, "poll_max": 1.0, "on_stale": on_stale}
+        made._close = weakref.finalize(made, _close_all, calls, None)
+        made._kinds = _kinds(items or {}, only_anew=not snapshot)
         services = service if isinstance(service, Mapping) else {arn: service}
         made._set_up(services, start, wanted, fail_on_data_loss, clock)
         return made
 
-    _items: Mapping[str, Items]
+    _how: dict[str, Any]
+    """What every puller is told."""
+    _kinds: Mapping[str, Callable[..., Puller]]
+    """What pulls a stream, by its ARN, where it is not a Puller."""
 
     def _set_up(
         self,
@@ -291,17 +296,8 @@ class Stream:
 
     def _new_puller(self, arn: str) -> Puller:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
-        kind: Callable[..., Puller] = Puller
-        if arn in self._items:
-            kind = functools.partial(
-                ItemsFirst, items=self._items[arn], only_anew=not self._snapshot
-            )
-        made = kind(
-            *(self._services[arn], arn, self._starts[arn], losses, self._clock),
-            calls=self._calls,
-            poll_max=self._poll_max,
-            on_stale=self._on_stale,
-        )
+        where = self._services[arn], arn, self._starts[arn]
+        made = self._kinds.get(arn, Puller)(*where, losses, self._clock, **self._how)
         losses.say_if_begins_late(made.listing)
         return made
 
@@ -333,6 +329,11 @@ class Stream:
         self._begin()
         for arn in self._services:
             self._let(arn, Puller.read_all)
+
+
+def _kinds(items: Mapping[str, Items], *, only_anew: bool) -> Mapping[str, Callable[..., Puller]]:
+    made = functools.partial(ItemsFirst, only_anew=only_anew)
+    return {arn: functools.partial(made, items=each) for arn, each in items.items()}
 
 
 def _look(puller: Puller, *, at_once: bool = False) -> float | None:
