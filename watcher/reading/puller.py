@@ -38,11 +38,15 @@ _MOST_SECONDS = 1.0
 _MOMENT_SECONDS = 0.05
 # So long for what is asked about shards; an answer that comes later is taken in then.
 _ANSWER_SECONDS = 1.0
+# A listing of more pages takes longer: four of them are asked for in a second.
+_PAGES_AT_ONCE = 2
 # Reads at the same time, and bytes of pages that wait for their turn.
 _READS_AHEAD = 100
 _BYTES = 64 * 1024 * 1024
 _PAUSE_A_SHARD = 0.001
 _HURRY_SECONDS = 30.0
+# So long a shard that had records comes before those that had none.
+_BUSY_SECONDS = 60.0
 
 
 class _Pulled(msgspec.Struct, eq=False):
@@ -61,6 +65,8 @@ class _Pulled(msgspec.Struct, eq=False):
     """How many bytes hold what it has read and not given out."""
     buffered: bool = False
     """Whether a record of it stands in the heap."""
+    busy_until: float = 0.0
+    """Until then more records of it are likely."""
     refused: bool = False
     """Whether the service lists it, and does not let it be read just now."""
     ended: bool = False
@@ -100,9 +106,6 @@ class Puller:
     ) -> None:
         self.arn = arn
         self._service = service
-        # What there is to read must not wait for a listing, or for a shard that hangs.
-        aside = Aside(service, patience=_ANSWER_SECONDS)
-        self._asking: Service = aside if calls.may_have_threads else service
         self._clock = clock
         self._calls = calls
         self._poll_max = poll_max
@@ -123,6 +126,10 @@ class Puller:
             clock=clock,
         )
         self._roster.begin(service)
+        # What there is to read must not wait for a listing, or for a shard that hangs.
+        patience = _ANSWER_SECONDS if self.listing.pages <= _PAGES_AT_ONCE else 0.0
+        aside = Aside(service, patience=patience)
+        self._asking: Service = aside if calls.may_have_threads else service
         saved_at = token.saved_at if token else None
         losses.say_if_old("checkpoint", saved_at, self._roster.listing.time)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
@@ -208,7 +215,8 @@ class Puller:
     def _read_due(self, at_once: bool) -> None:
         """One read of each shard with nothing buffered that may have more, or has rested.
 
-        Those that may have more are waited for, the others (unless `at_once`) for a moment only.
+        Those that may have more are waited for, the others (unless `at_once` can mean all of them)
+        for a moment only. Those that had records lately have half of the turns.
         """
         self._attend()
         now = self._clock.monotonic()
@@ -218,10 +226,13 @@ class Puller:
         rested = sorted((s for s in idle if (s.soonest if at_once else s.due) <= now), key=_due)
         room = max(_READS_AHEAD - len(self._in_call), 0)
         behind = behind[:room] if self._size < _BYTES else []
-        rested = rested[: room - len(behind)]
+        room -= len(behind)
+        busy = [shard for shard in rested if now < shard.busy_until][: (room + 1) // 2]
+        rested = list(dict.fromkeys(busy + rested))[:room]
         self._read(behind + rested)
-        self._take(behind + rested if at_once else behind, _MOST_SECONDS)
-        self._take(list(self._in_call.values()), _MOMENT_SECONDS)
+        is_crowd = len(self._reading) > _READS_AHEAD
+        self._take(behind + rested if at_once and not is_crowd else behind, _MOST_SECONDS)
+        self._take(list(self._in_call.values()), _MOMENT_SECONDS / (2 if is_crowd else 1))
 
     def _read(self, shards: list[_Pulled]) -> None:
         answers = self._calls.start([shard.reader.read for shard in shards])
@@ -268,6 +279,7 @@ class Puller:
                     origin = Origin(self.arn, shard.tracked.id)
                     records = pages.records(body, origin, first, last)
                     shard.records = itertools.chain(shard.records, records)
+                    shard.busy_until = self._clock.monotonic() + _BUSY_SECONDS
                     self._size += len(body)
                     shard.size += len(body)
                     self._hurry()
@@ -281,11 +293,12 @@ class Puller:
                     self._roster.in_trouble(shard.tracked, message)
         pause = shard.reader.pause
         least = pause if shard.refused else shard.reader.least_pause
+        now = self._clock.monotonic()
         # Of very many shards, this one process can't ask all every second.
-        crowd = len(self._reading) * _PAUSE_A_SHARD
+        crowd = len(self._reading) * _PAUSE_A_SHARD if now >= shard.busy_until else 0.0
         if pause >= 1:
             pause = max(pause, crowd)
-        shard.rests(self._clock.monotonic(), pause, max(least, crowd))
+        shard.rests(now, pause, max(least, crowd))
         self._buffer(shard)
         self._go_on()
 

@@ -1,0 +1,141 @@
+"""How a program that pulls gets at what is new among very many shards: its work is counted."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from tests.hand_clock import HandClock
+from tests.play import ARN, PlayedService
+from tests.wire import wire
+from watcher import Stream
+from watcher.reading.losses import Losses
+from watcher.reading.puller import Puller
+from watcher.service.model import Latest, Listing, Position
+from watcher.side_by_side import SideBySide
+
+_MANY = 3000
+
+
+class Shards(PlayedService):
+    """Open shards, to which a test writes."""
+
+    def __init__(self, clock: HandClock, count: int) -> None:
+        super().__init__(clock)
+        self.reads = Counter[str]()
+        self._written: dict[str, list[object]] = {}
+        for number in range(count):
+            self.add(f"shard-{number}")
+
+    def write(self, shard_id: str) -> None:
+        written = self._written.setdefault(shard_id, [])
+        written.append(wire(len(written)))
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        return f"{shard_id} {len(self._written.get(shard_id, ()))}", self.now
+
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
+        shard_id, _, first = iterator.partition(" ")
+        self.reads[shard_id] += 1
+        written = self._written.get(shard_id, [])
+        answer = {
+            "Records": written[int(first) :],
+            "NextShardIterator": f"{shard_id} {len(written)}",
+        }
+        return json.dumps(answer).encode()
+
+
+def polls_until(stream: Stream, clock: HandClock, seconds: float) -> int:
+    """How often it is polled in vain, so many seconds apart, until there is something."""
+    polls = 0
+    while next(stream) is None:
+        polls += 1
+        clock.sleep(seconds)
+    while next(stream) is not None:
+        pass
+    return polls
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1, 10])
+def test_a_shard_that_had_records_is_read_by_each_poll_however_many_others_there_are(
+    seconds: float,
+) -> None:
+    clock = HandClock()
+    service = Shards(clock, _MANY)
+    stream = Stream.over(service, ARN, "latest", clock=clock)
+    service.write("shard-7")
+    polls_until(stream, clock, seconds)
+    for _ in range(5):
+        clock.sleep(seconds)
+        service.write("shard-7")
+        assert polls_until(stream, clock, seconds) == 0
+
+
+def test_busy_shards_leave_idle_ones_their_turn() -> None:
+    clock = HandClock()
+    service = Shards(clock, 1000)
+    stream = Stream.over(service, ARN, "latest", clock=clock)
+    for number in range(400):
+        service.write(f"shard-{number}")
+    while next(stream) is not None:
+        pass
+    before = Counter(service.reads)
+    for _ in range(20):
+        clock.sleep(1)
+        while next(stream) is not None:
+            pass
+    assert all(service.reads[name] > before[name] for name in service.shards)
+
+
+def test_a_poll_reads_no_more_than_a_few_hundred_shards() -> None:
+    clock = HandClock()
+    service = Shards(clock, _MANY)
+    stream = Stream.over(service, ARN, "latest", clock=clock)
+    for _ in range(5):
+        clock.sleep(60)
+        before = service.reads.total()
+        assert next(stream) is None
+        assert service.reads.total() - before <= 200
+
+
+class _Large(Shards):
+    """Its listing takes many pages; all but the first never comes, and somebody waits for it."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock, 300)
+        self.released = threading.Event()
+
+    def listing(self, arn: str) -> Listing:
+        found = super().listing(arn)
+        if self.listings > 1:
+            self.released.wait(30)
+        return msgspec.structs.replace(found, pages=3)
+
+
+def test_a_poll_does_not_wait_for_the_listing_of_a_large_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float | None] = []
+    wait_for = threading.Condition.wait_for
+
+    def noting(
+        self: threading.Condition, predicate: Callable[[], bool], timeout: float | None = None
+    ) -> bool:
+        waited.append(timeout)
+        return wait_for(self, predicate, 0)
+
+    clock = HandClock()
+    service, calls = _Large(clock), SideBySide()
+    made = Puller(service, ARN, Latest(), Losses(clock=clock), clock, calls=calls)
+    monkeypatch.setattr(threading.Condition, "wait_for", noting)
+    clock.sleep(60)
+    assert made.look() is None and made.look(at_once=True) is None
+    service.released.set()
+    calls.close()
+    assert service.listings == 2 and waited == []
