@@ -221,9 +221,7 @@ class Lanes(Handover):
             self._hands.take(partial(self._turn, lane))
 
     def _goes_on(self) -> bool:
-        ending = self._dispatcher.ending
-        is_late = ending.has_begun and ending.is_late()
-        return not (self._is_over or self._error or is_late)
+        return not (self._is_over or self._error or self._dispatcher.ending.has_begun)
 
     def _turn(self, lane: Lane) -> Iterator[None]:
         """Work for a shard for a while; stops after each step of that."""
