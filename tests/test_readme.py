@@ -100,15 +100,20 @@ def test_the_site_is_built_without_a_loose_end(tmp_path: Path) -> None:
     assert "--print-summary" in (tmp_path / "reference" / "index.html").read_text()
 
 
+def reached(program: Program) -> dict[str, str]:
+    """What the line that `demo --keep` prints gives another terminal."""
+    program.wait_for_status("and there", timeout=90)
+    (line,) = [line for line in program.err if " && export AWS_" in line]
+    ask = "python -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    told = subprocess.check_output(["bash", "-c", f"{line} && {ask}"])
+    return {name: value for name, value in json.loads(told).items() if name[:4] == "AWS_"}
+
+
 @pytest.fixture(scope="module")
 def shop() -> Iterator[dict[str, str]]:
-    """What the line that `demo --keep` prints gives another terminal, while the shop is open."""
+    """The way to the demo's shop, which is open."""
     with Program("demo", "--keep", "--seconds", "1", env={}) as program:
-        program.wait_for_status("and there", timeout=90)
-        (line,) = [line for line in program.err if " && export AWS_" in line]
-        ask = "python -c 'import json, os; print(json.dumps(dict(os.environ)))'"
-        told = subprocess.check_output(["bash", "-c", f"{line} && {ask}"])
-        yield {name: value for name, value in json.loads(told).items() if name[:4] == "AWS_"}
+        yield reached(program)
         assert program.end(signal.SIGINT) == 0
     assert program.err[-1] == "The shop is closed."
 
