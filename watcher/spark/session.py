@@ -15,7 +15,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import java, jvm, versions
+from watcher.spark import class_archive, java, jvm, versions
 from watcher.spark.source import register
 
 logger = logging.getLogger("watcher")
@@ -31,6 +31,8 @@ _DEFAULTS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Partitions of an aggregation; Spark's 200 are for a cluster.
     "spark.sql.shuffle.partitions": "8",
+    # Of `event_name = 'REMOVE'`, the images of other changes are not made at all.
+    "spark.sql.python.filterPushdown.enabled": "true",
     # A task that fails is tried again, also on one machine (local[N,failures] says otherwise).
     "spark.task.maxFailures": "4",
 }
@@ -73,12 +75,11 @@ def start(
     versions.refuse_old()
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Not extraJavaOptions: those are the user's.
-    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
     settings = {
         "spark.app.name": "watcher",
         "spark.master": master or "local[*]",
-        "spark.driver.defaultJavaOptions": " ".join(options),
+        # Not extraJavaOptions: those are the user's.
+        "spark.driver.defaultJavaOptions": " ".join(_java_options(short)),
     }
     if packages:
         settings["spark.jars.packages"] = packages
@@ -116,6 +117,11 @@ def start(
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     return spark
+
+
+def _java_options(short: bool) -> list[str]:
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
+    return options + class_archive.options(may_make=short)
 
 
 def stop(spark: SparkSession) -> None:
