@@ -196,7 +196,7 @@ class Play:
 
     def __init__(
         self,
-        observe: Callable[[Record], Any],
+        observe: Callable[[Record], Any] | Observer,
         *,
         service: PlayedService | None = None,
         store: Any = None,
@@ -237,7 +237,7 @@ class Play:
         ]
         self.manager = Manager(
             Streams(followed, newcomers, clock=self.clock),
-            [Observer("seen", observe)],
+            [observe if isinstance(observe, Observer) else Observer("seen", observe)],
             made,
             workers=Workers(self.queue, self._start, self.clock),
             store=self.store,

@@ -28,6 +28,7 @@ from watcher.cli import commands
 from watcher.delivery.ending import STOP_SECONDS
 from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.metrics.prometheus import SnapshotCollector
+from watcher.metrics.series import LastFigures
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -95,6 +96,8 @@ def test_health_is_asked_for_where_it_is_served() -> None:
     assert probes == 3 * [{"path": "/livez", "port": "metrics"}]
     (asked,) = set(re.findall(r"urlopen\('(.+?)'", f"{DOCKERFILE} {TASK['healthCheck']}"))
     assert asked == f"http://127.0.0.1:{PORT}/livez"
+    for path in {asked.rpartition("/")[2], *(each["path"][1:] for each in probes)}:
+        assert path in {"livez", "readyz"}, "see watcher/metrics/probes.py"
     assert DEPLOYMENT["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
 
 
@@ -173,7 +176,7 @@ def queries() -> Iterator[str]:
 
 def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector())
+    registry.register(SnapshotCollector(LastFigures()))
     there = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()
@@ -201,8 +204,7 @@ def test_the_policy_is_what_the_command_prints(capsys: pytest.CaptureFixture[str
         {"name": "AWS_REGION", "value": "eu-west-1"}
     ]
     for words in (CONTAINER["args"], TASK["command"]):
-        checkpoint = ["--checkpoint", parsed(words)["checkpoint"]]
-        assert cli.main(["policy", words[0], *checkpoint, *ASKED]) == 0
+        assert cli.main(["policy", *words, *ASKED]) == 0
         assert capsys.readouterr().out == (DEPLOY / "policy.json").read_text()
 
 

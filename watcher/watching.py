@@ -291,11 +291,11 @@ def watch(
         asked_to_stop=arguments.asked_by(stop),
     )
     arguments.refuse_bad_counts(max_records=max_records, processes=processes)
-    hands = arguments.hands(concurrency, snapshot or on_stale == "snapshot")
+    hands = arguments.hands(concurrency)
     arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
-        displays, pulse = stack.enter_context(outlets(display, metrics_port))
+        displays, pulse = stack.enter_context(outlets(display, metrics_port, stop_timeout))
         chosen = [arguments.observer(each) for each in observers]
         store = stack.enter_context(_opened(checkpoint, settings, stream))
         queue = Queue()

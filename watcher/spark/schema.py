@@ -84,8 +84,14 @@ class Columns:
             if field.name in _IMAGES and not pa.types.is_string(field.type)
         }
 
-    def batch(self, page: Page, shard_id: str, table: str = "") -> pa.RecordBatch:
-        """One Arrow batch of records of one shard of a table, in their order."""
+    def batch(
+        self,
+        page: Page,
+        shard_id: str,
+        table: str = "",
+        chosen: Callable[[Sequence[WireRecord]], Sequence[WireRecord]] = lambda records: records,
+    ) -> pa.RecordBatch:
+        """One Arrow batch of (the chosen) records of one shard of a table, in their order."""
         if self._wire_records:
             raws = pages.raw_records(page.body)[page.first : page.last]
             made = {
@@ -94,7 +100,7 @@ class Columns:
                 "table_name": pa.repeat(table, len(raws)),
             }
             return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
-        return self.of_records(page.records(), shard_id, table)
+        return self.of_records(chosen(page.records()), shard_id, table)
 
     def of_records(
         self, records: Sequence[WireRecord], shard_id: str, table: str
