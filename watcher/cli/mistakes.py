@@ -41,7 +41,9 @@ def told(
                 return unknown(word, words, arguments)
             word = word.replace("\0", "")
             refuse_pieces([word])
-            return UsageError(f"one word too many: {word}")
+            first = next((each.name for each in arguments if each.index is not None), "")
+            only = "; it is about one STREAM" if first == "STREAM" else ""
+            return UsageError(f"one word too many: {word}{only}")
         case MissingArgumentError(argument=Argument() as argument):
             if error.keyword is None:
                 missing = [each.name for each in arguments if _is_missing(each, argument.index)]

@@ -53,7 +53,6 @@ _Source = Annotated[
         "of --print-json or --jsonl-file (also .gz; - for stdin)",
     ),
 ]
-_Others = Annotated[str, Parameter(name="STREAM", help="more streams, or globs such as 'shop-*'")]
 _Output = Annotated[
     str,
     Parameter(
@@ -74,7 +73,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 def _report(
     source: _Source,
     /,
-    *others: _Others,
+    *others: options.Others,
     given: options.Asked,
     output: _Output = "report.html",
     **values: Any,

@@ -39,7 +39,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         """From what is given to `watch()`. Raises UsageError where it means nothing."""
         texts = [texts] if isinstance(texts, str) else list(dict.fromkeys(texts))
         tags, exclude = list(tags or ()), list(exclude or ())
-        globs = [text for text in texts if _GLOB.search(text) and not text.startswith("arn:")]
+        globs = [text for text in texts if is_glob(text) and not text.startswith("arn:")]
         names = [text for text in texts if text not in globs]
         if everything or (tags and not texts):
             globs = ["*"]
@@ -95,6 +95,11 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         return all(
             name in tags and (not values or tags[name] in values) for name, values in self.tags
         )
+
+
+def is_glob(text: str) -> bool:
+    """Whether it names by what names look like."""
+    return _GLOB.search(text) is not None
 
 
 def nothing_matches(globs: Iterable[str]) -> StreamError:
