@@ -31,7 +31,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
         from watcher.printing.plural import counted
 
         *others, sql = sql, *rest
-        if not others and not any(map(str.isspace, sql)):
+        if not any(map(str.isspace, sql)):
             raise UsageError(f"{sql!r} is no SQL: give it last, in quotes")
         rows = spark.run(function, spark.joined(stream, *others), sql, values=values, short=True)
         logger.info(f"Done: {counted(rows, 'row')}")
