@@ -131,5 +131,5 @@ def test_nothing_named_and_a_tag_without_a_name_are_refused() -> None:
         WantedStreams.of([], exclude=["x"])
     with pytest.raises(UsageError, match="no STREAM is a glob"):
         WantedStreams.of(["orders", "users"], tags=["env=prod"])
-    with pytest.raises(UsageError, match=r"^tag =prod: give NAME=VALUE"):
+    with pytest.raises(UsageError, match=r"^tags =prod: give NAME=VALUE"):
         WantedStreams.of([], tags=["=prod"])

@@ -51,12 +51,12 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         if not (names or globs):
             raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
         if tags and not globs:
-            raise UsageError("it chooses among a glob's tables, or all; no STREAM is a glob", "tag")
+            raise UsageError("it chooses among a glob's tables, or all; no STREAM is a glob", "tags")
         accepted: dict[str, set[str]] = {}
         for text in tags:
             name, equals, value = text.partition("=")
             if not name:
-                raise UsageError("give NAME=VALUE, or NAME", "tag", text)
+                raise UsageError("give NAME=VALUE, or NAME", "tags", text)
             accepted.setdefault(name, set()).update([value] if equals else ())
         return cls(
             names=tuple(name for name in names if not _any(exclude, table_name(name))),
