@@ -17,10 +17,12 @@ from tests.wire import FIRST, body
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
 from watcher.engine.checkpoint import Store
+from watcher.engine.figures import Display
 from watcher.engine.followed import Followed
 from watcher.engine.hands import Hands
 from watcher.engine.manager import Manager
 from watcher.engine.orders import Order, Read, Work
+from watcher.engine.pulse import Pulse
 from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.streams import Streams
@@ -200,10 +202,12 @@ class Play:
         newcomers: Any = None,
         hands: Hands | None = None,
         items: Items | None = None,
+        displays: Sequence[Display] = (),
         **settings: Any,
     ) -> None:
         """`others` are streams beside the first, by their ARNs; `items` those of its table."""
         self.clock = clock or HandClock()
+        self.pulse = Pulse(clock=self.clock)
         self.service = service or PlayedService(self.clock)
         self.store = Memory() if store is None else store
         self.begun: list[tuple[str, Position]] = []
@@ -234,8 +238,10 @@ class Play:
             made,
             workers=Workers(self.queue, self._start, self.clock),
             store=self.store,
+            displays=displays,
             clock=self.clock,
             hands=hands,
+            pulse=self.pulse,
         )
         self.totals = self.manager.totals
 

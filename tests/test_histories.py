@@ -209,20 +209,26 @@ def an_iterator_that_goes_back(stream: PlayedStream, clock: Timeline) -> None:
     stream.records = back  # type: ignore[method-assign]
 
 
-def a_closed_shard_of_empty_pages(stream: PlayedStream, clock: Timeline) -> None:
-    """It ends where its iterator does, not where it seems to be empty."""
-    a_split(stream, clock)
-    records, left = stream.records, {"a": 400}
-    stream.closed.add("a")
+def empty_at_first(stream: PlayedStream, shard_id: str, pages: int) -> None:
+    """So many pages of a shard are empty though records follow."""
+    records, left = stream.records, pages
 
     def empty(iterator: str, limit: int | None = None) -> bytes:
-        shard_id = iterator.split()[0]
-        left[shard_id] = left.get(shard_id, 0) - 1
-        if left[shard_id] >= 0:
+        nonlocal left
+        name, first = iterator.split()
+        if name == shard_id and left and int(first) <= max(stream.records_of[name]):
+            left -= 1
             return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
         return records(iterator, limit)
 
     stream.records = empty  # type: ignore[method-assign]
+
+
+def a_closed_shard_of_empty_pages(stream: PlayedStream, clock: Timeline) -> None:
+    """It ends where its iterator does, not where it seems to be empty."""
+    a_split(stream, clock)
+    stream.closed.add("a")
+    empty_at_first(stream, "a", 400)
 
 
 HISTORIES = [
@@ -376,6 +382,20 @@ def test_up_to_now_of_an_idle_stream_ends_as_soon_as_that_is_proven(
         stream.write(shard_id, ())
     assert engine(stream, clock).numbers == []
     assert clock.passed < (12 if engine is spark_batch else 3.2)
+
+
+@pytest.mark.parametrize("pages", [11, 30])
+@pytest.mark.parametrize("engine", UP_TO_NOW, ids=lambda engine: engine.__name__)
+def test_up_to_now_no_number_of_empty_pages_is_the_end_of_an_open_shard(
+    engine: Callable[[PlayedStream, Timeline], Outcome], pages: int
+) -> None:
+    """It is left where some time brings nothing else."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    empty_at_first(stream, "a", pages)
+    assert engine(stream, clock).numbers == list(range(10))
+    assert clock.passed < (12 if engine is spark_batch else 5)
 
 
 def test_next_comes_back_while_every_iterator_is_refused() -> None:

@@ -1,24 +1,23 @@
-"""Every block of the README and of docs/ runs: commands on a table that is written to, Python too.
+"""Every block of the README and of docs/ runs as a newcomer runs it: on the shop of `demo --keep`.
 
 `console` blocks: each `$` command is run; one that would go on watching is ended as by Ctrl-C once
 it has printed, a Spark job by `--once`. `python` blocks that begin with a file's name are that
 file; the others are run.
 """
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.dynamodb_local import DynamoDBLocal, MissingPart
+from tests.program import Program
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -26,7 +25,7 @@ PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.
 # Pages that are about the same table; the others' tests are where their features' are.
 _SAME = (
     *("watching", "handlers", "library", "metrics", "report", "spark", "output"),
-    *("positions", "snapshot"),
+    *("positions", "snapshot", "tables", "time-machine"),
 )
 
 
@@ -69,19 +68,7 @@ ON_SPARK = [
     for line in COMMANDS
     if "--engine spark" in line or line.removeprefix("python -m watcher ").startswith(JOBS)
 ]
-HERE = [
-    line
-    for line in COMMANDS
-    if line.startswith("python -m watcher")
-    and line not in ON_SPARK
-    and "arn:" not in line
-    # What needs a past is in tests/test_time_machine.py.
-    and not line.startswith(("python -m watcher as-of", "python -m watcher undo"))
-]
-
-
-# Set while customers come. DynamoDB Local stamps whole minutes: "up to now" would take one.
-BUSY = threading.Event()
+HERE = [line for line in COMMANDS if line.startswith("python -m watcher") and line not in ON_SPARK]
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}" for name in PAGES)])
@@ -113,50 +100,32 @@ def test_the_site_is_built_without_a_loose_end(tmp_path: Path) -> None:
     assert "--print-summary" in (tmp_path / "reference" / "index.html").read_text()
 
 
+def reached(program: Program) -> dict[str, str]:
+    """What the line that `demo --keep` prints gives another terminal."""
+    program.wait_for_status("and there", timeout=90)
+    (line,) = [line for line in program.err if " && export AWS_" in line]
+    ask = "python -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    told = subprocess.check_output(["bash", "-c", f"{line} && {ask}"])
+    return {name: value for name, value in json.loads(told).items() if name[:4] == "AWS_"}
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[DynamoDBLocal]:
-    """A table like the README's, with some changes in it, and more while BUSY."""
-    try:
-        started = DynamoDBLocal().start()
-    except MissingPart as missing:
-        if os.environ.get("CI"):
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
-    with started:
-        started.create_table("orders")
-        open_ = threading.Event()
-        open_.set()
-        client = started.client()
-
-        def trade() -> None:
-            number = 0
-            while open_.is_set():
-                if number > 2500:
-                    BUSY.wait(0.1)
-                if number > 2500 and not BUSY.is_set():
-                    continue
-                key = {"PK": {"S": f"user-{number % 3}"}, "SK": {"S": f"order-{number % 5}"}}
-                client.put_item(TableName="orders", Item={**key, "total": {"N": str(number)}})
-                number += 125
-                time.sleep(0.05)
-
-        writer = threading.Thread(target=trade)
-        writer.start()
-        try:
-            yield started
-        finally:
-            open_.clear()
-            writer.join()
+def shop() -> Iterator[dict[str, str]]:
+    """The way to the demo's shop, which is open."""
+    with Program("demo", "--keep", "--seconds", "1", env={}) as program:
+        yield reached(program)
+        assert program.end(signal.SIGINT) == 0
+    assert program.err[-1] == "The shop is closed."
 
 
 @pytest.fixture
-def place(tmp_path: Path, server: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the README's handlers, where `python` is ours and AWS is the server."""
+def place(tmp_path: Path, shop: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the README's handlers, where `python` is ours and AWS is the demo's shop."""
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
-    for name, value in server.environment.items():
+    for name, value in shop.items():
         monkeypatch.setenv(name, value)
     binaries = tmp_path / "bin"
     binaries.mkdir()
@@ -175,9 +144,9 @@ def place(tmp_path: Path, server: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch
 
 def run_until_it_prints(command: str, place: Path) -> tuple[int, str, str]:
     """The command's status and output; ended by SIGINT if it is one that goes on."""
-    follows = "--no-follow" not in command and re.search(r"watcher (orders|demo)", command)
-    if follows:
-        BUSY.set()
+    follows = "--no-follow" not in command and re.search(
+        r"watcher (orders|demo|--all|--tag)", command
+    )
     # A test's neighbours may have the port.
     command = command.replace("--metrics-port 9464", "--metrics-port 0")
     with subprocess.Popen(
@@ -189,7 +158,6 @@ def run_until_it_prints(command: str, place: Path) -> tuple[int, str, str]:
     ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        BUSY.clear()
         if follows:
             process.send_signal(signal.SIGINT)
         try:
@@ -200,7 +168,7 @@ def run_until_it_prints(command: str, place: Path) -> tuple[int, str, str]:
 
 
 def test_the_first_screen_is_there() -> None:
-    assert COMMANDS[0] == "scripts/demo"
+    assert COMMANDS[0] == "scripts/demo --keep"
     assert HERE
     assert ON_SPARK
     assert FILES
@@ -210,7 +178,8 @@ def test_the_first_screen_is_there() -> None:
 @pytest.mark.parametrize("command", HERE)
 def test_a_command_of_the_readme_works_as_written(command: str, place: Path) -> None:
     status, out, err = run_until_it_prints(command, place)
-    assert status == 0, err
+    # One of the items that it puts back was changed since.
+    assert status == ("--apply" in command), err
     assert out or "Wrote " in err, err
     assert "Traceback" not in err
 
@@ -223,7 +192,7 @@ def test_the_defaults_of_the_readme_are_gone_by(
     (place / text.splitlines()[0].removeprefix("# ")).write_text(text)
     status, out, err = run_until_it_prints("python -m watcher orders --only insert", place)
     assert status == 0, err
-    assert re.match(r"\[.+\] - INSERT - PK=user-0, SK=order-0\n", out)
+    assert re.match(r"\[.+\] - INSERT - PK=user-2, SK=order-900\n", out)
     assert "filtered out" in err.splitlines()[-1]
 
 
@@ -271,8 +240,9 @@ def test_the_demo_script_runs_in_an_environment_that_is_made(tmp_path: Path) -> 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    shown = BLOCKS[0][1].splitlines()
+    shown, ends = BLOCKS[0][1].partition("...\n")[::2]
     pattern = r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - PK=\w+, SK=order-\d+"
     assert all(re.fullmatch(pattern, line) for line in done.stdout.splitlines())
-    assert [line for line in shown if re.fullmatch(pattern, line)]
-    assert shown[-1] == done.stderr.splitlines()[-1]
+    assert [line for line in shown.splitlines() if re.fullmatch(pattern, line)]
+    # How many shards of those that opened last had been begun is a matter of milliseconds.
+    assert done.stderr.splitlines()[-1].startswith(ends.partition(", ")[0])

@@ -62,10 +62,12 @@ class UsageError(WatcherError):
 
 
 class CheckpointError(UsageError):
-    """A shared checkpoint can't be read or written just now.
+    """A shared checkpoint can't be read or written just now: the same may work a moment later.
 
     `answered` where the service itself says so, and not only to us.
     """
+
+    exit_status = 3
 
     def __init__(
         self,

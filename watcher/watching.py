@@ -232,7 +232,7 @@ def watch(
         Parameter(
             metavar="[HOST:]PORT",
             group="output",
-            help="serve metrics for Prometheus there; default host 127.0.0.1",
+            help="serve metrics for Prometheus there, /livez and /readyz; default host 127.0.0.1",
         ),
     ] = None,
     stop_timeout: Annotated[
@@ -269,7 +269,7 @@ def watch(
     from watcher.engine.manager import Manager
     from watcher.engine.settings import Settings
     from watcher.engine.shared_queue import Queue
-    from watcher.metrics.exporter import exporting
+    from watcher.metrics.outlets import outlets
     from watcher.record.selection import wanted
     from watcher.service.connection import Connection
 
@@ -295,9 +295,7 @@ def watch(
     arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
-        displays = [] if display is None else [display]
-        if metrics_port is not None:
-            displays.append(stack.enter_context(exporting(metrics_port)))
+        displays, pulse = stack.enter_context(outlets(display, metrics_port))
         chosen = [arguments.observer(each) for each in observers]
         store = stack.enter_context(_opened(checkpoint, settings, stream))
         queue = Queue()
@@ -309,6 +307,7 @@ def watch(
             store=store,
             displays=displays,
             hands=hands,
+            pulse=pulse,
         )
         with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()

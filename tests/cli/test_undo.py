@@ -62,15 +62,15 @@ def test_the_plan_the_writing_and_the_way_back(
     assert status == 0
     assert out == [
         "MODIFY pk=a",
-        "  ~ v: 2 -> 1",
         "  ~ set: +'y'",
+        "  ~ v: 2 -> 1",
         "INSERT pk=b",
-        "  + v: 1",
         "  + set: {'x', 'y'}",
+        "  + v: 1",
         "REMOVE pk=new",
         "CONFLICT pk=c: it was changed since",
-        "  ~ v: 3 -> 1",
         "  + set: {'x', 'y'}",
+        "  ~ v: 3 -> 1",
     ]
     assert last == (
         "Plan: 3 items (1 INSERT, 1 MODIFY, 1 REMOVE), 3 write units, 1 conflict; nothing was "

@@ -18,11 +18,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-import watcher
 from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator
 
-DASHBOARD = Path(watcher.__file__).parent / "metrics" / "grafana.json"
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
 Series = dict[tuple[str, str], float]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.spark.conftest import PATIENCE
-from tests.test_readme import ON_SPARK, place, server
+from tests.test_readme import ON_SPARK, place, shop
 
-__all__ = ["place", "server"]  # fixtures
+__all__ = ["place", "shop"]  # fixtures
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(PATIENCE + 60)]
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from watcher.engine.figures import Snapshot
+from watcher.engine.pulse import Pulse
 from watcher.errors import UsageError
 from watcher.metrics.exporter import Exporter, exporting
 from watcher.record.origin import Origin
@@ -54,7 +55,7 @@ def a_log_that_is_heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
-    with exporting(0) as exporter:
+    with exporting(0, Pulse.shared()) as exporter:
         yield Place(exporter, caplog.messages[0].removeprefix("Metrics: "))
 
 
@@ -71,7 +72,7 @@ def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
     ],
 )
 def test_where_it_cant_listen_one_line_says_so(address: str | int, told: str) -> None:
-    with pytest.raises(UsageError) as caught, exporting(address):
+    with pytest.raises(UsageError) as caught, exporting(address, Pulse()):
         pass
     assert str(caught.value).startswith(f"metrics_port {address}: ") and told in str(caught.value)
 
@@ -82,7 +83,7 @@ def test_an_ipv6_address_stands_in_brackets(caplog: pytest.LogCaptureFixture) ->
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("no IPv6 here")
-    with exporting("[::1]:0"):
+    with exporting("[::1]:0", Pulse()):
         assert caplog.messages[0].startswith("Metrics: http://[::1]:")
 
 

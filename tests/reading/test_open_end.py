@@ -26,7 +26,14 @@ def stream(clock: HandClock) -> PlayedStream:
 
 
 def end(clock: HandClock) -> OpenEnd:
-    return OpenEnd(ARN, "a", NOON + timedelta(seconds=3), clock)
+    made = OpenEnd(ARN, "a", NOON + timedelta(seconds=3), clock)
+    made.began(NOON)
+    return made
+
+
+def reads(made: OpenEnd, empty_pages: int) -> None:
+    for _ in range(empty_pages):
+        made.read(is_empty=True)
 
 
 def test_it_is_looked_for_once_the_beginning_is_past(
@@ -34,10 +41,49 @@ def test_it_is_looked_for_once_the_beginning_is_past(
 ) -> None:
     made = end(clock)
     made.ask(stream, -1)
-    assert not stream.reads and not made.is_left(100)
+    reads(made, 9)
+    assert not stream.reads and not made.is_left
     clock.sleep(2)
     made.ask(stream, int(number(9)))
-    assert stream.reads and made.is_left(10) and not made.is_left(9)
+    assert stream.reads and not made.is_left
+    reads(made, 1)
+    assert made.is_left
+
+
+def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
+    clock: HandClock, stream: PlayedStream
+) -> None:
+    made = end(clock)
+    clock.sleep(60)
+    made.read(is_empty=False)
+    made.ask(stream, int(number(9)))
+    reads(made, 1000)
+    clock.sleep(1.9)
+    assert made.is_open and not made.is_left
+    clock.sleep(0.1)
+    assert made.is_left
+    made.read(is_empty=False)
+    reads(made, 10)
+    assert not made.is_left
+
+
+def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
+    clock: HandClock, stream: PlayedStream
+) -> None:
+    made = end(clock)
+    reads(made, 9)
+    clock.sleep(60)
+    made.ask(stream, int(number(9)))
+    for _ in range(4):
+        made.began(NOON)
+        reads(made, 8)
+        assert not made.is_left
+    reads(made, 2)
+    assert made.is_left
+    made.began(NOON)
+    assert not made.is_left
+    reads(made, 7)
+    assert made.is_left, "where each of them is refused soon, there is an end to it all the same"
 
 
 def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
@@ -45,17 +91,18 @@ def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
 ) -> None:
     made = end(clock)
     stream.closed.add("a")
+    reads(made, 100)
     clock.sleep(5)
     made.ask(stream, int(number(9)))
-    assert stream.reads and not made.is_left(100)
+    assert stream.reads and not made.is_left
     clock.sleep(0.5)
-    assert made.is_left(10) and not made.is_open
+    assert made.is_left and not made.is_open
 
 
 @pytest.mark.parametrize("minutes", [-10, 0, 10])
 def test_it_is_enough_that_one_clock_goes_on(clock: HandClock, minutes: int) -> None:
     made = end(clock)
-    made.by(NOON + timedelta(minutes=minutes))
+    made.began(NOON + timedelta(minutes=minutes))
     assert made.is_due == (minutes > 0)
     clock.sleep(6)
     assert made.is_due

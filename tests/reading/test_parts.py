@@ -32,7 +32,7 @@ class Delivered:
         observer.handle_page = self.take if together else None
         figures = Figures(1.0, Board(1))
         figures.tally(Origin(ARN, "a"))
-        self.figures = figures._shards[Origin(ARN, "a")]
+        self.figures = figures.shards[Origin(ARN, "a")]
         dispatcher = Dispatcher([observer], OnError())
         self.handover = Handover(dispatcher, figures, self.totals, wanted, limit)
 

@@ -58,6 +58,13 @@ def test_a_denial_names_the_action_to_allow(operation: str, message: str, words:
         raise told
 
 
+def test_a_denial_that_names_no_action_is_told_with_the_one_that_was_asked() -> None:
+    told = translated(answer("AccessDeniedException", "Access denied.", "GetShardIterator"))
+    assert "; allow dynamodb:GetShardIterator; the role needs " in str(told)
+    told = translated(answer("AccessDenied", "Access Denied", "GetObject"))
+    assert "dynamodb:GetObject" not in str(told)
+
+
 @pytest.mark.parametrize(
     ("message", "date", "words"),
     [

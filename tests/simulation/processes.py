@@ -24,6 +24,8 @@ from watcher.record.origin import Origin
 
 _FORK_SECONDS = 0.005
 _BREATH = 0.002
+# What is less may be lost when it is added to the time: a clock of floats would stand.
+_LEAST_SECONDS = 1e-6
 _SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 
@@ -100,10 +102,11 @@ class SimulatedWorker:
             self.delay = 0.0
             answer = partial(self._take, reading, reading.read())
             self._later(self.delay, answer)
-        due = self._scheduler.now + self._readers.wait()
+        wait = max(self._readers.wait(), _LEAST_SECONDS)
+        due = self._scheduler.now + wait
         if due < self._planned:
             self._planned = due
-            self._later(due - self._scheduler.now, self._look)
+            self._later(wait, self._look)
 
     def _take(self, reading: Reading, messages: list[Message]) -> None:
         for message in messages:

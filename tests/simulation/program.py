@@ -28,8 +28,6 @@ _ENDED_WITHIN_SECONDS = 200.0
 _SAID_WITHIN_SECONDS = 20.0
 _END_SECONDS = 40.0
 _GAP_SECONDS_MAX = 12.0
-# With more of them there are ten in a row, now and then, which say that there is nothing.
-_EMPTY_RATE_MAX = 0.1
 
 # No refusal lasts a minute here: once a run has read anything, none of them may end it.
 _REFUSALS = ("OddAnswerError", "DeniedError")
@@ -159,9 +157,8 @@ class Program(ABC):
     def _check_end(self, how: str, was_calm: bool) -> None:
         """Whether a run that has ended by itself was right to do so."""
         number = self._judge.runs[-1].number
-        faults = self._scenario.faults.get("empty_page_rate", 0.0)
         up_to_now = not self._scenario.follow and not self._scenario.max_records
-        if how == "done" and up_to_now and faults <= _EMPTY_RATE_MAX:
+        if how == "done" and up_to_now:
             for judge in self._judges:
                 judge.check_up_to_now()
         if how == "done" and was_calm and number >= LIMITED_RUNS:

@@ -107,9 +107,9 @@ class Control(ABC):
         """Give the table a new stream (disabling its old one); answer the ARN."""
         return str(self._do("enable_new_stream", shards=shards, view_type=view_type))
 
-    def add_table(self, name: str, shards: int = 1) -> str | None:
+    def add_table(self, name: str, shards: int = 1, *, key: str = "pk") -> str | None:
         """Add another table; answer its stream's ARN (shards=0: no stream)."""
-        arn = self._do("add_table", name=name, shards=shards)
+        arn = self._do("add_table", name=name, shards=shards, key=key)
         return None if arn is None else str(arn)
 
     def add_foreign_table(self, name: str, account: str, records: int = 0) -> str:
@@ -395,8 +395,8 @@ class Commands:
     def enable_new_stream(self, shards: int, view_type: str) -> str:
         return self._table.enable(shards, view_type).arn
 
-    def add_table(self, name: str, shards: int) -> str | None:
-        table = self._world.add_table(name)
+    def add_table(self, name: str, shards: int, key: str) -> str | None:
+        table = self._world.add_table(name, (key,))
         return table.enable(shards, "NEW_AND_OLD_IMAGES").arn if shards else None
 
     def add_foreign_table(self, name: str, account: str, records: int) -> str:

@@ -322,11 +322,9 @@ class Service:
     def _get_records(self, parameters: Parameters) -> bytes:
         limit = min(_limit(parameters, 1000), self.faults.max_records)
         stream, shard, index = self._use_iterator(parameters)
-        if (
-            shard.closed is not None
-            and self._emptied[shard.id] < self.faults.closed_empty
-            and not self._is_past_end(parameters)
-        ):
+        empty = self.faults.open_empty if shard.closed is None else self.faults.closed_empty
+        ahead = index < len(shard.numbers)
+        if ahead and self._emptied[shard.id] < empty:
             self._emptied[shard.id] += 1
             return self._empty_page(parameters)
         rng, short = self.world.rng, self.faults.short_page_rate

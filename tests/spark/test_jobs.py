@@ -36,8 +36,16 @@ def test_query_prints_a_table_json_and_csv(
 
     assert "\x1b" not in text.splitlines()[2], "a table is for terminals"
     assert '"event_name":"INSERT"' in text
-    assert 'INSERT,b,"[""pk"", ""v""]",2' in text.splitlines()
+    assert 'INSERT,b,"[""pk"",""v""]",2' in text.splitlines()
     assert text.count("1" * 38) == 3, "a variant has all digits"
+
+    parts = "SELECT array(named_struct('a', x'0001', 'b', null)) s, x'0001' x, map(1, array(2)) m"
+    for output in ("table", "csv"):
+        query(sim.stream_arn, parts, output=output, connection=here(sim), spark=spark)
+        text = capsys.readouterr().out.splitlines()[-1]
+        assert text.replace('""', '"').count('[{"a":"AAE=","b":null}]') == 1, "parts have names"
+        assert "AAE=," in text or "AAE= " in text
+        assert text.replace('""', '"').count('{"1":[2]}') == 1
 
     for raw, row in ((False, "'=1+1,-5"), (True, "=1+1,-5")):
         sql = "SELECT '=1+1' a, -5 b FROM changes LIMIT 1"

@@ -39,6 +39,7 @@ FAILING = '''
 
 
 def handle(record):
+    print(record.event_name)
     if record.event_name == "REMOVE":
         raise ValueError("no removals")
 
@@ -105,6 +106,9 @@ def test_a_handler_that_fails_stops_the_query_where_that_is_asked_for(
         "error: observer failing failed to close: OSError: can't close"
     )
     assert "error: observer failing failed on record" in stopped.err.splitlines()[-1]
+    printed = stopped.out.split()
+    assert set(printed[:-1]) == {"INSERT"} or "MODIFY" in printed, "what came before it is out"
+    assert printed.count("REMOVE") == 1, "and it is not tried again by Spark"
 
 
 def test_filters_and_colours_are_those_of_the_watch(

@@ -24,6 +24,7 @@ from tests.integration.conftest import fresh_dynamodb_local
 from tests.program import Program
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, Run
+from watcher.spark import compaction, folders
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
 
@@ -82,6 +83,66 @@ def test_an_archive_goes_on_exactly(command: Run, sim: RemoteSimulator, tmp_path
     numbers = data.to_table(columns=["sequence_number"])["sequence_number"].to_pylist()
     assert again.status == 0
     assert sorted(numbers, key=int) == [each.sequence_number for each in sim.records]
+
+
+def test_a_batch_that_is_in_counts_though_a_signal_comes_as_a_day_is_compacted(
+    command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would be cut off before it notes the batch, which no later run would count."""
+    begun = threading.Event()
+
+    def endless(day: Path, home: Path, go_on: Callable[[], bool]) -> int:
+        begun.set()
+        while go_on():
+            time.sleep(0.02)
+        return 0
+
+    monkeypatch.setattr(compaction, "compact_day", endless)
+    (tmp_path / "lake" / "date=2026-01-01").mkdir(parents=True)
+    (tmp_path / "lake.checkpoint").mkdir()
+    monkeypatch.setattr(folders, "_refuse_used", lambda folder, checkpoint: None)
+    sim.bulk(70, keys=20)
+    sim.advance(2)
+    archive = ["archive", *here(sim, "--to", str(tmp_path / "lake"), "--every", "100ms")]
+    with sigterm(begun.is_set):
+        stopped = command(*archive)
+
+    there = pyarrow.dataset.dataset(tmp_path / "lake", format="parquet").count_rows()
+    assert there > 0
+    assert stopped.err.splitlines()[-1] == f"Done: {there} changes in 2 batches"
+    assert "cut off" not in stopped.err
+
+
+def test_a_batch_has_as_long_as_is_asked_for(
+    command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+    archiving = importlib.import_module("watcher.spark.jobs.archive")
+    write = archiving._write
+
+    def slow(batch: Any, format: str, path: str) -> None:  # noqa: A002
+        if path.endswith("/1"):  # the one before is empty
+            begun.set()
+            time.sleep(1.5)
+        write(batch, format, path)
+
+    monkeypatch.setattr(archiving, "_write", slow)
+    sim.bulk(70, keys=20)
+    sim.advance(2)
+    archive = ["archive", *here(sim, "--to", str(tmp_path / "lake"), "--every", "100ms")]
+    with sigterm(begun.is_set):
+        cut = command(*archive, "--stop-timeout", "0.1")
+    begun.clear()
+    with sigterm(begun.is_set):
+        whole = command(*archive, "--stop-timeout", "60")
+
+    assert [line for line in cut.err.splitlines() if "cut off" in line] == [
+        "warning: The micro-batch at work was cut off after 0.1 s, and is not done; "
+        "--stop-timeout gives it longer"
+    ]
+    there = pyarrow.dataset.dataset(tmp_path / "lake", format="parquet").count_rows()
+    assert there > 0
+    assert f"Done: {there} changes" in whole.err
 
 
 def test_counts_go_on(command: Run, sim: RemoteSimulator, tmp_path: Path) -> None:

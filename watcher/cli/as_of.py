@@ -32,6 +32,7 @@ from watcher.printing.style import time_text
 from watcher.record.images import plain_json
 from watcher.record.selection import wanted
 from watcher.service.connection import Connection
+from watcher.service.key_order import in_order
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -198,7 +199,7 @@ def _write_rows(found: ItemsAsOf, form: str, out: IO[str], *, csv_raw: bool) -> 
     rest: set[str] = set()
     for image in found.images():
         rest.update(msgspec.json.decode(image, type=dict[str, msgspec.Raw]))
-    names = [*found.key_names, *sorted(rest.difference(found.key_names))]
+    names = [*in_order(tuple(found.key_names)), *sorted(rest.difference(found.key_names))]
     rows = (_cells(text, names) for text in _plain(found))
     if form == "csv":
         return write_csv(out, names, rows, raw=csv_raw)

@@ -7,14 +7,18 @@ import json
 import logging
 import math
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
 from watcher.cli import choosing, live, options, terminal
+from watcher.cli.commands import PROGRAM
 from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
 from watcher.printing import style
@@ -29,10 +33,31 @@ logger = logging.getLogger("watcher")
 
 CHANGES = 60
 _DEFAULT_HANDLER = "print_summary"
+_REGION = "us-east-1"
+_KEPT = """
+The shop stays open until Ctrl-C; it has the tables orders and customers. In another terminal:
 
+  {line}
+
+and there, for instance:
+
+  {program} orders customers --print-diff
+  {program} history orders --key PK=user-1 --key SK=order-1
+  {program} undo orders --from 40m --until 20m
+
+"""
 
 _SECONDS = options.option(
-    "seconds", float, 18.0, Parameter(metavar="SECONDS", help="how long the shop is open")
+    "seconds", float, 18.0, Parameter(metavar="SECONDS", help="how long its changes take")
+)
+_KEEP = options.option(
+    "keep",
+    bool,
+    False,
+    Parameter(
+        negative=(),
+        help="leave the shop open until Ctrl-C, for what you type in another terminal",
+    ),
 )
 
 
@@ -41,6 +66,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
     handlers = choosing.found("demo", words)
     parts = [
         _SECONDS,
+        _KEEP,
         live.ON_A_TERMINAL,
         *options.of(style.set_up),
         *options.of(terminal.status_line),
@@ -60,10 +86,13 @@ def _demo(choice: choosing.Choice, values: dict[str, Any]) -> int:
     if importlib.util.find_spec("moto") is None:
         raise UsageError(f"the demo needs the embedded DynamoDB: {install('demo')}")
     # Nothing here may reach a real account, whatever this shell is logged in to.
-    credentials = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        del os.environ[name]
-    os.environ.update(credentials, AWS_EC2_METADATA_DISABLED="true")
+    account = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("AWS_")}
+    reach = {
+        "AWS_DEFAULT_REGION": _REGION,
+        "AWS_ACCESS_KEY_ID": "demo",
+        "AWS_SECRET_ACCESS_KEY": "demo",
+    }
+    os.environ.update(reach, AWS_EC2_METADATA_DISABLED="true")
     # The shop stands in a session of its own: Ctrl-C is for the watch.
     command = [sys.executable, "-m", "watcher.cli.shop", str(CHANGES), str(values["seconds"])]
     with subprocess.Popen(
@@ -75,15 +104,38 @@ def _demo(choice: choosing.Choice, values: dict[str, Any]) -> int:
             if not opening:
                 raise StreamError("the embedded DynamoDB did not start; -v shows more")
             place = json.loads(opening)
+            reach["AWS_ENDPOINT_URL"] = place["endpoint"]
             shown = ["--live"] if values["live"] else choice.chosen or ["--print-summary"]
             flags = " ".join([*shown, *(choice.chosen if values["live"] else ())])
-            logger.info(f"$ python -m watcher {place['stream']} {flags}")
+            logger.info(f"$ {PROGRAM} orders {flags}")
             totals = _watched(place, observers, choice.chosen, values)
+            if totals is not None:
+                logger.info(closing_line(totals))
+            if values["keep"]:
+                _keep(shop, reach, account)
         finally:
             shop.terminate()
-    if totals is not None:
-        logger.info(closing_line(totals))
     return 0
+
+
+def _keep(shop: subprocess.Popen[bytes], reach: dict[str, str], account: Iterable[str]) -> None:
+    """Say how another terminal gets to the shop, and leave it open until Ctrl-C."""
+    steps = []
+    activate = Path(sys.prefix) / "bin" / "activate"
+    if sys.prefix != sys.base_prefix and activate.exists():
+        steps.append(f"source {shlex.quote(str(activate))}")
+    # What that terminal has set, too, if it is like this one.
+    if others := sorted({*account} - {*reach}):
+        steps.append(f"unset {' '.join(others)}")
+    steps.append(f"export {' '.join(f'{name}={value}' for name, value in reach.items())}")
+    for line in _KEPT.format(line=" && ".join(steps), program=PROGRAM).splitlines():
+        logger.info(line)
+    try:
+        shop.wait()
+    except KeyboardInterrupt:
+        logger.info("The shop is closed.")
+    else:
+        raise StreamError("the shop has ended by itself; -v shows more")
 
 
 def _watched(
@@ -94,19 +146,19 @@ def _watched(
 ) -> Totals | None:
     def run(observers: Sequence[Observer], display: Display | None) -> Totals:
         return watch(
-            place["stream"],
+            "orders",
             observers,
-            start="trim_horizon",
+            start=datetime.fromisoformat(place["opened"]),
             max_records=CHANGES,
-            region="us-east-1",
+            region=_REGION,
             endpoint_url=place["endpoint"],
             display=display,
         )
 
     if values["live"]:
-        aws = {"region": "us-east-1", "profile": None, "endpoint_url": place["endpoint"]}
+        aws = {"region": _REGION, "profile": None, "endpoint_url": place["endpoint"]}
         return live.view(
-            [place["stream"]], chosen, lambda each, display: run([*observers, each], display), aws
+            ["orders"], chosen, lambda each, display: run([*observers, each], display), aws
         )
     from watcher.cli.status import WatchStatus
 

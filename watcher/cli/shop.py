@@ -1,7 +1,8 @@
-"""The demo's shop: an embedded DynamoDB, a table with a stream, and customers."""
+"""The demo's shop: an embedded DynamoDB, two tables with streams, a past, and customers."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -9,71 +10,143 @@ import random
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, TypeAlias
 
 import boto3
 from moto.server import ThreadedMotoServer
 
-TABLE = "shop-orders"
+from watcher.cli.shop_streams import ShopClock, ShopShards, lineage, set_up
+
+Write: TypeAlias = Callable[[], object]
+
+REGION = "us-east-1"
+# Seconds from one customer to the next, once the demo has seen its changes.
+_PACE = 1.0
+_ROTATIONS = 300
+# Shards split and rotate before the eyes of who watches.
+_SPLIT_AFTER, _ROTATED_AFTER = 20, 45
 
 
 def main(changes: int, seconds: float) -> None:
-    """Start the service, say where it is, and make so many changes in so many seconds."""
+    """Start the service, say where it is, make so many changes in so many seconds, and go on."""
     threading.Thread(target=_end_with_the_demo, daemon=True).start()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    set_up()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
-    dynamodb = boto3.client("dynamodb", region_name="us-east-1", endpoint_url=endpoint)
-    stream = open_shop(dynamodb)
-    print(json.dumps({"endpoint": endpoint, "stream": stream}), flush=True)
-    for write in business(dynamodb, random.Random(2026), changes):
-        write()
-        time.sleep(seconds / changes)
-    threading.Event().wait()
+    dynamodb = boto3.client("dynamodb", region_name=REGION, endpoint_url=endpoint)
+    stream = live_the_past(dynamodb)
+    opened = datetime.now(UTC).isoformat()
+    print(json.dumps({"endpoint": endpoint, "opened": opened}), flush=True)
+    trade(dynamodb, lineage(stream), changes, seconds / changes)
 
 
-def open_shop(dynamodb: Any) -> str:
-    """Create the table; its stream's ARN."""
+def trade(dynamodb: Any, shards: ShopShards, changes: int, pace: float) -> None:
+    """Customers of two tables, at first in a hurry; each order's change is one of `changes`."""
+    chance = random.Random(2026)
+    buying, joining = orders(dynamodb, chance), customers(dynamodb, random.Random(11))
+    for number in itertools.count(1):
+        next(buying)()
+        if number % 5 == 0:
+            next(joining)()
+        if number == _SPLIT_AFTER:
+            shards.split()
+        elif number == _ROTATED_AFTER or number % _ROTATIONS == 0:
+            shards.rotate()
+        time.sleep(pace if number < changes else _PACE)
+
+
+def live_the_past(dynamodb: Any) -> str:
+    """Three hours: thirty orders; a release that made twenty of them cost nothing; one mended.
+
+    Returns the orders' stream.
+    """
+    ShopClock.back = timedelta(hours=3)
+    stream = _create(dynamodb, "orders", "PK", "SK")
+    _create(dynamodb, "customers", "PK")
+    for number in range(10):
+        _put(dynamodb, "customers", PK=f"user-{number}", city="London", points=10 * number)
+    for number in range(30):
+        _price(dynamodb, number, str(100 + 10 * number))
+        ShopClock.back -= timedelta(minutes=4)
+    # In the twenty minutes that the README takes back, for the next nineteen minutes.
+    ShopClock.back = timedelta(minutes=21)
+    for number in range(20):
+        _price(dynamodb, number, "0", by={"S": "release-112"})
+    ShopClock.back = timedelta(minutes=15)
+    _price(dynamodb, 3, "33")
+    ShopClock.back = timedelta(minutes=10)
+    _put(dynamodb, "orders", PK="user-2", SK="order-900", total=250)
+    ShopClock.back = timedelta()
+    return stream
+
+
+def _price(dynamodb: Any, number: int, total: str, **more: dict[str, str]) -> None:
+    item = {**_key((f"user-{number}", number)), "total": {"N": total}, **more}
+    dynamodb.put_item(TableName="orders", Item=item)
+
+
+def _put(dynamodb: Any, table: str, **item: str | int) -> None:
+    kinds = {str: "S", int: "N"}
+    wire = {name: {kinds[type(value)]: str(value)} for name, value in item.items()}
+    dynamodb.put_item(TableName=table, Item=wire)
+
+
+def _create(dynamodb: Any, name: str, *keys: str) -> str:
     answer = dynamodb.create_table(
-        TableName=TABLE,
+        TableName=name,
         KeySchema=[
-            {"AttributeName": "PK", "KeyType": "HASH"},
-            {"AttributeName": "SK", "KeyType": "RANGE"},
+            {"AttributeName": key, "KeyType": kind}
+            for key, kind in zip(keys, ("HASH", "RANGE"), strict=False)
         ],
-        AttributeDefinitions=[
-            {"AttributeName": "PK", "AttributeType": "S"},
-            {"AttributeName": "SK", "AttributeType": "S"},
-        ],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
         BillingMode="PAY_PER_REQUEST",
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+        Tags=[{"Key": "env", "Value": "prod"}],
     )
     arn: str = answer["TableDescription"]["LatestStreamArn"]
     return arn
 
 
-def business(dynamodb: Any, chance: random.Random, changes: int) -> Any:
-    """So many writes, each a change: orders come in, move on, and are dropped."""
-    orders: list[tuple[str, int]] = []
-    for number in range(1, changes + 1):
-        if not orders or chance.random() < 0.4:
+def orders(dynamodb: Any, chance: random.Random) -> Iterator[Write]:
+    """Writes without end, each a change: orders come in, move on, and are dropped."""
+    standing: list[tuple[str, int]] = []
+    for number in itertools.count(1):
+        if not standing or chance.random() < 0.4:
             order = (chance.choice(("ada", "grace", "edsger", "barbara")), 1000 + number)
-            orders.append(order)
-            item = {**_key(order), "status": {"S": "new"}, "total": {"N": f"{number * 4}.50"}}
-            yield lambda item=item: dynamodb.put_item(TableName=TABLE, Item=item)
+            standing.append(order)
+            total = {"N": f"{5 + 97 * number % 110}.50"}
+            item = {**_key(order), "status": {"S": "new"}, "total": total}
+            yield partial(dynamodb.put_item, TableName="orders", Item=item)
         elif chance.random() < 0.75:
-            order = chance.choice(orders)
-            yield lambda order=order, number=number: dynamodb.update_item(
-                TableName=TABLE,
-                Key=_key(order),
+            yield partial(
+                dynamodb.update_item,
+                TableName="orders",
+                Key=_key(chance.choice(standing)),
                 UpdateExpression="SET #s = :s",
                 ExpressionAttributeNames={"#s": "status"},
                 ExpressionAttributeValues={":s": {"S": f"step {number}"}},
             )
         else:
-            order = orders.pop(chance.randrange(len(orders)))
-            yield lambda order=order: dynamodb.delete_item(TableName=TABLE, Key=_key(order))
+            order = standing.pop(chance.randrange(len(standing)))
+            yield partial(dynamodb.delete_item, TableName="orders", Key=_key(order))
+
+
+def customers(dynamodb: Any, chance: random.Random) -> Iterator[Write]:
+    """Writes without end: customers get points."""
+    while True:
+        yield partial(
+            dynamodb.update_item,
+            TableName="customers",
+            Key={"PK": {"S": f"user-{chance.randrange(10)}"}},
+            UpdateExpression="ADD points :p",
+            ExpressionAttributeValues={":p": {"N": "5"}},
+        )
 
 
 def _key(order: tuple[str, int]) -> dict[str, dict[str, str]]:

@@ -10,6 +10,7 @@ from inspect import Parameter
 from types import ModuleType
 from typing import Any
 
+from watcher.arguments import refuse_bad_seconds
 from watcher.cli import options
 from watcher.errors import UsageError
 from watcher.version import install
@@ -67,6 +68,7 @@ def command(
     function, parts = job(name)
 
     def run_of_one(stream: options.Stream, /, **values: Any) -> int:
+        refuse_bad_seconds(stop_timeout=values["stop_timeout"])
         totals = run(function, stream, values=values)
         return ended(totals, once=values["once"], goes_on=goes_on(values))
 

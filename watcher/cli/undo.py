@@ -165,7 +165,7 @@ def _lines(step: Step) -> Iterator[str]:
         yield f"CONFLICT {printable_key(key)}{changes}: {step.conflict}"
     else:
         yield f"{paint(f'{kind:<6}', kind)} {printable_key(key)}{changes}"
-    for name, pair in item_differences(step.now, step.before).items():
+    for name, pair in sorted(item_differences(step.now, step.before).items()):
         if name not in key:
             yield from attribute_lines(name, pair)
 

@@ -9,6 +9,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
+from watcher.arguments import refuse_bad_seconds
 from watcher.cli import choosing, options, spark
 from watcher.cli.choosing import Choice
 from watcher.delivery.handlers import Handler
@@ -54,6 +55,7 @@ def _watch(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = spark.module("session"), not values["follow"]
     _refuse(choice, given, values["checkpoint"])
+    refuse_bad_seconds(stop_timeout=values["stop_timeout"])
     several = WantedStreams.of(streams).are_several
     load = functools.partial(_load, choice, values, several)
     load()  # what is wrong with a handler is said here, not by Spark

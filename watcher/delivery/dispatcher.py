@@ -75,6 +75,8 @@ class Dispatcher:
         self.failed: Counter[str] = Counter({observer.name: 0 for observer in observers})
         """How many records each observer has failed on, retries not counted."""
         self._failed_to_close = 0
+        self.tried_at: dict[Origin, float] = {}
+        """When (monotonic) an observer that has failed on a shard's records was tried again."""
 
     @property
     def failures(self) -> int:
@@ -152,8 +154,10 @@ class Dispatcher:
                 return
             if self._check is not None:
                 self._check()
+            self.tried_at[origin] = self._clock.monotonic()
             try:
                 observer.go_on(error, given_up=error.retry_in is None)
+                self.tried_at.pop(origin, None)
                 return
             except KeyboardInterrupt:
                 raise

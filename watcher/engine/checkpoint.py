@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from watcher.clock import CLOCK, Clock
+from watcher.engine.pulse import Doing, Pulse
 from watcher.errors import UsageError, WatcherError
 from watcher.reading.token import Token
 
@@ -40,6 +41,11 @@ class Store(Protocol):
         """
         return None
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether delivery waits as nobody knows just now whose turn it is."""
+        return False
+
     def load(self) -> list[Token]:
         """The stored ones; none where nothing was stored yet."""
 
@@ -51,13 +57,18 @@ class Keeper:
     """Saves what `tokens` says into the store, if there is one, when it is due."""
 
     def __init__(
-        self, store: Store | None, tokens: Callable[[], Sequence[Token]], clock: Clock = CLOCK
+        self,
+        store: Store | None,
+        tokens: Callable[[], Sequence[Token]],
+        clock: Clock = CLOCK,
+        pulse: Pulse | None = None,
     ) -> None:
         self.error: UsageError | None = None
-        """Why the last save has failed."""
+        """Why the last save has failed; it is tried again like one that is due."""
         self._store = store
         self._tokens = tokens
         self._clock = clock
+        self._pulse = pulse or Pulse(clock=clock)
         self._unsaved = False
         self._saved_at = clock.monotonic()
         self._took = 0.0
@@ -69,7 +80,8 @@ class Keeper:
         Raises UsageError.
         """
         if self._store is not None:
-            self._store.save(self._tokens())
+            with self._pulse.during(Doing.SAVING):
+                self._store.save(self._tokens())
 
     def moved(self) -> None:
         """There is something to save."""
@@ -104,7 +116,8 @@ class Keeper:
         if self._store is None:
             return
         try:
-            self._store.save(self._tokens())
+            with self._pulse.during(Doing.SAVING):
+                self._store.save(self._tokens())
             if self.error is not None:
                 logger.info("The positions are saved again")
             self.error = None
@@ -112,6 +125,7 @@ class Keeper:
             if self.error is None:
                 logger.error(f"{error}; the watch goes on, its positions are not saved")
             self.error = error
+            self._unsaved = True
         finally:
             self._saved_at = self._clock.monotonic()
             self._took = self._saved_at - began

@@ -11,6 +11,7 @@ import msgspec
 
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
+from watcher.engine.health import Health
 from watcher.reading.lineage import Lineage, Status
 from watcher.record.boto3_shape import creation_time
 from watcher.record.origin import Origin
@@ -68,6 +69,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Records that were read and are not delivered yet."""
     calls: dict[str, int] = {}
     """API calls, by operation."""
+    health: Health = Health()
     bill: Bill = Bill(0, None)
     """What the reading comes to."""
     throttles: int = 0
@@ -122,11 +124,13 @@ class Rate:
         return (count - before) / (now - began) if now > began else 0.0
 
 
-class _ShardFigures(msgspec.Struct):
+class ShardFigures(msgspec.Struct):
     """What is known of a shard that is being read; times are epoch seconds, by the service."""
 
     tally: Tally
     since: float  # monotonic
+    moved_at: float = 0.0  # monotonic
+    """When its position was last moved."""
     delivered: int = 0
     first: float | None = None
     last: float | None = None
@@ -158,7 +162,8 @@ class Figures:
         """What was counted for the shards that have ended for good."""
         self._board = board
         self._on_time = 2 * poll_max + _LATE_SECONDS
-        self._shards: dict[Origin, _ShardFigures] = {}
+        self.shards: dict[Origin, ShardFigures] = {}
+        """Those being read, or about to be."""
         self._counted = 0
         self._finished = 0
         self._done = 0.0
@@ -166,32 +171,35 @@ class Figures:
 
     def tally(self, origin: Origin) -> Tally:
         """Where the worker of a shard counts; the same one for a worker that replaces it."""
-        if origin not in self._shards:
-            self._shards[origin] = _ShardFigures(self._board.new(), self._clock.monotonic())
-        return self._shards[origin].tally
+        if origin not in self.shards:
+            self.shards[origin] = ShardFigures(self._board.new(), self._clock.monotonic())
+        return self.shards[origin].tally
 
-    def has_read(self) -> bool:
+    def has_read(self, totals: Totals) -> bool:
         """Whether any read of any shard was answered."""
-        tallies = [self._ended, *(shard.tally for shard in self._shards.values())]
+        if totals.records or totals.filtered:
+            return True
+        tallies = [self._ended, *(shard.tally for shard in self.shards.values())]
         return any(tally.answers for tally in tallies)
 
     def moved(self, origin: Origin, created: float | None, totals: Totals) -> None:
         """Take note of when the last record delivered (or filtered out) of a shard was made."""
-        shard = self._shards.get(origin)
+        shard = self.shards.get(origin)
         counted = totals.records + totals.filtered
         before, self._counted = self._counted, counted
         if shard is None:
             return
         shard.delivered += counted - before
+        shard.moved_at = self._clock.monotonic()
         if created is not None:
             shard.last = creation_time(created).timestamp()
             shard.first = shard.last if shard.first is None else shard.first
 
     def reading_ended(self, origin: Origin, *, for_good: bool) -> None:
         """Nobody reads this shard now: for good, or until another one begins."""
-        if origin not in self._shards:
+        if origin not in self.shards:
             return
-        shard = self._shards[origin]
+        shard = self.shards[origin]
         if not for_good:
             shard.tally.hand_on(shard.delivered)
             return
@@ -199,21 +207,25 @@ class Figures:
         self._ended_reads[_billed_region(origin)] += shard.tally.calls["GetRecords"]
         self._board.free(shard.tally)
         self._finished += 1
-        del self._shards[origin]
+        del self.shards[origin]
 
     def bill(self) -> Bill:
         """What the reading comes to."""
         reads = self._ended_reads.copy()
-        for origin, shard in self._shards.items():
+        for origin, shard in self.shards.items():
             reads[_billed_region(origin)] += shard.tally.calls["GetRecords"]
         return bill(reads, self._clock.monotonic() - self._began, self._price)
 
     def snapshot(
-        self, totals: Totals, streams: Sequence[Standing], dispatcher: Dispatcher
+        self,
+        totals: Totals,
+        streams: Sequence[Standing],
+        dispatcher: Dispatcher,
+        health: Health | None = None,
     ) -> Snapshot:
         """The figures now."""
         now = self._clock.monotonic()
-        shards = self._shards.values()
+        shards = self.shards.values()
         tally = Tally()
         own = {id(stream.tally): stream.tally for stream in streams}
         tally.add([self._ended, *own.values(), *(shard.tally for shard in shards)])
@@ -230,12 +242,13 @@ class Figures:
             filtered=totals.filtered,
             observed=dispatcher.processed(totals.records),
             failed=dict(dispatcher.failed),
-            shards=Shards(len(self._shards), self._finished, waiting),
+            shards=Shards(len(self.shards), self._finished, waiting),
             lags={
                 origin: self._lag(shard, now, times.get(origin.stream, 0.0))
-                for origin, shard in self._shards.items()
+                for origin, shard in self.shards.items()
             },
             queued=sum(max(0, count) for count in queued),
+            health=health or Health(),
             calls=tally.calls,
             bill=self.bill(),
             throttles=tally.throttles,
@@ -246,7 +259,7 @@ class Figures:
             reached=min(reached, default=None),
         )
 
-    def _lag(self, shard: _ShardFigures, now: float, service_time: float) -> float:
+    def _lag(self, shard: ShardFigures, now: float, service_time: float) -> float:
         tip, read = shard.tally.tip, shard.tally.records_read
         if tip is not None and tip[1] == shard.delivered:
             idle = now - tip[0]
@@ -264,8 +277,8 @@ class Figures:
             return None
         ends: dict[Origin, float] = {}
         for stream in streams:
-            ends |= _ends(stream, self._shards)
-        parts = [_share(shard, ends.get(origin, 0.0)) for origin, shard in self._shards.items()]
+            ends |= _ends(stream, self.shards)
+        parts = [_share(shard, ends.get(origin, 0.0)) for origin, shard in self.shards.items()]
         total = self._finished + len(parts) + waiting
         if total:
             self._done = max(self._done, (self._finished + sum(parts)) / total)
@@ -289,7 +302,7 @@ def _ends(stream: Standing, shards: Collection[Origin]) -> dict[Origin, float]:
     return ends
 
 
-def _share(shard: _ShardFigures, end: float) -> float:
+def _share(shard: ShardFigures, end: float) -> float:
     if shard.first is None or shard.last is None or end <= shard.first:
         return 0.0
     return min(1.0, (shard.last - shard.first) / (end - shard.first))

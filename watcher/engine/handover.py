@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.engine.figures import Figures, Totals
+from watcher.engine.pulse import Doing, Pulse
 from watcher.engine.tail import Tail
 from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Message, Page
@@ -39,6 +40,7 @@ class Handover:
         wanted: Wanted | None = None,
         max_records: int | None = None,
         clock: Clock = CLOCK,
+        pulse: Pulse | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._figures = figures
@@ -49,6 +51,7 @@ class Handover:
         self._tail: Tail | None = None
         self._limit = math.inf if max_records is None else max_records
         self._clock = clock
+        self._pulse = pulse or Pulse(clock=clock)
         self._at_once = _AT_ONCE
         self._shard: Tracked | None = None
         self._page = Page(0, 0, "")
@@ -63,13 +66,25 @@ class Handover:
         """Whether anything is being handed over, beside what the manager itself does."""
         return False
 
+    def holds(self, origin: Origin) -> bool:
+        """Whether records of a shard wait here, and what its worker reads has to wait, too."""
+        return False
+
+    def standing(self) -> list[tuple[Origin, float, float]]:
+        """The shards for which a step is at work, beside what the manager itself does.
+
+        Since when (monotonic) that is so, and when it was tried again (0: it was not).
+        """
+        return []
+
     def receive(self, receive: Callable[[float], Heard | None], seconds: float) -> Heard | None:
         """What a worker says, or has said, and is to be heard now; `receive` waits for it."""
         return receive(seconds)
 
     def tick(self) -> None:
         """Time has passed. Raises as `Dispatcher.deliver`."""
-        self._dispatcher.tick()
+        with self._pulse.during(Doing.DELIVERING):
+            self._dispatcher.tick()
 
     def rest(self) -> None:
         """Nothing more is begun; let what is at work come to its end, as long as there is time.
@@ -85,8 +100,10 @@ class Handover:
         """Whether as many records were delivered as were asked for."""
         return self._totals.records >= self._limit
 
-    def end_with(self, tail: Tail) -> None:
-        """Deliver no more than what there was when these last changes were looked for."""
+    def end_with(self, tail: Tail | None) -> None:
+        """Deliver no more than what there was when these last changes were looked for, if any."""
+        if tail is None:
+            return
         self._tail = tail
         self._limit = min(self._limit, tail.found)
 
@@ -105,6 +122,7 @@ class Handover:
         tick = monotonic() + _TICK_SECONDS
         deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
         records = RecordPage(page.body, origin, range(page.first, page.last))
+        doing = self._pulse.begin(Doing.DELIVERING)
         try:
             ending.at_work = True
             for _ in deliver(records, self._test(origin)):
@@ -121,6 +139,7 @@ class Handover:
         finally:
             ending.at_work = False
             self.move()
+            self._pulse.begin(doing)
             self._shard = None
 
     @property

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any
@@ -15,12 +15,11 @@ from watcher.delivery.ending import Overdue
 from watcher.delivery.stdout import OutputClosed
 from watcher.engine.handover import Handover, Heard
 from watcher.engine.hands import Hands
+from watcher.engine.lane import Lane, PageLeft
 from watcher.engine.workers import Workers
 from watcher.errors import ObserverError
-from watcher.printing.escaping import printable_key
 from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Finished, Message, Page
-from watcher.reading.parts import Wanted
 from watcher.record.origin import Origin
 from watcher.record.page import RecordPage
 from watcher.record.record import Record
@@ -38,49 +37,6 @@ _TICK_SECONDS = 0.2
 _LONG_SECONDS = 10.0
 _LAST_SECONDS = 0.5
 _LOOK_SECONDS = 0.02
-
-
-class _PageLeft:
-    """A page that is being handed over."""
-
-    def __init__(self, page: Page, records: RecordPage, wanted: Wanted | None) -> None:
-        self.page = page
-        self.wires = records.wires
-        self.records = enumerate(records.picked(wanted))
-        self.passed_over = 0
-        """How many that a worker has left out of it are counted."""
-
-    def left_out_before(self, index: int) -> int:
-        """How many of those are to be counted now."""
-        found = self.page.left_out[index] if self.page.left_out else 0
-        new, self.passed_over = found - self.passed_over, found
-        return new
-
-
-class _Lane:
-    """What waits of one shard, and how far it has come."""
-
-    def __init__(self, origin: Origin, shard: Tracked) -> None:
-        self.origin = origin
-        self.shard = shard
-        self.jobs: deque[Page | Callable[[], object]] = deque()
-        self.is_taken = False
-        """Whether somebody works for it, or will do so soon."""
-        self.page: _PageLeft | None = None
-        """What is left of the page that is being handed over."""
-        self.bytes = 0
-        self.left = 0
-        """How many records are not handed over."""
-        self.last: tuple[str, float | None] | None = None
-        """Number and time of the last that was since somebody looked; and of which kinds."""
-        self.kinds: Counter[str] = Counter()
-        self.filtered = 0
-        self.in_hand: tuple[Record, float] | None = None
-        """The record that is being handed over, and since when."""
-        self.said: Record | None = None
-        """The record of which it was said that it takes long."""
-        self.later: list[Message | None] = []
-        """What its worker has said, and the manager is to hear once all is handed over."""
 
 
 class Lanes(Handover):
@@ -102,7 +58,7 @@ class Lanes(Handover):
         self._workers = workers
         self._moved = moved
         self._lock = threading.Lock()
-        self._lanes: dict[Origin, _Lane] = {}
+        self._lanes: dict[Origin, Lane] = {}
         self._begun = 0
         """How many records were begun, of those that count for the limit."""
         self._bytes = 0
@@ -114,6 +70,20 @@ class Lanes(Handover):
     def at_work(self) -> bool:
         """Whether anything is being handed over."""
         return any(lane.is_taken for lane in self._lanes.values())
+
+    def holds(self, origin: Origin) -> bool:
+        """See `Handover.holds`."""
+        lane = self._lanes.get(origin)
+        return lane is not None and bool(lane.jobs or lane.is_taken)
+
+    def standing(self) -> list[tuple[Origin, float, float]]:
+        """See `Handover.standing`."""
+        tried_at = self._dispatcher.tried_at
+        return [
+            (lane.origin, lane.since, tried_at.get(lane.origin, 0.0))
+            for lane in self._lanes.values()
+            if lane.since < math.inf
+        ]
 
     # The manager's thread
 
@@ -188,7 +158,7 @@ class Lanes(Handover):
         self._collect()
         for lane in self._lanes.values():
             if lane.is_taken and lane.in_hand:
-                logger.warning(f"Broken off: an observer is still at work on {_named(lane)}")
+                logger.warning(f"Broken off: an observer is still at work on {lane.named}")
 
     def give_up(self) -> None:
         """See `Handover.give_up`."""
@@ -201,9 +171,9 @@ class Lanes(Handover):
         while self.at_work and self._clock.monotonic() < until:
             self._clock.sleep(_LOOK_SECONDS)
 
-    def _lane(self, origin: Origin, shard: Tracked) -> _Lane:
+    def _lane(self, origin: Origin, shard: Tracked) -> Lane:
         if origin not in self._lanes:
-            self._lanes[origin] = _Lane(origin, shard)
+            self._lanes[origin] = Lane(origin, shard)
         return self._lanes[origin]
 
     def _look(self) -> None:
@@ -231,19 +201,19 @@ class Lanes(Handover):
             self._figures.moved(lane.origin, created, self._totals)
         self._moved()
 
-    def _say_if_it_stands(self, lane: _Lane, now: float) -> None:
+    def _say_if_it_stands(self, lane: Lane, now: float) -> None:
         record, since = lane.in_hand or (None, math.inf)
         if now - since >= _LONG_SECONDS and record is not lane.said:
             lane.said = record
             logger.warning(
-                f"An observer has been at work for {now - since:.0f} s on {_named(lane)}: its "
+                f"An observer has been at work for {now - since:.0f} s on {lane.named}: its "
                 "shard stands, the others go on",
                 extra={"stream": lane.origin.stream, "shard": lane.origin.shard_id},
             )
 
     # The hands
 
-    def _add(self, lane: _Lane, job: Page | Callable[[], object]) -> None:
+    def _add(self, lane: Lane, job: Page | Callable[[], object]) -> None:
         with self._lock:
             lane.jobs.append(job)
             is_taken, lane.is_taken = lane.is_taken, True
@@ -255,13 +225,14 @@ class Lanes(Handover):
         is_late = ending.has_begun and ending.is_late()
         return not (self._is_over or self._error or is_late)
 
-    def _turn(self, lane: _Lane) -> Iterator[None]:
+    def _turn(self, lane: Lane) -> Iterator[None]:
         """Work for a shard for a while; stops after each step of that."""
         until = self._clock.monotonic() + _TURN_SECONDS
         goes_on = True
         try:
             while goes_on and lane.jobs and self._goes_on():
                 job = lane.jobs[0]
+                lane.since = self._clock.monotonic()
                 if isinstance(job, Page):
                     goes_on = yield from self._hand_over(lane, job, until)
                 else:
@@ -276,7 +247,8 @@ class Lanes(Handover):
         finally:
             self._leave(lane)
 
-    def _leave(self, lane: _Lane) -> None:
+    def _leave(self, lane: Lane) -> None:
+        lane.since = math.inf
         with self._lock:
             lane.is_taken = bool(lane.jobs) and self._goes_on() and not self._is_full()
         if lane.is_taken:
@@ -287,11 +259,11 @@ class Lanes(Handover):
     def _is_full(self) -> bool:
         return self._begun >= self._limit
 
-    def _hand_over(self, lane: _Lane, page: Page, until: float) -> Generator[None, None, bool]:
+    def _hand_over(self, lane: Lane, page: Page, until: float) -> Generator[None, None, bool]:
         """Records of a page, up to a time; answers whether that was all of them."""
         if lane.page is None:
             records = RecordPage(page.body, lane.origin, range(page.first, page.last))
-            lane.page = _PageLeft(page, records, self._test(lane.origin))
+            lane.page = PageLeft(page, records, self._test(lane.origin))
         left, monotonic = lane.page, self._clock.monotonic
         while self._goes_on() and monotonic() < until:
             index, record = next(left.records, (-1, None))
@@ -302,6 +274,7 @@ class Lanes(Handover):
                 if not self._counts():
                     return False
                 lane.in_hand = record, monotonic()
+                lane.since = lane.in_hand[1]
                 self._dispatcher.deliver(record)
                 lane.in_hand = None
             self._handed_over(lane, left, index, record)
@@ -316,7 +289,7 @@ class Lanes(Handover):
             self._begun += 1
             return True
 
-    def _handed_over(self, lane: _Lane, left: _PageLeft, index: int, record: Record | None) -> None:
+    def _handed_over(self, lane: Lane, left: PageLeft, index: int, record: Record | None) -> None:
         change = left.wires[index].dynamodb
         with self._lock:
             lane.last = change.SequenceNumber, change.ApproximateCreationDateTime
@@ -327,7 +300,7 @@ class Lanes(Handover):
             else:
                 lane.kinds[record.event_name] += 1
 
-    def _end_page(self, lane: _Lane, left: _PageLeft) -> None:
+    def _end_page(self, lane: Lane, left: PageLeft) -> None:
         self._dispatcher.page_end(lane.origin)
         self._dispatcher.tick(lane.origin)
         page, lane.page = left.page, None
@@ -337,11 +310,3 @@ class Lanes(Handover):
                 lane.filtered += left.left_out_before(-1)
             lane.bytes -= len(page.body)
             self._bytes -= len(page.body)
-
-
-def _named(lane: _Lane) -> str:
-    record = lane.in_hand and lane.in_hand[0]
-    if record is None:
-        return lane.origin.shard_id
-    key = printable_key(record["dynamodb"]["Keys"])
-    return f"record {record.sequence_number} ({key}) of {lane.origin.shard_id}"

@@ -65,7 +65,8 @@ class Lease:
         """When the last write that went well was begun."""
         self._valid_until = self._began
         self._lost = ""
-        self._in_doubt = False
+        self.in_doubt = False
+        """Whether it has run out, and delivery waits for its renewal."""
         self._is_ending: Callable[[], bool] = lambda: False
 
     @property
@@ -208,15 +209,15 @@ class Lease:
             try:
                 self.write()
             except CheckpointError as error:
-                if not self._in_doubt:
-                    self._in_doubt = True
+                if not self.in_doubt:
+                    self.in_doubt = True
                     logger.error(f"{error}; the lease has run out: delivery waits")
                 if self._is_ending():
                     text = f"the lease on {self._shared.name} has run out, and nobody can be asked"
                     raise LeaseLostError(f"{text}: the rest is left to the next watch") from error
                 self._nap(_AGAIN_SECONDS)
-        if self._in_doubt:
-            self._in_doubt = False
+        if self.in_doubt:
+            self.in_doubt = False
             logger.info("The lease is renewed: delivery goes on")
 
     def settle(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
@@ -17,11 +18,12 @@ from watcher.engine.figures import Display, Figures, Snapshot, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.handover import Handover
 from watcher.engine.hands import Hands
+from watcher.engine.health import Checks, Parts
 from watcher.engine.lanes import Lanes
+from watcher.engine.pulse import Doing, Pulse
 from watcher.engine.settings import Settings
 from watcher.engine.snapshots import Snapshots
 from watcher.engine.streams import Streams
-from watcher.engine.tail import Tail
 from watcher.engine.workers import Workers
 from watcher.errors import StreamError
 from watcher.printing.plural import counted
@@ -51,6 +53,7 @@ class Manager:
         displays: Sequence[Display] = (),
         clock: Clock = CLOCK,
         hands: Hands | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self.totals = Totals()
         self._streams = streams
@@ -59,21 +62,25 @@ class Manager:
         self._store = store
         self._displays = Displays(displays, clock)
         self._clock = clock
+        self._pulse = pulse or Pulse(clock=clock)
         self._snapshots = Snapshots(clock)
-        self._keeper = Keeper(store, lambda: self._streams.tokens(self._unsettled), clock)
+        self._keeper = Keeper(store, partial(streams.tokens, self._unsettled), clock, self._pulse)
         self.ending = Ending(settings.stop_timeout, clock, settings.asked_to_stop)
         check = None if store is None else store.check
         failing = settings.on_error, self.ending, clock, self._before_retry, check
         self._dispatcher = Dispatcher(observers, *failing, in_threads=hands is not None)
         self._figures = Figures(settings.poll_max, workers.board, clock, settings.price)
         limits = settings.on_wire, settings.max_records
-        given = self._dispatcher, self._figures, self.totals, *limits, clock
+        given = self._dispatcher, self._figures, self.totals, *limits, clock, self._pulse
         lanes = hands and Lanes(hands, workers, self._keeper.moved, *given)
         self._handover = lanes or Handover(*given)
+        parts = streams, self._figures, workers, self._handover, self._keeper, store, self.ending
+        self._checks = Checks(Parts(*parts), settings.poll_max, clock)
 
     def stop(self) -> None:
         """End the watch soon; what was read is delivered while there is time. Safe in a handler."""
         self.ending.begin()
+        self._pulse.end()
         self._workers.queue.wake()
 
     def run(self) -> Totals:
@@ -104,6 +111,7 @@ class Manager:
 
     def _keep_house(self) -> None:
         """Whatever is due; also between two records where observers are slow."""
+        self._pulse.beat()
         self._handover.tick()
         if not self.ending.look():
             for stream in self._streams:
@@ -114,7 +122,7 @@ class Manager:
 
     def _take_items(self) -> None:
         """A page of a table's items; no change is taken before all of it is settled."""
-        with self.ending.working():
+        with self.ending.working(), self._pulse.during(Doing.READING_ITEMS):
             found = self._snapshots.next(self._streams)
         if found is not None:
             stream, snapshot, page = found
@@ -145,11 +153,13 @@ class Manager:
     # The beginning and the end
 
     def _begin(self) -> None:
-        if self._store is not None and self._store.stand_by(self.ending.look):
-            self._streams.resume(self._store.load(), self._store.name)
+        if self._store is not None:
+            with self._pulse.during(Doing.STANDING_BY):
+                if self._store.stand_by(self._look_again):
+                    self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.working():
-                self._begin_at_tail()
+                self._handover.end_with(self._streams.at_tail(self._settings, self._look_again))
                 for stream in self._streams if not self.ending.look() else ():
                     self._begin_stream(stream)
         except Overdue:
@@ -159,20 +169,16 @@ class Manager:
             self._streams.raise_error()
         if not self.ending.look():
             self._keeper.begin()
+            self._pulse.begin(Doing.WATCHING)
 
-    def _begin_at_tail(self) -> None:
-        """What a checkpoint holds goes before it."""
-        fresh = [stream for stream in self._streams if not stream.is_resumed]
-        if self._settings.tail is None or not fresh:
-            return
-        wanted = self._settings.wanted
-        tail = Tail(self._settings.tail, wanted, self.ending.look, self._clock)
-        tail.begin(fresh)
-        if not self._settings.follow and len(fresh) == len(self._streams):
-            self._handover.end_with(tail)
+    def _look_again(self) -> bool:
+        """Whether the watch is to end; for what attempts the same again and again meanwhile."""
+        self._pulse.try_again()
+        return self.ending.look()
 
     def _begin_stream(self, stream: Followed) -> None:
         arn = stream.arn
+        self._pulse.beat()
         try:
             stream.begin()
         except StreamError as error:
@@ -195,9 +201,7 @@ class Manager:
 
     def _why_unread(self) -> str:
         """Why not a single read was answered; empty where one was, or none was refused."""
-        if self.totals.records or self.totals.filtered or self._figures.has_read():
-            return ""
-        return self._streams.last_refusal
+        return "" if self._figures.has_read(self.totals) else self._streams.last_refusal
 
     def _is_over(self, stream: Followed) -> bool:
         """Whether nothing more comes of it; from a table's old stream it goes on to the new one."""
@@ -297,12 +301,7 @@ class Manager:
         stream.roster.started(shard, moment)
         self._keeper.moved()
         if self._workers.reads(stream.origin(shard)):
-            several = len(self._streams) > 1
-            which = f"{len(self._streams)} streams" if several else stream.name
-            logger.info(
-                f"Watching {counted(len(self._workers), 'shard')} of {which}",
-                extra=None if several else stream.roster.about(),
-            )
+            self._streams.say_watched(stream, len(self._workers))
 
     def _finished(self, stream: Followed, shard: Tracked, message: Finished) -> None:
         self._keeper.moved()
@@ -336,13 +335,16 @@ class Manager:
 
     def _before_retry(self) -> None:
         """What was delivered must not grow old unsaved while an observer is tried again."""
+        self._pulse.try_again()
         self._handover.move()
         self._keeper.moved()
         self._keeper.save_before_waiting()
+        self._display()
 
     def _display(self, *, at_once: bool = False) -> None:
         self.totals.losses, self.totals.saved = self._streams.losses, self._keeper.error is None
         self._displays.show(self._snapshot, at_once=at_once)
 
     def _snapshot(self) -> Snapshot:
-        return self._figures.snapshot(self.totals, self._streams.standings(), self._dispatcher)
+        about = self._streams.standings(), self._dispatcher, self._checks.health()
+        return self._figures.snapshot(self.totals, *about)

@@ -63,12 +63,14 @@ class Reading:
 
     def read(self) -> list[Message]:
         """One attempt: what the manager is to hear of it."""
+        answers = self._tally.answers
         try:
             messages = self.reader.read()
         except StreamError as error:
             messages = [Failed(str(error), fatal=True)]
         except Exception:
             messages = [Failed(traceback.format_exc(), fatal=False)]
+        self._tally.attempt(self._clock.monotonic(), answered=self._tally.answers > answers)
         # Before they are sent: a shard's place on the board may then soon be another's.
         for message in messages:
             if isinstance(message, Page):

@@ -82,6 +82,11 @@ class SharedStore(Store):
         """See `Store`."""
         return self._lease.check
 
+    @property
+    def in_doubt(self) -> bool:
+        """See `Store`."""
+        return self._lease.in_doubt
+
     def save(self, tokens: Sequence[Token]) -> None:
         """Store them, if the lease is still ours. Raises UsageError, LeaseLostError."""
         self._lease.write(encode_all(tokens))

@@ -10,6 +10,8 @@ from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Standing, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.newcomers import Newcomers
+from watcher.engine.settings import Settings
+from watcher.engine.tail import Tail
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.printing.plural import counted
 from watcher.reading.lineage import RETENTION
@@ -102,6 +104,18 @@ class Streams:
         stream.resume(token)
         self.renamed(arn, stream)
 
+    def at_tail(self, settings: Settings, is_ending: Callable[[], bool]) -> Tail | None:
+        """Begin with the last changes alone, where that is asked for; None if more is delivered.
+
+        What a checkpoint holds goes before it.
+        """
+        fresh = [stream for stream in self if not stream.is_resumed]
+        if settings.tail is None or not fresh:
+            return None
+        tail = Tail(settings.tail, settings.wanted, is_ending, self._clock)
+        tail.begin(fresh)
+        return None if settings.follow or len(fresh) < len(self) else tail
+
     def tokens(self, unsettled: Callable[[Origin], str | None]) -> list[Token]:
         """Where all of them stand; also those that have left, as long as there is any use in it."""
         oldest = self._clock.monotonic() - _FORGOTTEN_SECONDS
@@ -177,6 +191,13 @@ class Streams:
     def were_refused(self, seconds: float) -> bool:
         """Whether one of them is to end, and no read of it has been answered for so long."""
         return any(stream.until and stream.roster.reads.seconds() >= seconds for stream in self)
+
+    def say_watched(self, stream: Followed, shards: int) -> None:
+        """All of their shards are being read, of which this stream's is the last to begin."""
+        several = len(self) > 1
+        which = f"{len(self)} streams" if several else stream.name
+        about = None if several else stream.roster.about()
+        logger.info(f"Watching {counted(shards, 'shard')} of {which}", extra=about)
 
     # What became of them
 

@@ -33,6 +33,8 @@ _TIGHT_SECONDS = 60.0
 # Hurried shards are read often for twice as long.
 _HURRY_SECONDS = 30.0
 _COUNT_SECONDS = 0.2
+# To take a whole page in is a matter of less.
+_WAITED_SECONDS = 0.005
 _LOOK_SECONDS = 0.01
 
 
@@ -123,6 +125,8 @@ class Workers:
         self._hurried: dict[str, float] = {}
         self._have_read = False
         self._stopping = False
+        self.waited_at = clock.monotonic()
+        """When `receive` last had to wait: none of the pipes was full then."""
 
     def __contains__(self, origin: object) -> bool:
         """Whether the shard is being read, or is to be again."""
@@ -206,7 +210,11 @@ class Workers:
         """
         if self._over:
             return self._over.popleft(), None
-        match self.queue.receive(timeout):
+        began = self._clock.monotonic()
+        received = self.queue.receive(timeout)
+        if (now := self._clock.monotonic()) - began > _WAITED_SECONDS:
+            self.waited_at = now
+        match received:
             case None:
                 return None
             case (str() as name, _):

@@ -1,1 +1,1 @@
-"""A watch's figures for Prometheus, and a dashboard of them. Imports `engine`."""
+"""A watch's figures for Prometheus, and answers to probes. Imports `engine`."""

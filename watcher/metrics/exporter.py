@@ -23,6 +23,7 @@ import msgspec
 
 from watcher import forks
 from watcher.engine.figures import Display, Snapshot
+from watcher.engine.pulse import Pulse
 from watcher.errors import UsageError
 from watcher.listening import listening, url
 from watcher.version import install
@@ -38,17 +39,17 @@ _decoder = msgspec.msgpack.Decoder(Snapshot)
 
 
 @contextmanager
-def exporting(address: str | int) -> Iterator[Exporter]:
+def exporting(address: str | int, pulse: Pulse) -> Iterator[Exporter]:
     """Serve metrics at `[HOST:]PORT` (on the loopback, if no host is named) until the end.
 
-    Raises UsageError where that can't be.
+    And whether the watch lives, by its `pulse`. Raises UsageError where that can't be.
     """
     if importlib.util.find_spec("prometheus_client") is None:
         reason = f"needs prometheus-client: {install('metrics')}"
         raise UsageError(reason, "metrics_port")
     with listening(str(address), "metrics_port") as made:
         place = url(made)
-        exporter = Exporter(made)
+        exporter = Exporter(made, pulse)
     # Nor is it open in any process that is started from here on.
     logger.info(f"Metrics: {place}/metrics")
     try:
@@ -60,7 +61,7 @@ def exporting(address: str | int) -> Iterator[Exporter]:
 class Exporter(Display):
     """The manager's end: sends a snapshot about once a second, without ever waiting."""
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, pulse: Pulse) -> None:
         receiving, self._sending = Pipe(duplex=False)
         os.set_blocking(self._sending.fileno(), False)
         # A copy of our end would keep the exporter going when the manager is gone.
@@ -70,7 +71,7 @@ class Exporter(Display):
         self._due = 0.0
         context = forks.processes()
         self._process = context.Process(  # type: ignore[attr-defined]
-            target=serve, args=(listening, receiving), name="watcher metrics", daemon=True
+            target=serve, args=(listening, receiving, pulse), name="watcher metrics", daemon=True
         )
         self._process.start()
         receiving.close()
@@ -111,7 +112,7 @@ class Exporter(Display):
             self._process.join()
 
 
-def serve(listening: socket.socket, receiving: Connection) -> None:
+def serve(listening: socket.socket, receiving: Connection, pulse: Pulse) -> None:
     """The exporter's whole life: to the end of the pipe, however the manager ends."""
     # Both are meant for the manager; until its end there may be somebody who scrapes.
     signal.set_wakeup_fd(-1)
@@ -125,7 +126,7 @@ def serve(listening: socket.socket, receiving: Connection) -> None:
     from watcher.metrics.prometheus import SnapshotCollector, answering
 
     latest = SnapshotCollector()
-    with answering(listening, latest), open(receiving.fileno(), "rb", closefd=False) as pipe:
+    with answering(listening, latest, pulse), open(receiving.fileno(), "rb", closefd=False) as pipe:
         while (snapshot := _received(pipe)) is not None:
             latest.take(snapshot)
 

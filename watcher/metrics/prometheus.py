@@ -18,6 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from watcher.engine.figures import Snapshot
+from watcher.engine.pulse import Pulse
+from watcher.metrics.probes import answering_probes
 from watcher.record.wire import KINDS
 
 # From here on the manager is not just a moment late: an observer keeps it, most likely.
@@ -35,6 +37,10 @@ class SnapshotCollector(Collector):
     def take(self, snapshot: Snapshot) -> None:
         """Answer from this one from now on."""
         self._snapshot, self._taken = snapshot, time.monotonic()
+
+    def last(self) -> Snapshot:
+        """The one that it answers from."""
+        return self._snapshot
 
     def collect(self) -> Iterator[Metric]:
         """Every metric that there is; those with labels may have no series yet."""
@@ -143,12 +149,12 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def answering(listening: socket.socket, latest: SnapshotCollector) -> Iterator[None]:
+def answering(listening: socket.socket, latest: SnapshotCollector, pulse: Pulse) -> Iterator[None]:
     """Answer every request that comes to this socket."""
     registry = CollectorRegistry()
     registry.register(latest)
     server = _Server(listening)
-    server.set_app(make_wsgi_app(registry))
+    server.set_app(answering_probes(make_wsgi_app(registry), latest.last, pulse))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield

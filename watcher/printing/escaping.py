@@ -10,6 +10,7 @@ import msgspec
 from boto3.dynamodb.types import Binary
 
 from watcher.record.boto3_shape import wire_item
+from watcher.service.key_order import in_order
 
 # C0, DEL, C1 (a terminal takes U+009B as it does ESC [), line separators, and the marks that
 # turn the direction of writing.
@@ -31,10 +32,8 @@ def printable_json(line: str) -> str:
 
 
 def printable_key(keys: Mapping[str, Mapping[str, Any]]) -> str:
-    """A record's `Keys` (boto3's form) on one line, by name: `PK=test, SK=item`."""
-    return ", ".join(
-        f"{printable(name)}={_key_text(value)}" for name, value in sorted(keys.items())
-    )
+    """A record's `Keys` (boto3's form) on one line, as its table has them: `PK=test, SK=item`."""
+    return ", ".join(f"{printable(name)}={_key_text(keys[name])}" for name in in_order((*keys,)))
 
 
 class _Key(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -52,7 +51,7 @@ def printable_wire_key(raw: msgspec.Raw) -> str:
     except msgspec.DecodeError:  # binary ones
         return printable_key(wire_item(raw))
     texts = []
-    for name in sorted(keys) if len(keys) > 1 else keys:
+    for name in in_order((*keys,)):
         key = keys[name]
         text, number = key.S, key.N
         if isinstance(text, str) is isinstance(number, str):

@@ -9,6 +9,7 @@ from boto3.dynamodb.types import Binary
 
 from watcher.printing.escaping import printable_value
 from watcher.printing.style import most_characters
+from watcher.service.key_order import in_order
 
 # What is shown of two strings before and behind what differs.
 _AROUND: Final = 16
@@ -31,8 +32,9 @@ def shown_value(value: Any) -> str:
 
 
 def shown_item(item: Mapping[str, Any], keys: Collection[str]) -> str:
-    """An item on one line: its key first, the other attributes by name."""
-    names = sorted(item, key=lambda name: (name not in keys, name))
+    """An item on one line: its key first, as the table has it; the other attributes by name."""
+    first = in_order(tuple(name for name in keys if name in item))
+    names = [*first, *sorted(item.keys() - keys)]
     return shown_value({name: item[name] for name in names})
 
 

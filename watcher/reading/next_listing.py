@@ -25,6 +25,8 @@ class NextListing:
         """When (monotonic) the last one came."""
         self.failures = 0
         """How often in a row there was none."""
+        self.failing_since = math.inf
+        """When (monotonic) it was that there was none for the first time of these."""
         self._clock = clock
         self._due = -math.inf
         self._wanted = math.inf
@@ -43,7 +45,7 @@ class NextListing:
     def came(self, pages: int, by: float = -math.inf) -> None:
         """It came, and took so many calls; the next comes at this moment if that is sooner."""
         self.listed_at = now = self._clock.monotonic()
-        self.failures = 0
+        self.failures, self.failing_since = 0, math.inf
         self._period = _SECONDS + pages * self.sharers / _PAGES_A_SECOND
         self._due, self._wanted = now + self._period, math.inf
         if now < by:
@@ -52,6 +54,7 @@ class NextListing:
     def failed(self) -> None:
         """It did not come: the oftener that is so, the later the next try."""
         self.failures += 1
+        self.failing_since = min(self.failing_since, self._clock.monotonic())
         pause = backoff(self.failures, _TROUBLE_SECONDS, _SECONDS)
         self._due = self._wanted = self._clock.monotonic() + pause
 
@@ -62,4 +65,8 @@ class NextListing:
 
     def want_in(self, seconds: float) -> None:
         """Somebody waits for the one that comes after so many seconds."""
-        self._wanted = min(self._wanted, self._clock.monotonic() + seconds)
+        self._wanted = min(self._wanted, self._clock.monotonic() + max(0.0, seconds))
+
+    def late(self) -> float:
+        """For how many seconds one has been due that has neither come nor failed; 0: none is."""
+        return max(0.0, self._clock.monotonic() - min(self._due, self._wanted))

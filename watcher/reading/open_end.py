@@ -12,12 +12,14 @@ does it, too).
 - An open shard ends at the first record that came after the beginning. LATEST tells which: what an
   iterator gives that was asked for after the beginning came after it. It is asked for once the
   beginning is two seconds past, since a write takes a moment to reach the stream.
-- Where nothing comes, neither from LATEST nor before it, an open shard is left after many empty
-  pages in a row, and that is said; but only once an answer of LATEST says that more may follow. By
-  that the shard is open, and so it was at the beginning: there was no child of it that a listing
-  might hide. Where LATEST says nothing, or that the shard is closed, it is left as late as listings
-  show what was closed at the beginning. How long that is past is told by the service's time now and
-  at the beginning, or by its passing here: so it is enough that one of the clocks goes on.
+- Where nothing comes, neither from LATEST nor before it, an open shard is left after some time of
+  nothing but empty pages, which are read one right after the other as long as the service lets them
+  be, and that is said: no number of such pages is the last one, and in that time whole days of a
+  quiet shard go by. But only once an answer of LATEST says that more may follow. By that the shard
+  is open, and so it was at the beginning: there was no child of it that a listing might hide. Where
+  LATEST says nothing, or that the shard is closed, it is left as late as listings show what was
+  closed at the beginning. How long that is past is told by the service's time now and at the
+  beginning, or by its passing here: so it is enough that one of the clocks goes on.
 """
 
 from __future__ import annotations
@@ -37,8 +39,12 @@ SETTLED_SECONDS = 5.0
 """So long after a moment, listings show what was closed, or opened, by then."""
 # … and a roster has seen a listing made then.
 _LISTING_SECONDS = 0.5
-# Bloop counts 5 to get through a shard that is 4 hours old.
-EMPTY_PAGES = 10
+# So long nothing but empty pages, and, where the service holds the reading back, so many of them
+# from one iterator (bloop counts 5 to get through a shard that is 4 hours old), or from all of
+# those that are refused one after the other.
+_EMPTY_SECONDS = 2.0
+_EMPTY_PAGES = 10
+_EMPTY_PAGES_IN_ALL = 50
 _ASK_SECONDS = 1.0
 # An iterator may go back, also one at LATEST: not all of so many.
 _TIMES_ASKED = 3
@@ -64,9 +70,12 @@ class OpenEnd:
         self._found: list[int] = []
         self._after = -1
         self._ask_at = -math.inf
+        self._empty_since = math.inf
+        self._empty_pages = self._empty_in_all = 0
 
-    def by(self, time: datetime) -> None:
-        """The service's time of this moment."""
+    def began(self, time: datetime) -> None:
+        """There is a new iterator, at this time of the service's: the same pages come again."""
+        self._empty_pages = 0
         missing = max(timedelta(), self._until - time).total_seconds()
         self._due = min(self._due, self._clock.monotonic() + missing)
 
@@ -74,6 +83,12 @@ class OpenEnd:
     def is_due(self) -> bool:
         """Whether the beginning is so long past that LATEST is after it."""
         return self._clock.monotonic() >= self._due
+
+    def is_reached(self, service: Service, newest: int, has_records: bool) -> bool:
+        """Whether all is read of it, where `newest` is the last that was."""
+        if has_records or self.may_be_left:
+            self.ask(service, newest)
+        return self.is_left if self.number is None else newest >= self.number
 
     def ask(self, service: Service, newest: int) -> None:
         """Look for its number, where `newest` is the last that was read.
@@ -119,13 +134,24 @@ class OpenEnd:
         self._found.append(numbers[0])
         return True
 
-    def may_be_left(self, empty_pages: int) -> bool:
-        """Whether so many empty pages in a row would be believed of an open shard."""
-        return empty_pages >= EMPTY_PAGES and self.is_due
+    def read(self, *, is_empty: bool) -> None:
+        """A page has come."""
+        self._empty_pages = self._empty_pages + 1 if is_empty else 0
+        self._empty_in_all = self._empty_in_all + 1 if is_empty else 0
+        since = min(self._empty_since, self._clock.monotonic())
+        self._empty_since = since if is_empty else math.inf
 
-    def is_left(self, empty_pages: int) -> bool:
-        """Whether so many empty pages in a row are believed."""
-        return self.may_be_left(empty_pages) and (self.is_open or self._is_settled)
+    @property
+    def may_be_left(self) -> bool:
+        """Whether so many empty pages, for so long, would be believed of an open shard."""
+        enough = self._empty_pages >= _EMPTY_PAGES or self._empty_in_all >= _EMPTY_PAGES_IN_ALL
+        seconds = self._clock.monotonic() - self._empty_since
+        return enough and seconds >= _EMPTY_SECONDS and self.is_due
+
+    @property
+    def is_left(self) -> bool:
+        """Whether they are believed."""
+        return self.may_be_left and (self.is_open or self._is_settled)
 
     @property
     def _is_settled(self) -> bool:

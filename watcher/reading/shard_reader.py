@@ -46,6 +46,7 @@ _READS_UNTIL_RARE = 60
 _PAUSE_REFUSED = 0.5
 _PAUSE_REFUSED_MAX = 5.0
 _PAUSE_TO_TIP = 0.2
+_PAUSE_TO_END = 0.01
 # The service may answer empty pages though records follow.
 _EMPTY_PAGES_TO_TELL = 5
 _EMPTY_PAGES_TO_SAY = 1000
@@ -222,7 +223,7 @@ class ShardReader:
         self._sieve.rewind()
         iterator, time = self._iterator_at_position()
         if self._open_end is not None:
-            self._open_end.by(time)
+            self._open_end.began(time)
         time -= CLOCKS_APART
         if isinstance(self.position, Latest):
             # An iterator that expires before the first record must not move up to a later LATEST.
@@ -290,12 +291,7 @@ class ShardReader:
             return True
         if self._open_end is None or self.closed or self._iterator is None:
             return False
-        if has_records or self._open_end.may_be_left(self._empty_pages):
-            self._open_end.ask(self.streams, self._sieve.newest)
-        number = self._open_end.number
-        if number is None:
-            return self._open_end.is_left(self._empty_pages)
-        return self._sieve.newest >= number
+        return self._open_end.is_reached(self.streams, self._sieve.newest, has_records)
 
     def _repeated(self) -> Remark | Trouble:
         text = "the service gives records again that came before; they are left out"
@@ -309,12 +305,14 @@ class ShardReader:
 
     def _pace(self, wire: page.WirePage, size: int) -> None:
         """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
-        if len(wire.Records) > self._sieve.repeated:
+        is_fresh = len(wire.Records) > self._sieve.repeated
+        goes_back = bool(wire.Records) and not is_fresh and not self._sieve.stuck
+        if is_fresh:
             self._empty_pages = 0
             full = len(wire.Records) >= _FULL_RECORDS or size >= _FULL_BYTES
             self.pause = 0.0 if full else _PAUSE_AFTER_SOME
-        elif wire.Records and not self._sieve.stuck:
-            self.pause = _PAUSE_TO_TIP  # no empty page: an iterator that has gone back
+        elif goes_back:
+            self.pause = _PAUSE_TO_TIP  # no empty page
         else:
             self._empty_pages += 1
             self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
@@ -322,7 +320,9 @@ class ShardReader:
         if self.closed and not wire.Records:
             self.pause = 0.0  # nothing will ever be written there
         elif self._open_end is not None:
-            self.pause = min(self.pause, _PAUSE_TO_TIP)
+            self.pause = min(self.pause, _PAUSE_TO_TIP if wire.Records else _PAUSE_TO_END)
+            if not goes_back:
+                self._open_end.read(is_empty=not is_fresh)
 
     def _idle_pause(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""

@@ -19,6 +19,7 @@ from watcher.report.markup import document, element
 from watcher.report.shards import Bar, lanes
 from watcher.report.summary import Busiest, Key, Summary
 from watcher.report.times import minute, second
+from watcher.service.key_order import in_order
 
 _TOP = 20
 _BUCKETS_SHOWN = 300
@@ -269,7 +270,8 @@ def _quiet(text: str) -> Element:
 
 
 def _key(key: Key) -> str:
-    return _cut(", ".join(f"{name}={value}" for name, value in key))
+    values = dict(key)
+    return _cut(", ".join(f"{name}={values[name]}" for name in in_order((*values,))))
 
 
 def _cut(text: str) -> str:

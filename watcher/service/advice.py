@@ -45,6 +45,8 @@ def on_denial(error: boto.ClientError, text: str) -> str:
             f"no permission ({text}); allow {action or 'kms:Decrypt'} on the key that the table is "
             "encrypted with, in the role's policy or in the key's"
         )
+    if not action and error.operation_name in _NEEDED:  # a short answer says no more than no
+        action = f"dynamodb:{error.operation_name}"
     named = f"allow {action}; " if action else ""
     return f"no permission ({text}); {named}{_NEEDED}"
 

@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
+from watcher.service.key_order import heard
 from watcher.service.model import Listing, Shard, without_circles
 
 logger = logging.getLogger("watcher")
@@ -43,6 +44,7 @@ def listed(arn: str, describe: Describe, sleep: Callable[[float], None] = time.s
                 "see: python -m watcher streams"
             ) from None
         stream = answer["StreamDescription"]
+        heard(stream.get("KeySchema") or ())
         for row in stream.get("Shards", ()):
             shard = shard_of(row)
             shards[shard.id] = shard

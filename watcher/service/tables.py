@@ -26,6 +26,7 @@ from watcher.service.credentials import Signing
 from watcher.service.errors_of import as_user_error, code_of
 from watcher.service.insisting import Insisting
 from watcher.service.json_text import read
+from watcher.service.key_order import heard
 from watcher.service.names import is_another, table_name
 from watcher.service.shortcut import RawPages
 from watcher.version import __version__
@@ -299,6 +300,7 @@ def tables(connection: Connection) -> TablesClient:
 def _description(table: dict[str, Any]) -> Description:
     # Not every emulator gives an id.
     own = table.get("TableId") or table["CreationDateTime"].isoformat()
+    heard(table["KeySchema"])
     return Description(
         table["KeySchema"],
         table["AttributeDefinitions"],

@@ -17,9 +17,11 @@ OPERATIONS = (
 )
 
 _CELLS = {operation: cell for cell, operation in enumerate(OPERATIONS)}
-_ANSWERS, _THROTTLES, _READ, _TIP_TIME, _TIP_READ = range(len(OPERATIONS), len(OPERATIONS) + 5)
-_SIZE = _TIP_READ + 1
-# More shards than this are read as well; what their workers count is then not seen here. (2 MB)
+_ANSWERS, _THROTTLES, _READ, _TIP_TIME, _TIP_READ, _TRIED_AT, _ANSWERED_AT = range(
+    len(OPERATIONS), len(OPERATIONS) + 7
+)
+_SIZE = _ANSWERED_AT + 1
+# More shards than this are read as well; what their workers count is then not seen here. (3 MB)
 _PLACES = 32 * 1024
 _FEW_PLACES = 128
 
@@ -62,6 +64,12 @@ class Tally:
         self._cells[_TIP_READ] = self._cells[_READ]
         self._cells[_TIP_TIME] = moment
 
+    def attempt(self, moment: float, *, answered: bool) -> None:
+        """Note that at this moment (`time.monotonic()`) a read has ended, well or not."""
+        self._cells[_TRIED_AT] = moment
+        if answered:
+            self._cells[_ANSWERED_AT] = moment
+
     def hand_on(self, delivered: int) -> None:
         """Let another process count on, from what has been delivered of the first one's records."""
         if self._cells[_TIP_READ] > delivered:
@@ -88,6 +96,16 @@ class Tally:
     def throttles(self) -> int:
         """How many calls the service has throttled."""
         return int(self._cells[_THROTTLES])
+
+    @property
+    def tried_at(self) -> float:
+        """When the last read has ended, well or not; 0 before the first."""
+        return self._cells[_TRIED_AT]
+
+    @property
+    def answered_at(self) -> float:
+        """When the last read that was answered has ended; 0 before the first."""
+        return self._cells[_ANSWERED_AT]
 
     @property
     def records_read(self) -> int:

@@ -51,7 +51,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         if not (names or globs):
             raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
         if tags and not globs:
-            raise UsageError("it chooses among a glob's tables, or all; no STREAM is a glob", "tags")
+            raise UsageError("it chooses among a glob's tables, or all; there is no glob", "tags")
         accepted: dict[str, set[str]] = {}
         for text in tags:
             name, equals, value = text.partition("=")

@@ -50,7 +50,7 @@ class HandlersTask(msgspec.Struct, frozen=True):
 
 
 class Printed(WriterCommitMessage):
-    """What the handlers have printed in one task, and what went wrong as they were closed."""
+    """What the handlers have printed in one task, and what has stopped them."""
 
     def __init__(self, text: str, error: str = "") -> None:
         self.text = text
@@ -92,17 +92,26 @@ class HandlersWriter(DataSourceStreamArrowWriter):
         self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Deliver one partition: some shards, one after the other. Raises ObserverError."""
+        """Deliver one partition: some shards, one after the other, to a handler's failure."""
         stdout = _Stdout(self._task.is_terminal)
+        error = ""
         with contextlib.redirect_stdout(stdout):
             dispatcher = _dispatcher(self._task)
-            for batch in iterator:
-                for arn, shard_id, text in zip(*self._columns(batch), strict=True):
-                    dispatcher.begin(arn)
-                    dispatcher.deliver(Record.from_json(text.encode(), shard_id, arn))
-            dispatcher.settle()
-            dispatcher.flush()
-        return Printed(stdout.text)
+            try:
+                self._deliver(dispatcher, iterator)
+            except ObserverError as failure:  # a task that fails would be tried again, unheard
+                error = str(failure)
+        for _ in iterator:
+            pass
+        return Printed(stdout.text, error)
+
+    def _deliver(self, dispatcher: Dispatcher, iterator: Iterator[pa.RecordBatch]) -> None:
+        for batch in iterator:
+            for arn, shard_id, text in zip(*self._columns(batch), strict=True):
+                dispatcher.begin(arn)
+                dispatcher.deliver(Record.from_json(text.encode(), shard_id, arn))
+        dispatcher.settle()
+        dispatcher.flush()
 
     def _columns(self, batch: pa.RecordBatch) -> Iterator[list[str]]:
         named = "event_source_arn" in batch.schema.names
@@ -111,8 +120,8 @@ class HandlersWriter(DataSourceStreamArrowWriter):
         yield batch["record"].to_pylist()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Hand over what was printed, once the whole micro-batch went well."""
-        _hand_over(self._task, messages)
+        """Hand over what was printed. Raises ObserverError under `on_error="stop"`."""
+        _end(self._task, messages)
 
 
 class ClosingWriter(DataSourceArrowWriter):
@@ -139,18 +148,19 @@ class ClosingWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Hand over what was printed. Raises ObserverError under `on_error="stop"`."""
-        _hand_over(self._task, messages)
-        for each in messages:
-            if isinstance(each, Printed) and each.error:
-                raise ObserverError(each.error)
+        _end(self._task, messages)
 
 
-def _hand_over(task: HandlersTask, messages: list[WriterCommitMessage | None]) -> None:
-    texts = [each.text for each in messages if isinstance(each, Printed) and each.text]
-    if texts:
+def _end(task: HandlersTask, messages: list[WriterCommitMessage | None]) -> None:
+    """What was printed is printed, and then it is said what has failed; no task is tried again."""
+    printed = [each for each in messages if isinstance(each, Printed)]
+    if texts := [each.text for each in printed if each.text]:
         with Client(task.address, authkey=task.authkey) as connection:
             connection.send_bytes("".join(texts).encode())
             connection.recv_bytes()  # it is out
+    for each in printed:
+        if each.error:
+            raise ObserverError(each.error)
 
 
 class Printer:

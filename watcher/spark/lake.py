@@ -80,7 +80,7 @@ class Lake:
             self._finish()
             return list(moves.values())
 
-    def compact(self, files: Iterable[str]) -> None:
+    def compact(self, files: Iterable[str], go_on: Callable[[], bool]) -> None:
         """Compact the days before those of a batch's files, where that can be done unseen."""
         lake, home = self.folder.disk_path, self._home.disk_path
         day = min((file.partition("/")[0] for file in files), default="")
@@ -93,7 +93,7 @@ class Lake:
             self._compacted_before = day
             try:
                 for each in compaction.days(lake, before=day):
-                    compaction.compact_day(each, home, lambda: self._is_open)
+                    compaction.compact_day(each, home, lambda: self._is_open and go_on())
             except (UsageError, OSError) as error:
                 logger.warning(f"Archiving goes on, but {error}")
 

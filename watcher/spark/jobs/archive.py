@@ -10,7 +10,14 @@ from pyspark.sql.functions import to_date
 from watcher.errors import UsageError
 from watcher.service.connection import Connection
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.run import JobTotals, changes, in_one_line, run, triggered
+from watcher.spark.jobs.run import (
+    JobTotals,
+    changes,
+    ended_by,
+    in_one_line,
+    run,
+    triggered,
+)
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import lake_of
 
@@ -53,6 +60,7 @@ def archive(
     every: settings.EveryTenSeconds = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
+    stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
     connection: Connection = HERE,
     spark: SparkSession,
 ) -> JobTotals:
@@ -86,7 +94,8 @@ def archive(
     def append(batch: DataFrame, number: int) -> None:
         files = lake.append(lambda aside: _write(batch, format, aside), number)
         if format == "parquet":
-            lake.compact(files)
+            # Not once a signal has come: the batch is in, and is to be done and counted soon.
+            lake.compact(files, lambda: not ended_by())
 
     with in_one_line(), lake.open(_NOTE, content):
         if format in _FILES:
@@ -96,7 +105,7 @@ def archive(
         writer = writer.option("checkpointLocation", lake.kept.whole_path)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
-        return run(writer.start, "archived")
+        return run(writer.start, "archived", stop_timeout=stop_timeout)
 
 
 def _write(batch: DataFrame, format: str, path: str) -> None:  # noqa: A002

@@ -68,6 +68,7 @@ def metrics(
     once: settings.Once = False,
     every: settings.EveryTenSeconds = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
+    stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
     connection: Connection = HERE,
     spark: SparkSession,
 ) -> JobTotals:
@@ -104,7 +105,7 @@ def metrics(
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
         writer = triggered(writer, once=once, every=every, default="10s")
-        return run(writer.start, "counted")
+        return run(writer.start, "counted", stop_timeout=stop_timeout)
 
 
 def _appended(lake: Lake) -> Callable[[DataFrame, int], None]:

@@ -1,14 +1,13 @@
 """SQL over the changes of the last 24 hours."""
 
 import base64
-import json
 import sys
 from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import struct, to_json
-from pyspark.sql.types import VariantType
+from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from watcher.errors import UsageError
 from watcher.printing.rows import CsvRaw, write_csv, write_table
@@ -16,6 +15,8 @@ from watcher.service.connection import Connection
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import all_changes, in_one_line
 from watcher.spark.jobs.settings import HERE
+
+_OF_PARTS = (ArrayType, MapType, StructType, VariantType)
 
 
 def query(
@@ -87,14 +88,15 @@ def _print(result: DataFrame, output: str, file: IO[str], *, csv_raw: bool) -> i
 
 
 def _exact(result: DataFrame) -> DataFrame:
-    """Its variants as JSON: pyspark's own have 28 digits."""
-    variants = [isinstance(field.dataType, VariantType) for field in result.schema.fields]
-    if not any(variants):
-        return result
-    numbered = result.toDF(*map(str, range(len(variants))))  # two columns may have one name
-    columns = [numbered[str(index)] for index in range(len(variants))]
+    """What has parts as JSON, as `-o json` has it: with their names, and all digits of numbers."""
+    kinds = [field.dataType for field in result.schema.fields]
+    numbered = result.toDF(*map(str, range(len(kinds))))  # two columns may have one name
+    columns = [numbered[str(index)] for index in range(len(kinds))]
     return numbered.select(
-        *[to_json(each) if is_one else each for each, is_one in zip(columns, variants, strict=True)]
+        *[
+            to_json(each, {"ignoreNullFields": "false"}) if isinstance(kind, _OF_PARTS) else each
+            for each, kind in zip(columns, kinds, strict=True)
+        ]
     )
 
 
@@ -106,8 +108,4 @@ def _text(value: Any) -> str:
             return value
         case bytes() | bytearray():  # as in the JSON
             return base64.b64encode(value).decode()
-        case Row():
-            return json.dumps(value.asDict(recursive=True), default=_text, ensure_ascii=False)
-        case list() | dict():
-            return json.dumps(value, default=_text, ensure_ascii=False)
     return str(value)

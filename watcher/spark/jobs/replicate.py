@@ -112,6 +112,7 @@ def replicate(
     every: settings.Every = None,
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
+    stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
     connection: Connection = HERE,
     spark: SparkSession,
 ) -> JobTotals:
@@ -166,7 +167,8 @@ def replicate(
         .option("checkpointLocation", f"{checkpoint.rstrip('/')}/changes")
     )
     logger.info(f"Applying the changes of {listing.table} to {to}")
-    return run(triggered(writer, once=once, every=every).start, "applied")
+    start_query = triggered(writer, once=once, every=every).start
+    return run(start_query, "applied", stop_timeout=stop_timeout)
 
 
 def _refuse_without_images(listing: Listing) -> None:

@@ -28,6 +28,7 @@ from watcher.errors import UsageError, WatcherError, blame
 from watcher.reading.position import parse_start
 from watcher.service.connection import Connection
 from watcher.spark import jvm
+from watcher.spark.jobs.settings import LAST_BATCH_SECONDS
 from watcher.spark.jvm import said, text_of
 
 logger = logging.getLogger("watcher")
@@ -36,8 +37,6 @@ _TIME = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 5.0
-# A service manager's or container's own patience ends after 10 s (docker) to 90 s (systemd).
-_LAST_BATCH_SECONDS = 8.0
 _LAST_BATCH_POLL_SECONDS = 0.05
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
@@ -115,7 +114,7 @@ def run(
     start: Callable[[], StreamingQuery],
     name: str,
     until: threading.Event | None = None,
-    stop_timeout: float = _LAST_BATCH_SECONDS,
+    stop_timeout: float = LAST_BATCH_SECONDS,
 ) -> JobTotals:
     """Start a query and stay with it until it ends, or a signal or `until` ends it.
 
@@ -164,7 +163,13 @@ def _stop(query: StreamingQuery, seconds: float) -> None:
     terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
     state.set(terminated.getField("MODULE$").get(None))
     deadline = time.monotonic() + seconds
-    while query.status["isTriggerActive"] and time.monotonic() < deadline:
+    while query.status["isTriggerActive"]:
+        if time.monotonic() >= deadline:
+            logger.warning(
+                f"The micro-batch at work was cut off after {seconds:g} s, and is not done; "
+                "--stop-timeout gives it longer"
+            )
+            break
         time.sleep(_LAST_BATCH_POLL_SECONDS)
     query.stop()
 

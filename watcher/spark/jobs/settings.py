@@ -13,6 +13,8 @@ from watcher.spark.jvm import said
 HERE = Connection()
 """AWS as the environment says."""
 
+# A service manager's or container's own patience ends after 10 s (docker) to 90 s (systemd).
+LAST_BATCH_SECONDS = 8.0
 PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
 """What a `--from` may be."""
 
@@ -36,6 +38,13 @@ MaxRecords: TypeAlias = Annotated[
         name="--max-records-per-trigger",
         metavar="N",
         help="at most N changes in a micro-batch",
+    ),
+]
+StopTimeout: TypeAlias = Annotated[
+    float,
+    Parameter(
+        metavar="SECONDS",
+        help="how long the micro-batch at work may take after Ctrl-C or SIGTERM; default 8",
     ),
 ]
 ImageSchema: TypeAlias = Annotated[

@@ -1,0 +1,345 @@
+"""What a watch says of its own health: live as long as it attempts all that is due."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.engine.test_lanes import Gate, ThreadsClock
+from tests.hand_clock import HandClock
+from tests.play import Memory, Play, PlayedService, page
+from watcher.engine.figures import Snapshot
+from watcher.engine.hands import ThreadedHands
+from watcher.errors import (
+    StillAskingError,
+    TransientError,
+    UsageError,
+)
+from watcher.metrics.probes import Answers, judge
+from watcher.reading.messages import Failed, Finished
+from watcher.reading.token import Token
+from watcher.record.record import Record
+
+OTHER = "arn:aws:dynamodb:us-east-1:123456789012:table/users/stream/1"
+
+
+class Probed(Play):
+    """A played watch, and what its probes would be answered."""
+
+    def __init__(self, observe: Callable[[Record], Any], *shards: str, **more: Any) -> None:
+        self.last = Snapshot()
+        super().__init__(observe, displays=[self], **more)
+        self.reads: set[str] = set()
+        """The shards that are read, as it should be, while time passes."""
+        for shard in shards:
+            self.service.add(shard)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.last = snapshot
+        for name in self.reads:
+            self.read(name)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def read(self, name: str, *, answered: bool = True) -> None:
+        """A read of a shard has come to its end."""
+        origin = self.queue.origins[name]
+        tally = self.manager._figures.shards[origin].tally
+        tally.attempt(self.clock.monotonic(), answered=answered)
+
+    def goes_on(self, *names: str) -> Callable[[], None]:
+        return lambda: self.reads.update(names)
+
+    def stops(self, *names: str) -> Callable[[], None]:
+        return lambda: self.reads.difference_update(names)
+
+    @property
+    def now(self) -> Answers:
+        return judge(self.last, self.pulse.look(), self.clock.monotonic())
+
+    def says(self, live: str = "", ready: str = "") -> Callable[[], None]:
+        """A step: each says so; without a text, that all is well."""
+
+        def step() -> None:
+            said = [re.sub(r"for \d+ s", "for N s", "\n".join(lines)) for lines in self.now]
+            assert said == [live, ready]
+
+        return step
+
+
+def nothing(record: Record) -> None:
+    """An observer."""
+
+
+NOT_YET = "shard {} of orders: not read yet"
+STUCK = "shard {} of orders: no read has come to an end, for N s"
+UNANSWERED = "shard {} of orders: no read was answered, for N s"
+
+
+def test_it_is_not_ready_before_every_open_shard_was_read_once() -> None:
+    play = Probed(nothing, "a", "b")
+    ready = play.says
+    assert play.now == ([], ["the watch has not begun yet"])
+    play.run(
+        1.0,
+        ready(ready="\n".join(map(NOT_YET.format, "ab"))),
+        play.goes_on("a"),
+        1.0,
+        ready(ready=NOT_YET.format("b")),
+        lambda: play.read("b", answered=False),
+        1.0,
+        ready(ready=NOT_YET.format("b")),
+        play.goes_on("b"),
+        1.0,
+        ready(),
+    )
+    assert play.now == ([], ["the watch is ending"])
+
+
+def test_once_it_is_ready_new_shards_get_the_time_that_a_read_may_take() -> None:
+    play = Probed(nothing, "a")
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        play.says(),
+        lambda: play.service.add("b", "a"),
+        play.stops("a"),
+        ("a", Finished(True)),
+        ("a", None),
+        7.0,
+        play.says(),
+        60.0,
+        play.says(STUCK.format("b"), STUCK.format("b")),
+        play.goes_on("b"),
+        1.0,
+        play.says(),
+    )
+    assert play.names == ["a", "b"]
+
+
+def test_a_shard_whose_worker_is_stuck_is_named_and_one_that_is_refused_is_no_reason_to_die() -> (
+    None
+):
+    play = Probed(nothing, "a", "b")
+
+    def is_refused() -> None:
+        play.read("b", answered=False)
+
+    play.run(
+        play.goes_on("a", "b"),
+        1.0,
+        play.stops("a"),
+        55.0,
+        play.says(),
+        7.0,
+        play.says(STUCK.format("a"), STUCK.format("a")),
+        play.goes_on("a"),
+        play.stops("b"),
+        30.0,
+        is_refused,
+        30.0,
+        is_refused,
+        5.0,
+        play.says("", UNANSWERED.format("b")),
+        play.goes_on("b"),
+        1.0,
+        play.says(),
+    )
+
+
+def test_many_shards_are_counted() -> None:
+    names = [f"s{number}" for number in range(9)]
+    play = Probed(nothing, *names)
+    lines: list[str] = []
+    play.run(1.0, lambda: lines.extend(play.now.ready))
+    assert len(lines) == 6 and lines[-1] == "4 more shards: not read yet"
+
+
+def test_a_worker_that_cant_be_started_again_is_no_live_watch() -> None:
+    play = Probed(nothing, "a")
+
+    def no_more() -> None:
+        play.refused.extend([OSError(errno.EAGAIN, "none")] * 1000)
+
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        play.stops("a"),
+        no_more,
+        ("a", None),
+        70.0,
+        play.says(STUCK.format("a"), STUCK.format("a")),
+    )
+
+
+def test_a_long_pause_that_was_asked_for_is_no_trouble() -> None:
+    play = Probed(nothing, "a", poll_max=300.0)
+    play.run(play.goes_on("a"), 1.0, play.stops("a"), 300.0, play.says())
+
+
+def test_a_listing_that_fails_is_not_ready_and_one_that_never_ends_is_not_live() -> None:
+    play = Probed(nothing, "a")
+    failing = [TransientError("throttled")] * 1000
+    asking = [StillAskingError("no")] * 100_000
+    endless = "orders: no listing has come to an end, for N s"
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        lambda: play.service.errors.extend(failing),
+        60.0,
+        play.says(),
+        65.0,
+        play.says(ready="orders: no listing was answered, for N s"),
+        play.service.errors.clear,
+        10.0,
+        play.says(),
+        lambda: play.service.errors.extend(asking),
+        60.0,
+        play.says(),
+        65.0,
+        play.says(endless, endless),
+        play.service.errors.clear,
+        10.0,
+        play.says(),
+    )
+
+
+class Flaky(Memory):
+    fails = False
+
+    def save(self, stored: Sequence[Token]) -> None:
+        if self.fails:
+            raise UsageError("--checkpoint c: No space left on device")
+        super().save(stored)
+
+
+def test_a_store_that_fails_for_ten_minutes_is_said_while_records_are_delivered() -> None:
+    seen: list[str] = []
+    store = Flaky()
+    play = Probed(lambda record: seen.append(record.sequence_number), "a", store=store)
+    told = "the positions are not saved: --checkpoint c: No space left on device"
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        lambda: setattr(store, "fails", True),
+        ("a", page(1)),
+        2.0,
+        play.says(ready=told),
+        600.0,
+        ("a", page(2)),
+        2.0,
+        play.says(ready=told),
+        lambda: setattr(store, "fails", False),
+        2.0,
+        play.says(),
+    )
+    assert len(seen) == 2 and store.position("a") is not None
+
+
+def test_a_handler_that_hangs_is_named_and_nobody_else_is_blamed_afterwards() -> None:
+    def hangs(record: Record) -> None:
+        play.clock.sleep(59.0)
+        play.says()()
+        play.clock.sleep(31.0)
+        told = "a handler (seen) has stood for N s"
+        play.says(told, told)()
+
+    play = Probed(hangs, "a", "b")
+    play.run(
+        play.goes_on("a", "b"), 1.0, ("a", page(1)), 1.0, play.stops("a"), play.says(), 50.0,
+        play.says(),
+    )  # fmt: skip
+
+
+def test_a_handler_that_is_tried_again_lives_and_is_not_ready_until_it_goes_well() -> None:
+    begun: list[float] = []
+    lines: list[Answers] = []
+
+    def fails(record: Record) -> None:
+        begun.append(play.clock.monotonic())
+        lines.append(play.now)
+        assert begun[-1] - begun[0] > 200, "no"
+
+    play = Probed(fails, "a", on_error="retry:1000")
+    play.run(play.goes_on("a"), 1.0, ("a", page(1)), 1.0, play.says())
+    assert not any(answer.live for answer in lines)
+    assert not lines[3].ready
+    assert lines[-1].ready[0].startswith("a handler (seen) is tried again and again, for 2")
+
+
+def test_a_save_that_hangs_is_named() -> None:
+    class Hangs(Memory):
+        def save(self, stored: Sequence[Token]) -> None:
+            if self.saves == 1:
+                play.clock.sleep(61.0)
+                lines.append(play.now)
+            super().save(stored)
+
+    lines: list[Answers] = []
+    play = Probed(nothing, "a", store=Hangs())
+    play.run(play.goes_on("a"), 1.0, ("a", page(1)), 2.0, play.says())
+    assert lines[0].live == ["a save of the positions has stood for 61 s"]
+
+
+def test_whoever_stands_by_lives_and_is_not_ready() -> None:
+    class Standing(Memory):
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            for _ in range(1000):
+                play.clock.sleep(0.5)
+                assert not is_ending()
+            lines.append(play.now)
+            return True
+
+    lines: list[Answers] = []
+    play = Probed(nothing, "a", store=Standing())
+    play.run(play.goes_on("a"), 1.0, play.says())
+    assert lines == [([], ["standing by: another watch has the lease"])]
+
+
+def test_one_of_several_streams_that_cant_be_read_is_not_ready() -> None:
+    clock = HandClock()
+    users = PlayedService(clock)
+    users.add("u")
+    play = Probed(nothing, "a", clock=clock, others={OTHER: users})
+    play.run(
+        play.goes_on("a", "u"),
+        1.0,
+        play.says(),
+        ("u", Failed("no permission", fatal=True)),
+        1.0,
+        play.says(ready="users: it can't be read, and is tried again"),
+        ("u", None),
+        200.0,
+        play.says(),
+    )
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.let(-1)()
+
+
+def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate) -> None:
+    play = Probed(gate, "a", "b", hands=ThreadedHands(2), clock=ThreadsClock())
+    told = "shard a of orders: a handler stands, for N s"
+    play.run(
+        play.goes_on("b"),
+        lambda: play.read("a"),
+        1.0,
+        ("a", page(1)),
+        gate.begins(1),
+        55.0,
+        play.says(),
+        7.0,
+        play.says(told, told),
+        gate.let(-1, 1),
+        1.0,
+        play.says(),
+    )

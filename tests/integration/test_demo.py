@@ -1,0 +1,122 @@
+"""The demo's shop: what it is asked, it answers as the service does; it ends with the demo."""
+
+import itertools
+import signal
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.program import Program, run
+from tests.test_readme import shop
+
+__all__ = ["shop"]  # a fixture
+
+
+@pytest.fixture
+def streams(shop: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name, value in shop.items():
+        monkeypatch.setenv(name, value)
+    return boto3.client("dynamodbstreams")
+
+
+@pytest.fixture
+def stream(streams: Any) -> dict[str, Any]:
+    (found,) = streams.list_streams(TableName="orders")["Streams"]
+    answer = streams.describe_stream(StreamArn=found["StreamArn"])
+    described: dict[str, Any] = answer["StreamDescription"]
+    return described
+
+
+def test_its_orders_have_split_and_rotated(stream: dict[str, Any]) -> None:
+    shards = {shard["ShardId"]: shard for shard in stream["Shards"]}
+    parents = [shard.get("ParentShardId") for shard in shards.values()]
+    assert parents[0] is None and len(shards) >= 5
+    assert parents[1] == parents[2] == next(iter(shards))
+    assert parents[3:5] == [*shards][1:3]
+    for shard in shards.values():
+        numbers = shard["SequenceNumberRange"]
+        assert ("EndingSequenceNumber" in numbers) == (shard["ShardId"] in parents)
+
+
+def test_every_change_of_an_item_is_in_one_line_of_shards(
+    streams: Any, stream: dict[str, Any]
+) -> None:
+    shards = {shard["ShardId"]: shard.get("ParentShardId") for shard in stream["Shards"]}
+    places: dict[str, list[str]] = {}
+    numbers = set()
+    for shard in shards:
+        for record in records(streams, stream, shard, ShardIteratorType="TRIM_HORIZON"):
+            places.setdefault(str(record["dynamodb"]["Keys"]), []).append(shard)
+            numbers.add(record["dynamodb"]["SequenceNumber"])
+    assert len(numbers) == sum(map(len, places.values())) > 100
+    for there in places.values():
+        for before, after in itertools.pairwise(there):
+            assert after == before or before in lineage(shards, after)
+
+
+def lineage(parents: dict[str, str | None], shard: str | None) -> list[str]:
+    return [] if shard is None else [shard, *lineage(parents, parents.get(shard))]
+
+
+def records(
+    streams: Any, stream: dict[str, Any], shard: str, **position: Any
+) -> list[dict[str, Any]]:
+    """A shard's from a position on, in pages of seven, as far as there are any."""
+    where = {"StreamArn": stream["StreamArn"], "ShardId": shard, **position}
+    iterator = streams.get_shard_iterator(**where)["ShardIterator"]
+    found = []
+    while iterator:
+        page = streams.get_records(ShardIterator=iterator, Limit=7)
+        if not page["Records"] and "NextShardIterator" in page:
+            break
+        found += page["Records"]
+        iterator = page.get("NextShardIterator")
+    return found
+
+
+def test_it_reads_from_every_kind_of_position(streams: Any, stream: dict[str, Any]) -> None:
+    first = stream["Shards"][0]["ShardId"]
+    every = records(streams, stream, first, ShardIteratorType="TRIM_HORIZON")
+    number = every[35]["dynamodb"]["SequenceNumber"]
+    for kind, rest in (("AT_SEQUENCE_NUMBER", every[35:]), ("AFTER_SEQUENCE_NUMBER", every[36:])):
+        position = {"ShardIteratorType": kind, "SequenceNumber": number}
+        assert records(streams, stream, first, **position) == rest
+    assert records(streams, stream, first, ShardIteratorType="LATEST") == []
+    # Thirty orders stood there long ago; a release and a hand touched twenty of them since.
+    for age, older in ((timedelta(hours=1), 30), (timedelta(minutes=12), 51)):
+        at = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": datetime.now(UTC) - age}
+        assert records(streams, stream, first, **at) == every[older:]
+    with pytest.raises(ClientError, match="ResourceNotFound"):
+        records(
+            streams, stream, "shardId-00000001795330388569-00000000", ShardIteratorType="LATEST"
+        )
+    stream["StreamArn"] += "1"
+    with pytest.raises(ClientError, match="ResourceNotFound"):
+        records(streams, stream, first, ShardIteratorType="LATEST")
+
+
+def test_what_was_undone_in_it_is_undone(
+    streams: Any, shop: dict[str, str], tmp_path: Path
+) -> None:
+    words = ("--from", "2h", "--until", "18m", "--key", "PK=user-5", "--only", "modify")
+    done = run("undo", "orders", *words, "--apply", env=shop, cwd=tmp_path)
+    assert done.process.returncode == 0, done.err
+    item = boto3.client("dynamodb").get_item(
+        TableName="orders", Key={"PK": {"S": "user-5"}, "SK": {"S": "order-5"}}
+    )["Item"]
+    assert item["total"] == {"N": "150"} and "by" not in item
+
+
+def test_a_killed_demo_leaves_no_shop_behind() -> None:
+    with Program("demo", "--keep", "--seconds", "1", env={}) as program:
+        program.wait_for_status("and there", timeout=90)
+        (line,) = [line for line in program.err if " && export AWS_" in line]
+        # Its end, and that of the shop, which writes to the same standard error.
+        program.end(signal.SIGKILL)
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int(line.rpartition(":")[2]))) != 0

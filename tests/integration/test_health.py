@@ -1,0 +1,118 @@
+"""`/livez` and `/readyz`: a real program, stopped, hung and refused, and what its probes say."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.integration.test_metrics import url, worker
+from tests.program import Program
+from tests.simulator import RemoteSimulator, Simulator
+
+HANGS = '''"""Hang at one key."""
+import time
+def handle(record):
+    while record["dynamodb"]["Keys"]["pk"]["S"] == "hang":
+        time.sleep(0.01)
+'''
+# In place of a minute; before anything of the program is imported.
+SOON = "import watcher.engine.health as health\nhealth.LATE_SECONDS = 1.0\n"
+
+
+class Answer(NamedTuple):
+    status: int
+    text: str
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2, seed=5) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def environment(sim: RemoteSimulator, tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "sitecustomize.py").write_text(SOON)
+    (tmp_path / "hang.py").write_text(HANGS)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    return {**sim.environment, "PYTHONPATH": path}
+
+
+def watching(environment: dict[str, str], tmp_path: Path, *options: str) -> Program:
+    own = ("--handlers", str(tmp_path), "--hang", "--poll-max", "0.2", "--metrics-port", "0")
+    return Program("orders", *own, *options, env=environment)
+
+
+def ask(program: Program, path: str, method: str = "GET") -> Answer:
+    host = url(program).removeprefix("http://").removesuffix("/metrics")
+    connection = http.client.HTTPConnection(host, timeout=10)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    found = Answer(answer.status, answer.read().decode())
+    connection.close()
+    return found
+
+
+def wait_for(program: Program, path: str, status: int, text: str = "") -> str:
+    end = time.monotonic() + 20
+    while True:
+        found = ask(program, path)
+        if found.status == status and text in found.text:
+            return re.sub(r"for \d+ s|shardId-[\w-]+", "…", found.text)
+        assert time.monotonic() < end, found
+        time.sleep(0.05)
+
+
+def test_probes_of_a_program_that_is_stopped_hung_and_refused(
+    sim: RemoteSimulator, environment: dict[str, str], tmp_path: Path
+) -> None:
+    with watching(environment, tmp_path) as program:
+        assert wait_for(program, "/readyz", 200) == "ok\n"
+        assert ask(program, "/livez") == (200, "ok\n")
+
+        stopped = worker(program)
+        os.kill(stopped, signal.SIGSTOP)
+        told = "shard … of orders: no read has come to an end, …\n"
+        assert wait_for(program, "/livez", 503) == told
+        assert wait_for(program, "/readyz", 503) == told
+        os.kill(stopped, signal.SIGCONT)
+        wait_for(program, "/livez", 200)
+        wait_for(program, "/readyz", 200)
+
+        os.kill(program.process.pid, signal.SIGSTOP)
+        assert wait_for(program, "/livez", 503).startswith("the watch's loop has stood …\n")
+        os.kill(program.process.pid, signal.SIGCONT)
+        wait_for(program, "/livez", 200)
+
+        sim.set_faults(throttle_rate=1.0)
+        assert "no read was answered" in wait_for(program, "/readyz", 503)
+        assert ask(program, "/livez").status == 200
+        sim.set_faults(throttle_rate=0.0)
+        wait_for(program, "/readyz", 200)
+
+        sim.write("hang")
+        assert wait_for(program, "/livez", 503) == "a handler (hang) has stood …\n"
+        assert ask(program, "/readyz", "HEAD") == (503, "")
+        program.process.kill()
+
+
+def test_with_several_at_once_the_shard_that_hangs_is_named_and_the_end_is_no_trouble(
+    sim: RemoteSimulator, environment: dict[str, str], tmp_path: Path
+) -> None:
+    options = "--concurrency", "2", "--processes", "1", "--stop-timeout", "3"
+    with watching(environment, tmp_path, *options) as program:
+        wait_for(program, "/readyz", 200)
+        sim.write("hang")
+        assert wait_for(program, "/livez", 503) == "shard … of orders: a handler stands, …\n"
+        program.process.send_signal(signal.SIGTERM)
+        wait_for(program, "/readyz", 503, "ending")
+        assert ask(program, "/livez").status == 200
+        assert program.wait() == 0

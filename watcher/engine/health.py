@@ -1,0 +1,151 @@
+"""What a watch that goes on finds wrong with itself, for the probes of a service manager."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from watcher.clock import CLOCK, Clock
+from watcher.printing.plural import counted
+from watcher.record.origin import Origin
+
+if TYPE_CHECKING:
+    from watcher.delivery.ending import Ending
+    from watcher.engine.checkpoint import Keeper, Store
+    from watcher.engine.figures import Figures
+    from watcher.engine.handover import Handover
+    from watcher.engine.streams import Streams
+    from watcher.engine.workers import Workers
+
+LATE_SECONDS = 60.0
+"""A read, a delivery or a save that is due may take so long: a few time-outs, one after another."""
+# Longer than this the loop waits for nothing: whoever was waiting for it gets the whole time anew.
+_BUSY_SECONDS = 5.0
+_FEW = 5
+_NO_END, _NO_ANSWER = "no read has come to an end", "no read was answered"
+
+
+class Health(msgspec.Struct, frozen=True):
+    """What is wrong, a line each."""
+
+    stuck: tuple[str, ...] = ()
+    """What was due and has not even been attempted: a restart may help."""
+    unready: tuple[str, ...] = ("the watch has not begun yet",)
+    """What is not as it should be, beside that."""
+
+
+class Parts(NamedTuple):
+    """The parts of a watch that are looked at."""
+
+    streams: Streams
+    figures: Figures
+    workers: Workers
+    handover: Handover
+    keeper: Keeper
+    store: Store | None
+    ending: Ending
+
+
+class Checks:
+    """Looks at them, several times a second while the watch goes on.
+
+    A read that was refused has been attempted: with a service that is not there, a restart helps
+    nobody.
+    """
+
+    def __init__(self, parts: Parts, poll_max: float, clock: Clock = CLOCK) -> None:
+        self._parts = parts
+        self._read_seconds = LATE_SECONDS + poll_max
+        self._clock = clock
+        self._was_ready = False
+        self._looked_at = self._stood_until = self._busy_until = clock.monotonic()
+
+    def health(self) -> Health:
+        """What is wrong now."""
+        now = self._clock.monotonic()
+        if now - self._looked_at > _BUSY_SECONDS:
+            self._stood_until = now
+        if now - self._parts.workers.waited_at > _BUSY_SECONDS:
+            self._busy_until = now  # the workers' pipes may be full
+        self._looked_at = now
+        if self._parts.ending.has_begun:
+            return Health((), ("the watch is ending",))
+        stuck, unready = self._listings(now)
+        self._look_at_shards(now, stuck, unready)
+        self._look_at_deliveries(now, stuck, unready)
+        if self._parts.keeper.error is not None:
+            unready.append(f"the positions are not saved: {self._parts.keeper.error}")
+        self._was_ready |= not (stuck or unready)
+        return Health(tuple(stuck), tuple(unready))
+
+    def _listings(self, now: float) -> tuple[list[str], list[str]]:
+        stuck, unready = [], []
+        for stream in self._parts.streams:
+            listing = stream.roster.next_listing
+            late = min(listing.late(), now - self._stood_until)
+            failing = min(now - listing.failing_since, now - self._stood_until)
+            # Each page takes a part of a second, and of several streams one after the other.
+            patience = LATE_SECONDS + stream.roster.listing.pages * stream.sharers
+            if stream.failures:
+                unready.append(f"{stream.table}: it can't be read, and is tried again")
+            elif not stream.has_begun:
+                unready.append(f"{stream.table}: its shards are not listed yet")
+            elif late > patience:
+                stuck.append(f"{stream.table}: no listing has come to an end, for {late:.0f} s")
+            elif failing > LATE_SECONDS:
+                unready.append(f"{stream.table}: no listing was answered, for {failing:.0f} s")
+        return stuck, unready
+
+    def _look_at_shards(self, now: float, stuck: list[str], unready: list[str]) -> None:
+        new, late, refused = _PerShard("not read yet"), _PerShard(_NO_END), _PerShard(_NO_ANSWER)
+        for origin, shard in self._parts.figures.shards.items():
+            stream = self._parts.streams.get(origin.stream)
+            if stream is None or stream.failures or self._parts.handover.holds(origin):
+                continue
+            since = max(shard.since, shard.moved_at, self._stood_until, self._busy_until)
+            tried, answered = shard.tally.tried_at, shard.tally.answered_at
+            if now - max(since, tried) > self._read_seconds:
+                late.add(origin, now - max(since, tried))
+            elif not answered and not self._was_ready:
+                new.add(origin)
+            elif now - max(since, answered) > self._read_seconds:
+                refused.add(origin, now - max(since, answered))
+        stuck += late.all()
+        unready += new.all() + refused.all()
+
+    def _look_at_deliveries(self, now: float, stuck: list[str], unready: list[str]) -> None:
+        if self._parts.store is not None and self._parts.store.in_doubt:
+            unready.append("the lease has run out, and can't be renewed: delivery waits")
+            return
+        stands, fails = (
+            _PerShard("a handler stands"),
+            _PerShard("a handler is tried again and again"),
+        )
+        for origin, since, tried in self._parts.handover.standing():
+            if now - max(since, tried) > LATE_SECONDS:
+                stands.add(origin, now - max(since, tried))
+            elif now - since > LATE_SECONDS:
+                fails.add(origin, now - since)
+        stuck += stands.all()
+        unready += fails.all()
+
+
+class _PerShard:
+    """Of some shards the same; a line each, as long as they are few."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines: list[str] = []
+        self._more = 0
+
+    def add(self, origin: Origin, seconds: float | None = None) -> None:
+        if len(self._lines) == _FEW:
+            self._more += 1
+            return
+        how_long = "" if seconds is None else f", for {seconds:.0f} s"
+        self._lines.append(f"shard {origin.shard_id} of {origin.table}: {self._text}{how_long}")
+
+    def all(self) -> list[str]:
+        more = [f"{counted(self._more, 'more shard')}: {self._text}"] if self._more else []
+        return self._lines + more

@@ -1,0 +1,89 @@
+"""A watch's signs of life, where another process sees them while the watch itself stands still."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, MutableSequence
+from contextlib import contextmanager
+from enum import IntEnum
+from multiprocessing.sharedctypes import RawArray
+from typing import NamedTuple
+
+from watcher.clock import CLOCK, Clock
+
+_GOT_ON, _TRIED, _DOING, _ENDING, _SIZE = range(5)
+
+
+class Doing(IntEnum):
+    """What the watch's loop is doing."""
+
+    STARTING = 0
+    STANDING_BY = 1
+    WATCHING = 2
+    READING_ITEMS = 3
+    DELIVERING = 4
+    SAVING = 5
+
+
+class Signs(NamedTuple):
+    """What is to be seen; times are monotonic seconds, the same for all processes of a machine."""
+
+    got_on: float
+    """When something was last done."""
+    tried: float
+    """When something that goes on was last attempted: the same or later."""
+    doing: Doing
+    ending: bool
+    """Whether it was told to end: how long that may take is its own business."""
+
+
+class Pulse:
+    """Written by the one thread of the loop, a few numbers at a time: it costs no message."""
+
+    def __init__(
+        self, cells: MutableSequence[float] | memoryview[float] | None = None, clock: Clock = CLOCK
+    ) -> None:
+        self._cells = [0.0] * _SIZE if cells is None else cells
+        self._clock = clock
+        self.beat()
+
+    @staticmethod
+    def shared() -> Pulse:
+        """One that child processes see, too."""
+        try:
+            return Pulse(RawArray("d", _SIZE))
+        except OSError:  # no place for a file: then they are forked, too
+            return Pulse(memoryview(mmap.mmap(-1, 8 * _SIZE)).cast("d"))
+
+    def beat(self) -> None:
+        """The loop has got on."""
+        self._cells[_GOT_ON] = self._cells[_TRIED] = self._clock.monotonic()
+
+    def try_again(self) -> None:
+        """The loop has not got on, as far as it knows, but does attempt to."""
+        self._cells[_TRIED] = self._clock.monotonic()
+
+    def begin(self, doing: Doing) -> Doing:
+        """From now on the loop does this; answers what it did before."""
+        before = Doing(int(self._cells[_DOING]))
+        self._cells[_DOING] = float(doing)
+        self.try_again()
+        return before
+
+    def end(self) -> None:
+        """The watch is to end. Safe in a handler."""
+        self._cells[_ENDING] = 1.0
+
+    @contextmanager
+    def during(self, doing: Doing) -> Iterator[None]:
+        """In here the loop does this, and after it what it did before."""
+        before = self.begin(doing)
+        try:
+            yield
+        finally:
+            self.begin(before)
+
+    def look(self) -> Signs:
+        """What is to be seen now."""
+        got_on, tried, doing, ending = self._cells
+        return Signs(got_on, tried, Doing(int(doing)), bool(ending))
