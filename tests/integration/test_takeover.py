@@ -72,6 +72,9 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
             second.wait_for_status("Standing by: ")
             first.wait_for_lines(len(first.out) + 40)
             assert second.out == []
+            with watcher(dynamodb_local) as fourth:
+                fourth.wait_for_status("Standing by: ")
+                assert fourth.end() == 0, "its turn had not come"
 
             os.kill(first.process.pid, signal.SIGSTOP)
             stopped = time.monotonic()

@@ -56,10 +56,18 @@ class Control(ABC):
         numbers = self._do("write", key=key, n=n, size=size, remove_every=remove_every)
         return [str(number) for number in numbers]
 
-    def bulk(self, count: int, *, keys: int = 1000, size: int = 0, remove_every: int = 0) -> None:
-        """Change the items k0, k1, … in turn."""
-        for first in range(0, count, _BULK):
-            part = min(_BULK, count - first)
+    def bulk(
+        self,
+        count: int,
+        *,
+        keys: int = 1000,
+        size: int = 0,
+        remove_every: int = 0,
+        begin: int = 0,
+    ) -> None:
+        """Change the items k0, k1, … in turn, beginning anywhere."""
+        for first in range(begin, begin + count, _BULK):
+            part = min(_BULK, begin + count - first)
             self._do(
                 "bulk", count=part, keys=keys, size=size, remove_every=remove_every, first=first
             )

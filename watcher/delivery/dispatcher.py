@@ -228,7 +228,8 @@ class Dispatcher:
         for observer in self._observers:
             if self.ending.is_late():
                 return
-            self._let(observer, functools.partial(observer.settle, origin))
+            if observer.waiting():  # else it takes no lease, which a standby has not
+                self._let(observer, functools.partial(observer.settle, origin))
 
     def unsettled(self, origin: Origin) -> str | None:
         """The first of a shard's delivered records that some observer has not settled yet."""

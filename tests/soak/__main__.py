@@ -1,0 +1,76 @@
+"""`scripts/soak --hours 8`: hours of rotations, faults, kills and takeovers, then the verdict."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+from pathlib import Path
+
+from tests.soak.soak import Outcome, Soak
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run it, print what was done and the verdict; 1 on any violation."""
+    parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
+    parser.add_argument("--hours", type=float, default=8.0, help="default 8; 0.33 is 20 minutes")
+    parser.add_argument("--rate", type=int, default=100, metavar="N", help="changes a second")
+    parser.add_argument("--seed", type=int, help="default by chance")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        default=Path("build/soak"),
+        metavar="DIR",
+        help="where logs, samples.csv and soak.svg are left; default build/soak",
+    )
+    options = parser.parse_args(arguments)
+    seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    say(f"seed {seed}, {options.hours:g} h; files in {options.keep}")
+    soak = Soak(options.hours * 3600, options.rate, seed, options.keep.resolve(), say)
+    outcome = soak.run()
+    report(outcome)
+    return 0 if outcome.is_good else 1
+
+
+def report(outcome: Outcome) -> None:
+    """What was done, and what came of it."""
+    print(f"\n{'done':36} {'times':>8}")
+    for what, count in sorted(outcome.done.items(), key=lambda pair: -pair[1]):
+        print(f"{what:36} {count:8}")
+    for how, seconds in outcome.takeovers.items():
+        if seconds:
+            middle = f"{statistics.median(seconds):.1f}, at most {max(seconds):.1f}"
+            print(f"takeover after {how}, s: median {middle}")
+    print(f"\n{'verdict':36} {'changes':>8}\n{'written':36} {outcome.written:8}")
+    for what, count in outcome.faults.items():
+        print(f"{what:36} {count:8}")
+    print(f"{'repeated after a kill, allowed':36} {outcome.allowed:8}")
+    print(f"\n{'of the one that was never ended':36} {'median':>8} {'an hour':>8} {'rise':>8}")
+    for each in outcome.growths:
+        bad = "  TOO MUCH" if each.too_much else ""
+        figures = f"{each.median:8.1f} {each.an_hour:+8.2f} {each.rise:+8.2f}"
+        print(f"{_NAMES[each.name]:36} {figures}{bad}")
+    if not outcome.growths:
+        print("too short to judge")
+    if lags := [each.lag for each in outcome.samples]:
+        print(f"lag, s: median {statistics.median(lags):.2f}, at most {max(lags):.1f}")
+    for complaint in outcome.complaints[:20]:
+        print(f"BAD: {complaint}")
+
+
+_NAMES = {
+    "manager": "manager's memory, MB",
+    "processes": "all processes' memory, MB",
+    "alive": "processes",
+    "descriptors": "manager's descriptors",
+    "threads": "manager's threads",
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

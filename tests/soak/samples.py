@@ -1,0 +1,107 @@
+"""What a program takes, sampled while it runs, and whether it takes more and more."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.chaos import children
+
+# What comes before is no steady state yet; a shorter time says nothing of memory.
+_WARM_UP = 0.25
+_LEAST_HOURS = 0.1
+_MOST_POINTS = 200
+
+
+class Sample(NamedTuple):
+    """A moment; memory is in MB, with what processes share counted once."""
+
+    hours: float
+    manager: float
+    """The manager's memory."""
+    processes: float
+    """The memory of all its processes, and its own."""
+    alive: int
+    """How many processes there are."""
+    descriptors: int
+    """The manager's."""
+    threads: int
+    lag: float
+    """The age in seconds of the oldest change that was delivered since the last sample."""
+    behind: int
+    """Changes written and not delivered."""
+
+
+class Limit(NamedTuple):
+    """By how much a figure may rise over the time judged: the larger one of the two."""
+
+    absolute: float
+    share: float
+
+
+LIMITS = {
+    "manager": Limit(3.0, 0.05),
+    "processes": Limit(10.0, 0.10),
+    "alive": Limit(2.0, 0.0),
+    "descriptors": Limit(4.0, 0.0),
+    "threads": Limit(1.0, 0.0),
+}
+
+
+class Growth(NamedTuple):
+    """How a figure went."""
+
+    name: str
+    median: float
+    an_hour: float
+    rise: float
+    """Over all the time judged."""
+    too_much: bool
+
+
+def memory_of(process: int) -> float:
+    """In MB; 0 where it has ended meanwhile."""
+    with contextlib.suppress(OSError, IndexError):
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+        return int(text.split("Pss:")[1].split()[0]) / 1024
+    return 0.0
+
+
+def sample(process: int, hours: float, lag: float, behind: int) -> Sample:
+    """What a program takes now. Raises OSError where it has ended."""
+    own, folder = memory_of(process), Path(f"/proc/{process}")
+    others = children(process)
+    return Sample(
+        hours,
+        own,
+        own + sum(map(memory_of, others)),
+        1 + len(others),
+        len(list((folder / "fd").iterdir())),
+        len(list((folder / "task").iterdir())),
+        lag,
+        behind,
+    )
+
+
+def growth(samples: Sequence[Sample]) -> list[Growth]:
+    """Each figure's way, by the median of the slopes between all pairs of points (Theil, Sen)."""
+    if not samples or samples[-1].hours < _LEAST_HOURS:
+        return []
+    judged = [each for each in samples if each.hours >= _WARM_UP * samples[-1].hours]
+    judged = judged[:: -(-len(judged) // _MOST_POINTS)]
+    found = []
+    for name, limit in LIMITS.items():
+        points = [(each.hours, float(getattr(each, name))) for each in judged]
+        slope = statistics.median(
+            (late[1] - early[1]) / (late[0] - early[0])
+            for index, early in enumerate(points)
+            for late in points[index + 1 :]
+        )
+        median = statistics.median(value for _, value in points)
+        rise = slope * (points[-1][0] - points[0][0])
+        allowed = max(limit.absolute, limit.share * median)
+        found.append(Growth(name, median, slope, rise, rise > allowed))
+    return found

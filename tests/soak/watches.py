@@ -1,0 +1,169 @@
+"""The programs of a soak: one that is never ended, and two that share a checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.simulator.control import RemoteSimulator
+from tests.soak.account import Account, Run
+from tests.soak.program import Watch
+
+KEYS = 500
+_WITHIN_SECONDS = 30.0
+TAKEOVER_SECONDS = 10.0
+"""What is promised after a death."""
+POSITIONS = "watcher-positions"
+
+
+class Writer:
+    """Changes items, in turn; knows how often each was changed."""
+
+    def __init__(self, sim: RemoteSimulator) -> None:
+        self.written: Counter[str] = Counter()
+        self._sim = sim
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def write(self, count: int) -> None:
+        """Change the next so many items; every fifth change of one removes it."""
+        with self._lock:
+            first, self._next = self._next, self._next + count
+            self._sim.bulk(count, keys=KEYS, remove_every=5, begin=first)
+            self.written.update(f"k{index % KEYS}" for index in range(first, first + count))
+
+
+class Group:
+    """What runs with the same positions have delivered, and how old it was."""
+
+    def __init__(
+        self, sim: RemoteSimulator, folder: Path, name: str, checkpoint: str, writer: Writer
+    ) -> None:
+        self.writer = writer
+        self.account = Account()
+        self.last_run: Run | None = None
+        self.oldest = 0.0
+        """The age in seconds of the oldest change delivered since it was asked for."""
+        self._lock = threading.Lock()
+        self._started: list[Watch] = []
+        self._environment = sim.environment
+        self._log = folder / f"{name}.log"
+        self._words = [
+            *(sim.stream_arn, "--print-json", "--from", "trim-horizon", "--poll-max", "0.5"),
+            *("--checkpoint", checkpoint, "--metrics-port", "0", "--fail-on-data-loss"),
+        ]
+
+    def start(self) -> Watch:
+        """Another run."""
+        self._started = [each for each in self._started if each.process.poll() is None]
+        self._started.append(Watch(self._words, self._environment, self._log, self._take))
+        return self._started[-1]
+
+    def clean_up(self) -> None:
+        """Leave nothing running, whatever happened."""
+        for each in self._started:
+            if each.process.poll() is None:
+                each.signal(signal.SIGKILL)
+            each.wait()
+
+    def _take(self, run: Run, key: str, number: int, created: float) -> None:
+        with self._lock:
+            now = time.time()
+            self.account.take(run, key, number, time.monotonic())
+            self.oldest = max(self.oldest, now - created)
+            if not run.superseded:
+                self.last_run = run
+
+    def take_oldest(self) -> float:
+        """The age, and begin anew."""
+        oldest, self.oldest = self.oldest, 0.0
+        return oldest
+
+    @property
+    def behind(self) -> int:
+        """How many changes were written, and not delivered."""
+        return self.writer.written.total() - self.account.newest.total()
+
+    def complaints(self) -> list[str]:
+        """What no run may say."""
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        return [line for line in lines if line.startswith("Traceback") or "DATA LOSS" in line]
+
+
+class Pair(Group):
+    """One delivers, the other stands by; whoever is ended is started again, and stands by."""
+
+    def __init__(self, sim: RemoteSimulator, folder: Path, writer: Writer) -> None:
+        sim.add_table(POSITIONS, 0, key="name")
+        super().__init__(sim, folder, "pair", f"dynamodb://{POSITIONS}/soak", writer)
+        self.takeovers: dict[str, list[float]] = {"SIGTERM": [], "SIGKILL": [], "SIGSTOP": []}
+        """How many seconds passed until the next one delivered."""
+        self.active, self.standby = self.start(), self.start()
+
+    def begin(self) -> None:
+        """Wait until one of them delivers."""
+        self._await(lambda: self.last_run is not None, "nothing is delivered")
+        if self.last_run is self.standby.run:
+            self.active, self.standby = self.standby, self.active
+
+    def end_active(self) -> None:
+        """SIGTERM to the one that delivers."""
+        ended, began = self.active, time.monotonic()
+        ended.process.terminate()
+        self._taken_over("SIGTERM", began)
+        status = ended.wait()
+        assert status == 0, f"status {status} after SIGTERM"
+        self.standby = self.start()
+
+    def kill_active(self) -> None:
+        """SIGKILL to the one that delivers, and to all its processes."""
+        killed, began = self.active, time.monotonic()
+        killed.run.cut_off = began
+        killed.signal(signal.SIGKILL)
+        killed.wait()
+        self._taken_over("SIGKILL", began)
+        self.standby = self.start()
+
+    def pause_active(self, seconds: float) -> None:
+        """SIGSTOP until another one has taken over: it must deliver nothing more, and end."""
+        paused, began = self.active, time.monotonic()
+        paused.run.cut_off = began
+        paused.signal(signal.SIGSTOP)
+        self._taken_over("SIGSTOP", began)
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+        paused.run.superseded = True
+        paused.signal(signal.SIGCONT)
+        status = paused.wait()
+        assert status == 1, f"status {status} after the lease was lost"
+        self.standby = self.start()
+
+    def replace_standby(self) -> None:
+        """SIGTERM to the one that stands by: nothing happens."""
+        self.end_standby()
+        self.standby = self.start()
+
+    def end_standby(self) -> None:
+        """SIGTERM to the one that stands by, or has not begun yet."""
+        status = self.standby.end()
+        assert status in (0, -signal.SIGTERM), f"status {status} of the standby"
+
+    def _taken_over(self, how: str, began: float) -> None:
+        self.active = self.standby
+        self._await(lambda: self.last_run is self.active.run, f"no takeover after {how}")
+        self.takeovers[how].append(time.monotonic() - began)
+
+    @property
+    def too_slow(self) -> list[float]:
+        """The takeovers after a death that took longer than is promised."""
+        after_death = self.takeovers["SIGKILL"] + self.takeovers["SIGSTOP"]
+        return [seconds for seconds in after_death if seconds > TAKEOVER_SECONDS]
+
+    def _await(self, condition: Callable[[], bool], complaint: str) -> None:
+        end = time.monotonic() + _WITHIN_SECONDS
+        while not condition():
+            assert time.monotonic() < end, complaint
+            time.sleep(0.02)
