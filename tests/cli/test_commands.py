@@ -202,7 +202,7 @@ def test_each_missing_operand_is_named(words: list[str], missing: str) -> None:
 
 @pytest.mark.spark
 def test_an_option_that_has_to_be_given_is_named() -> None:
-    with pytest.raises(UsageError, match="^the following arguments are required: --to$"):
+    with pytest.raises(UsageError, match=r"^the following arguments are required: --to$"):
         Invocation("archive", ["orders"])
 
 
