@@ -89,6 +89,9 @@ class PlayedService:
     def records(self, iterator: str, limit: int | None = None) -> bytes:
         raise NotImplementedError("the shards' processes are played")
 
+    def ask(self, iterator: str) -> None:
+        """It can't be asked ahead."""
+
     def latest_stream(self, table: str) -> str:
         return self.newest
 
@@ -193,7 +196,7 @@ class Play:
 
     def __init__(
         self,
-        observe: Callable[[Record], Any],
+        observe: Callable[[Record], Any] | Observer,
         *,
         service: PlayedService | None = None,
         store: Any = None,
@@ -234,7 +237,7 @@ class Play:
         ]
         self.manager = Manager(
             Streams(followed, [newcomers] if newcomers else (), clock=self.clock),
-            [Observer("seen", observe)],
+            [observe if isinstance(observe, Observer) else Observer("seen", observe)],
             made,
             workers=Workers(self.queue, self._start, self.clock),
             store=self.store,

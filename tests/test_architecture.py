@@ -15,7 +15,7 @@ ROOMS = [
         *("backoff", "clock", "declared", "errors", "files", "forks"),
         *("side_by_side", "stepping", "version"),
     },
-    {"listening", "service"},
+    {"listening", "service", "telemetry"},
     {"record"},
     {"printing"},
     {"reading"},

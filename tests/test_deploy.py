@@ -28,6 +28,7 @@ from watcher.cli import commands
 from watcher.delivery.ending import STOP_SECONDS
 from watcher.errors import CheckpointError, StreamError, UsageError
 from watcher.metrics.prometheus import SnapshotCollector
+from watcher.metrics.series import LastFigures
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -173,7 +174,7 @@ def queries() -> Iterator[str]:
 
 def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector())
+    registry.register(SnapshotCollector(LastFigures()))
     there = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

@@ -295,7 +295,7 @@ def watch(
     arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())
-        displays, pulse = stack.enter_context(outlets(display, metrics_port))
+        displays, pulse = stack.enter_context(outlets(display, metrics_port, stop_timeout))
         chosen = [arguments.observer(each) for each in observers]
         store = stack.enter_context(_opened(checkpoint, settings, stream))
         queue = Queue()

@@ -200,6 +200,12 @@ def test_each_missing_operand_is_named(words: list[str], missing: str) -> None:
         Invocation("query", words)
 
 
+@pytest.mark.spark
+def test_an_option_that_has_to_be_given_is_named() -> None:
+    with pytest.raises(UsageError, match=r"^the following arguments are required: --to$"):
+        Invocation("archive", ["orders"])
+
+
 def test_one_word_too_many_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shards", "orders", "more"]) == 2
     assert capsys.readouterr().err == "error: one word too many: more; it is about one STREAM\n"

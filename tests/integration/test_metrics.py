@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.otlp import receiving
 from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator
 
@@ -295,3 +296,37 @@ def test_one_who_hangs_keeps_nobody_else(sim: RemoteSimulator) -> None:
             silent.sendall(b"GET /metrics HTTP/1.1\r\n")
             assert is_open(address)
             assert program.end() == 0
+
+
+def test_open_telemetry_is_told_by_the_environment_alone(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text("def handler(event, context):\n    pass\n")
+    sim.bulk(300)
+    with receiving() as receiver:
+        place = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_SERVICE_NAME": "orders"}
+        often = {"OTEL_METRIC_EXPORT_INTERVAL": "100"}
+        options = "--from", "trim-horizon", "--lambda", "app.handler"
+        with Program(
+            "orders", *options, env={**sim.environment, **place, **often}, cwd=tmp_path
+        ) as program:
+            receiver.wait_for(
+                lambda: any(found.get(("watcher_shards", "open")) for found in receiver.metrics)
+            )
+            sim.bulk(200)
+            receiver.wait_for(lambda: delivered(receiver.metrics[-1]) == 500)
+            assert program.end() == 0
+        assert delivered(receiver.metrics[-1]) == 500
+        counts = [delivered(found) for found in receiver.metrics]
+        assert counts == sorted(counts), "one process counts, no fork of it sends as well"
+        attributes = [each for span in receiver.spans for each in span.attributes]
+        assert {span.name for span in receiver.spans} == {"app.handler"}
+        batches = [each for each in attributes if each.key == "messaging.batch.message_count"]
+        assert sum(each.value.int_value for each in batches) == 500
+        assert {each["service.name"] for each in receiver.resources} == {"orders"}
+        ids = {each["service.instance.id"] for each in receiver.resources}
+        assert len(ids) == 2, "metrics and spans, each from one place"
+
+
+def delivered(metrics: dict[tuple[str, ...], float]) -> float:
+    return sum(value for (name, *_), value in metrics.items() if name == "watcher_records")

@@ -23,6 +23,28 @@ def test_a_page_has_its_records_and_the_next_iterator() -> None:
     assert wire.NextShardIterator == "next"
 
 
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (BODY, "next"),
+        (b' { "NextShardIterator" : "arn:aws|1|a b==" , "Records":[]} ', "arn:aws|1|a b=="),
+        (b'{"Records":[], "NextShardIterator": "next" }\n', "next"),
+        (b'{"Records":[]}', None),
+        (b'{"Records":[],"NextShardIterator":null}', None),
+        (b'{"Records":[],"NextShardIterator":"next"', None),
+        (b'{"Records":[],"NextShardIterator":"next","More":1}', None),
+        (b'{"Records":[],"NextShardIterator":"ne\\u0078t"}', None),
+        (b'{"Records":[],"More":"\\"NextShardIterator\\":\\"next"}', None),
+        (b'{"Records":[{"dynamodb":{"Keys":{"NextShardIterator":{"S":"next"}}}}]}', None),
+        (b"", None),
+    ],
+)
+def test_the_next_iterator_is_seen_at_a_glance_where_it_stands_first_or_last(
+    body: bytes, found: str | None
+) -> None:
+    assert page.next_iterator(body) == found
+
+
 def test_the_last_page_of_a_shard_has_records_and_no_next_iterator() -> None:
     wire = page.decode(b'{"Records":[{"dynamodb":{"SequenceNumber":"1"}}]}')
     assert len(wire.Records) == 1

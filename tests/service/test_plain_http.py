@@ -94,21 +94,31 @@ def test_an_answer_comes_whole_over_one_connection() -> None:
     large = b"x" * 900_000
     head = b"HTTP/1.1 200 OK\r\nX-Amzn-RequestId:  A1 \r\ncontent-length: 900000\r\n\r\n"
     with serving(OK, head + large, OK) as server, to(server) as http:
-        assert http.post(HEADERS, b"{}") == Answer(200, {"content-length": "2"}, b"ok")
-        answer = http.post(HEADERS, b"{}")
+        assert http.post(HEADERS, b"{}").answer() == Answer(200, {"content-length": "2"}, b"ok")
+        answer = http.post(HEADERS, b"{}").answer()
         assert answer is not None
         assert answer.body == large
         assert answer.headers["x-amzn-requestid"] == "A1"
-        http.post(HEADERS, b"{}")
+        http.post(HEADERS, b"{}").answer()
         assert server.connections == 1
         assert server.requests[0].startswith(b"POST / HTTP/1.1\r\nx-amz-target: Streams.GetRecords")
+
+
+def test_an_answer_that_is_not_taken_is_nobody_elses() -> None:
+    with serving(OK, OK.replace(b"ok", b"no")) as server, to(server) as http:
+        left = http.post(HEADERS, b"{}")
+        del left
+        assert http.post(HEADERS, b"{}").answer() == Answer(200, {"content-length": "2"}, b"no")
+    assert server.connections == 2
 
 
 def test_an_error_is_an_answer_like_others() -> None:
     error = b'HTTP/1.1 400 Bad Request\r\nContent-Length: 15\r\n\r\n{"__type": "x"}'
     with serving(error, OK) as server, to(server) as http:
-        assert http.post(HEADERS, b"{}") == Answer(400, {"content-length": "15"}, error[-15:])
-        assert http.post(HEADERS, b"{}")
+        assert http.post(HEADERS, b"{}").answer() == Answer(
+            400, {"content-length": "15"}, error[-15:]
+        )
+        assert http.post(HEADERS, b"{}").answer()
         assert server.connections == 1
 
 
@@ -126,34 +136,34 @@ def test_an_error_is_an_answer_like_others() -> None:
 )
 def test_an_answer_of_another_make_is_for_a_general_client_from_now_on(answer: bytes) -> None:
     with serving(answer) as server, to(server) as http:
-        assert http.post(HEADERS, b"{}") is None
+        assert http.post(HEADERS, b"{}").answer() is None
         assert not http.usable
 
 
 def test_a_strange_error_once_does_not_end_the_use() -> None:
     strange = b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     with serving(strange, OK) as server, to(server) as http:
-        assert http.post(HEADERS, b"{}") is None
+        assert http.post(HEADERS, b"{}").answer() is None
         assert http.usable
-        assert http.post(HEADERS, b"{}")
+        assert http.post(HEADERS, b"{}").answer()
         assert server.connections == 2  # what was left of the strange one is gone with the first
 
 
 def test_a_connection_that_the_peer_closed_meanwhile_is_replaced() -> None:
     with serving(OK, OK) as server, to(server) as http:
         server.hangs_up = True
-        assert http.post(HEADERS, b"{}")
+        assert http.post(HEADERS, b"{}").answer()
         (connected,) = http._free
         assert connected.recv(1, socket.MSG_PEEK) == b""  # waits for it
-        assert http.post(HEADERS, b"{}")
+        assert http.post(HEADERS, b"{}").answer()
         assert server.connections == 2
 
 
 def test_connection_close_is_heeded() -> None:
     closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
     with serving(closing, OK) as server, to(server) as http:
-        assert http.post(HEADERS, b"{}")
-        assert http.post(HEADERS, b"{}")
+        assert http.post(HEADERS, b"{}").answer()
+        assert http.post(HEADERS, b"{}").answer()
         assert server.connections == 2
 
 
@@ -169,9 +179,9 @@ def test_connection_close_is_heeded() -> None:
 def test_an_answer_that_is_not_whole_is_an_error_and_spoils_nothing(answer: bytes) -> None:
     with serving(answer, OK) as server, to(server) as http:
         with pytest.raises(ConnectionError):
-            http.post(HEADERS, b"{}")
+            http.post(HEADERS, b"{}").answer()
         assert http.usable
-        assert http.post(HEADERS, b"{}")
+        assert http.post(HEADERS, b"{}").answer()
 
 
 def test_silence_is_a_timeout() -> None:
@@ -179,7 +189,7 @@ def test_silence_is_a_timeout() -> None:
         server.converse = lambda connected: threading.Event().wait(2)  # type: ignore[method-assign, assignment]
         http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 0.1, 5)
         with pytest.raises(TimeoutError):
-            http.post(HEADERS, b"{}")
+            http.post(HEADERS, b"{}").answer()
         assert http.usable
 
 
@@ -221,16 +231,16 @@ def test_tls_trusts_the_given_certificates_and_no_others(tmp_path: Path) -> None
     _, others = certificate(tmp_path, "others")
     with serving(OK, OK, OK, context=context) as server:
         with to(server, ours) as http:
-            assert http.post(HEADERS, b"{}")
-            assert http.post(HEADERS, b"{}")
+            assert http.post(HEADERS, b"{}").answer()
+            assert http.post(HEADERS, b"{}").answer()
             assert server.connections == 1
         with to(server, others) as http, pytest.raises(ssl.SSLCertVerificationError):
-            http.post(HEADERS, b"{}")
+            http.post(HEADERS, b"{}").answer()
         with (
             to(server, str(tmp_path / "missing")) as http,
             pytest.raises(OSError, match="No such file"),
         ):
-            http.post(HEADERS, b"{}")
+            http.post(HEADERS, b"{}").answer()
 
 
 def dripping(seconds: float, answer: bytes) -> Callable[[socket.socket], None]:
@@ -252,7 +262,7 @@ def test_an_answer_that_drips_is_given_up_at_its_deadline(answer: bytes) -> None
         http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 5, 0.3)
         began = time.monotonic()
         with pytest.raises(OverdueAnswerError, match=r"no whole answer within 0\.3 s"):
-            http.post(HEADERS, b"{}")
+            http.post(HEADERS, b"{}").answer()
         assert time.monotonic() - began < 1
         assert http.usable
 
@@ -261,4 +271,4 @@ def test_an_answer_that_drips_and_ends_in_time_is_one() -> None:
     with serving(OK) as server:
         server.converse = dripping(0.001, OK)  # type: ignore[method-assign, assignment]
         http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 0.5, 5)
-        assert http.post(HEADERS, b"{}") == Answer(200, {"content-length": "2"}, b"ok")
+        assert http.post(HEADERS, b"{}").answer() == Answer(200, {"content-length": "2"}, b"ok")

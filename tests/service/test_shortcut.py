@@ -131,6 +131,51 @@ def test_errors_mean_the_same_and_cost_one_call(
     assert page.decode(worker.records(iterator)).Records == []
 
 
+def test_a_page_can_be_asked_for_ahead(simulator: Simulator, worker: StreamsClient) -> None:
+    simulator.write("a", 3)
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    answer = worker.ask(iterator)
+    assert answer is not None
+    assert len(page.decode(answer()).Records) == 3
+    assert simulator.calls["GetRecords"] == 1
+
+
+def test_what_was_asked_for_ahead_is_asked_for_again_where_its_connection_is_gone(
+    simulator: Simulator, worker: StreamsClient
+) -> None:
+    """Whoever has taken the last page may have taken minutes."""
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    simulator.fail_next("GetRecords", "reset")
+    answer = worker.ask(iterator)
+    assert answer is not None
+    assert page.decode(answer()).Records == []
+
+
+@pytest.mark.parametrize("trouble", ["ThrottlingException", "ExpiredIteratorException"])
+def test_an_error_that_was_asked_for_ahead_is_told_when_it_is_taken(
+    simulator: Simulator, worker: StreamsClient, trouble: str
+) -> None:
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    simulator.fail_next("GetRecords", trouble)
+    answer = worker.ask(iterator)
+    assert answer is not None
+    with pytest.raises((TransientError, ExpiredIteratorError)):
+        answer()
+
+
+def test_few_are_asked_for_ahead_as_each_answer_may_hold_a_megabyte(
+    simulator: Simulator, worker: StreamsClient
+) -> None:
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    answers = [worker.ask(iterator) for _ in range(6)]
+    assert [answer is not None for answer in answers] == [True] * 4 + [False] * 2
+    assert all(page.decode(answer()) for answer in answers if answer is not None)
+    answers.clear()
+    answer = worker.ask(iterator)
+    assert answer is not None
+    answer()
+
+
 def test_behind_a_proxy_botocore_makes_the_calls(
     simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

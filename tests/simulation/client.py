@@ -155,6 +155,20 @@ class SimulatedClient:
         self.tally.answer()
         return body
 
+    def ask(self, iterator: str) -> Callable[[], bytes]:
+        """The service answers now; who takes the answer may come much later."""
+        now = self._service.world.now
+        reply, asked_at = self._asked(_STREAMS, "GetRecords", {"ShardIterator": iterator}), now()
+
+        def taken() -> bytes:
+            if reply.trouble in ("reset", "reset-midway"):
+                return self.records(iterator)
+            body = self._taken(reply, "GetRecords", now() - asked_at)
+            self.tally.answer()
+            return body
+
+        return taken
+
     def _time(self) -> datetime:
         """The Date header, in whole seconds."""
         return datetime.fromtimestamp(self._service.date(), UTC)
@@ -163,11 +177,17 @@ class SimulatedClient:
         return msgspec.json.decode(self._body(target, operation, query))
 
     def _body(self, target: str, operation: str, query: dict[str, Any]) -> bytes:
+        return self._taken(self._asked(target, operation, query), operation)
+
+    def _asked(self, target: str, operation: str, query: dict[str, Any]) -> Reply:
         self.tally.call(operation)
         self._wait(0.0)  # as long as a program lives
-        reply = self._service.ask(target + operation, query, self._key)
+        return self._service.ask(target + operation, query, self._key)
+
+    def _taken(self, reply: Reply, operation: str, since: float = 0.0) -> bytes:
+        """The body of an answer that was asked for so many seconds ago."""
         silent = {"hang": self._read_seconds, "drip": READS * self._read_seconds}
-        self._wait(silent.get(reply.trouble, reply.delay))
+        self._wait(max(0.0, silent.get(reply.trouble, reply.delay) - since))
         if reply.trouble == "invalid-json" and operation == "GetRecords":
             return reply.body[: reply.cut]
         is_read = operation == "GetRecords" or reply.body.startswith(b"{")

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from unittest import mock
 
 from tests.simulation.ledger import Complaint
 from tests.simulation.program import Program
@@ -14,6 +15,7 @@ from tests.simulation.scenario import Scenario, draw
 from tests.simulation.scheduler import Trace
 from tests.simulation.universe import Universe
 from tests.simulation.watch import Watch
+from watcher.reading import reads
 
 
 def _program(engine: str) -> type[Program]:
@@ -52,7 +54,8 @@ def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:
     """Run what a seed stands for."""
     began = time.process_time()
     universe = Universe(scenario, trace)
-    _program(scenario.engine)(universe).play()
+    with mock.patch.object(reads, "FULL_BYTES", scenario.full_bytes):
+        _program(scenario.engine)(universe).play()
     judge, service = universe.judge, universe.service
     judge.check_throttled(service.calls["GetRecords"], service.injected["rate-limit"])
     complaints = [each for one in universe.all for each in one.judge.complaints]

@@ -59,6 +59,8 @@ class Scenario:
     burst: int = 12
     faults: dict[str, Any] = field(default_factory=dict)
     """Settings of the service for the time of trouble."""
+    full_bytes: int = 500_000
+    """A page of this size counts as full: the next is asked for ahead."""
     others: int = 0
     """How many streams the same watch follows beside this one, each with a service of its own."""
     habits: dict[str, Any] = field(default_factory=dict)
@@ -105,6 +107,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     _draw_service(scenario, rng)
     _draw_odd_clocks(scenario, random.Random(f"odd clocks {seed}"))
     _draw_events(scenario, rng)
+    scenario.full_bytes = random.Random(f"full {seed}").choice((500_000, 1000, 300))
     scenario.behind_seconds = random.Random(f"behind {seed}").choice((1.0, 2.0, 10.0))
     _draw_others(scenario)
     for name, value in (given or {}).items():

@@ -119,6 +119,9 @@ class PlayedStream:
             raise TrimmedDataError("trimmed")
         return f"{shard_id} {first}", self.now
 
+    def ask(self, iterator: str) -> None:
+        """It can't be asked ahead."""
+
     def records(self, iterator: str, limit: int | None = None) -> bytes:
         if self.read_errors:
             raise self.read_errors.pop(0)

@@ -267,6 +267,9 @@ def test_query_and_archive_take_several_tables(
     assert read.status == 0, read.err
 
 
+_TO = ("--to", "x", "--checkpoint", "y")
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("words", "text"),
@@ -274,8 +277,11 @@ def test_query_and_archive_take_several_tables(
         (["query", "orders", "users", "count"], "'count' is no SQL: give it last, in quotes"),
         (["--engine", "spark", "--no-follow"], "give a stream: its ARN, a table, a glob like"),
         (["--all", "--engine", "spark"], "--all: not for --engine spark: name the tables, or"),
-        (["replicate", "orders", "users", "--to", "x"], "one word too many: users"),
-        (["replicate", "shop-*", "--to", "x"], "'shop-*' may be several tables, and one is meant"),
+        (
+            ["replicate", "orders", "users", *_TO],
+            "one word too many: users; it is about one STREAM",
+        ),
+        (["replicate", "shop-*", *_TO], "'shop-*' may be several tables, and one is meant"),
     ],
 )
 def test_what_cannot_be_several_is_refused_in_one_line(

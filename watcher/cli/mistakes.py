@@ -46,7 +46,9 @@ def told(
             return UsageError(f"one word too many: {word}{only}")
         case MissingArgumentError(argument=Argument() as argument):
             if error.keyword is None:
-                missing = [each.name for each in arguments if _is_missing(each, argument.index)]
+                missing = [argument.name]
+                if argument.index is not None:
+                    missing = [each.name for each in arguments if _is_missing(each, argument.index)]
                 return UsageError(f"the following arguments are required: {', '.join(missing)}")
             return UsageError(f"give a value ({argument.parameter.metavar})", error.keyword)
         case CoercionError(argument=Argument() as argument, token=token) if token is not None:

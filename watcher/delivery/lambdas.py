@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from watcher import telemetry
 from watcher.declared import declares_options
 from watcher.delivery.callables import check_answer, unfit
 from watcher.delivery.handlers import function
@@ -95,7 +96,15 @@ def lambda_function(
     if not isinstance(handler, str) and (reason := unfit(handler, *_ARGUMENTS)):
         raise UsageError(f"{name} {reason}")
     runtime = _Runtime(name, _imported(handler) if isinstance(handler, str) else handler)
-    return Batches(name, runtime.call, settings)
+    exporters = telemetry.exporters("traces")
+    if not exporters:
+        return Batches(name, runtime.call, settings)
+    from watcher.delivery.spans import Spans  # an extra
+
+    spans = Spans(exporters)
+    made = Batches(name, spans.around(name, runtime.call), settings)
+    made.close = spans.close
+    return made
 
 
 def _imported(name: str) -> Callable[..., Any]:

@@ -58,6 +58,12 @@ class Handover:
         self._origin = Origin("", "")
         self._began = 0  # how many records were counted before the page
         self._passed_over = 0  # how many that a worker has left out of it are counted
+        self._tick_due = 0.0
+        # What was delivered one by one and is not counted yet: from which place on of which
+        # records, of which kinds each was, and how many of them a filter has left out.
+        self._uncounted = RecordPage(b"", self._origin, range(0)), 0
+        self._kinds: list[str] = []
+        self._filtered = 0
         # What was delivered last, or left out by a filter; the page once that is all of it.
         self._behind: tuple[RecordPage, int] | Page | None = None
 
@@ -114,24 +120,23 @@ class Handover:
         the shard may follow. Raises as `Dispatcher.deliver`; the position is then before the record
         that it failed on.
         """
-        monotonic, ending = self._clock.monotonic, self._dispatcher.ending
+        ending = self._dispatcher.ending
         self._shard, self._page = shard, page
         self._origin = origin = Origin(stream, shard.id)
         self._began, self._passed_over = self._counted, 0
         self.left = page.count
-        tick = monotonic() + _TICK_SECONDS
+        self._tick_due = self._clock.monotonic() + _TICK_SECONDS
         deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
         records = RecordPage(page.body, origin, range(page.first, page.last))
         doing = self._pulse.begin(Doing.DELIVERING)
         try:
             ending.at_work = True
             for _ in deliver(records, self._test(origin)):
-                if monotonic() >= tick:
-                    ending.at_work = False
-                    self.move()
-                    yield
-                    ending.at_work = True
-                    tick = monotonic() + _TICK_SECONDS
+                ending.at_work = False
+                self.move()
+                yield
+                ending.at_work = True
+                self._tick_due = self._clock.monotonic() + _TICK_SECONDS
             if not self._is_late():
                 self._dispatcher.page_end(origin)
                 if page.read and not self.is_complete:
@@ -158,20 +163,38 @@ class Handover:
         return lambda wire: tail.is_within(origin, wire) and (wanted is None or wanted(wire))
 
     def _one_by_one(self, records: RecordPage, wanted: Wanted | None) -> Iterator[None]:
-        """Deliver each record by itself; stops after each."""
+        """Deliver each record by itself; stops where a look around is due.
+
+        In the loop there is only what can't wait until then: it takes as long as many an observer.
+        """
         deliver, ending = self._dispatcher.deliver, self._dispatcher.ending
-        totals, kinds, limit = self._totals, self._totals.kinds, self._limit
-        for index, record in enumerate(records.picked(wanted)):
-            if totals.records >= limit or (ending.has_begun and ending.is_late()):
-                return
+        monotonic, kinds, most = self._clock.monotonic, self._kinds, self._limit
+        most -= self._totals.records
+        self._uncounted = records, 0
+        for wire, record in zip(records.wires, records.picked(wanted), strict=True):
+            if len(kinds) >= most or (ending.has_begun and ending.is_late()):
+                break
             if record is None:
-                totals.filtered += 1
+                self._filtered += 1
             else:
                 deliver(record)
-                kinds[record.wire.eventName or ""] += 1
-                totals.records += 1
-            self._behind = records, index
-            yield
+                kinds.append(wire.eventName or "")
+            if monotonic() >= self._tick_due:
+                yield
+                most = self._limit - self._totals.records
+        self._count()
+
+    def _count(self) -> None:
+        """Bring the totals up to what was delivered one by one."""
+        records, first = self._uncounted
+        if done := len(self._kinds) + self._filtered:
+            self._totals.kinds.update(self._kinds)
+            self._totals.records += len(self._kinds)
+            self._totals.filtered += self._filtered
+            self._kinds.clear()
+            self._filtered = 0
+            self._uncounted = records, first + done
+            self._behind = records, first + done - 1
 
     def _in_parts(self, records: RecordPage, wanted: Wanted | None) -> Iterator[None]:
         """A shortcut: as many at once as take the observer no longer than a look around may wait.
@@ -188,7 +211,8 @@ class Handover:
             self._behind = part, len(part) - 1
             factor = 2 if monotonic() - began < _QUICK_SECONDS else 0.25
             self._at_once = min(max(1, int(self._at_once * factor)), _MOST_AT_ONCE)
-            yield
+            if monotonic() >= self._tick_due:
+                yield
 
     def _together(self, part: RecordPage, wanted: Wanted | None) -> bool:
         """Deliver records together; False where each has to be by itself."""
@@ -212,6 +236,7 @@ class Handover:
 
         Raises as `Dispatcher.flush`.
         """
+        self._count()
         if self._behind is None or self._shard is None:
             return
         self._dispatcher.flush()

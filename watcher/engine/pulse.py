@@ -33,8 +33,8 @@ class Signs(NamedTuple):
     tried: float
     """When something that goes on was last attempted: the same or later."""
     doing: Doing
-    ending: bool
-    """Whether it was told to end: how long that may take is its own business."""
+    ending: float
+    """When it was told to end, which takes its own time; 0: it was not."""
 
 
 class Pulse:
@@ -72,7 +72,7 @@ class Pulse:
 
     def end(self) -> None:
         """The watch is to end. Safe in a handler."""
-        self._cells[_ENDING] = 1.0
+        self._cells[_ENDING] = self._cells[_ENDING] or self._clock.monotonic()
 
     @contextmanager
     def during(self, doing: Doing) -> Iterator[None]:
@@ -86,4 +86,4 @@ class Pulse:
     def look(self) -> Signs:
         """What is to be seen now."""
         got_on, tried, doing, ending = self._cells
-        return Signs(got_on, tried, Doing(int(doing)), bool(ending))
+        return Signs(got_on, tried, Doing(int(doing)), ending)

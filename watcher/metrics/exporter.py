@@ -1,7 +1,7 @@
-"""A watch's figures for Prometheus, over HTTP, from a process of their own.
+"""A watch's figures for others, from a process of their own: asked for over HTTP, or sent.
 
-The manager must neither run threads (it forks) nor wait for a scrape: it writes its figures
-into a pipe about once a second, and this process answers from the last ones.
+The manager must neither run threads (it forks) nor wait for anybody: it writes its figures into a
+pipe about once a second, and this process has the last ones.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from multiprocessing.connection import Connection, Pipe
 from typing import BinaryIO
 
@@ -26,6 +26,7 @@ from watcher.engine.figures import Display, Snapshot
 from watcher.engine.pulse import Pulse
 from watcher.errors import UsageError
 from watcher.listening import listening, url
+from watcher.metrics.series import LastFigures
 from watcher.version import install
 
 logger = logging.getLogger("watcher")
@@ -33,45 +34,71 @@ logger = logging.getLogger("watcher")
 _HEADER = struct.Struct("<I")
 _SEND_SECONDS = 1.0
 _END_SECONDS = 2.0
+_LEAST_SECONDS = 0.5
+_MOST_SECONDS = 3600.0
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Snapshot)
 
 
 @contextmanager
-def exporting(address: str | int, pulse: Pulse) -> Iterator[Exporter]:
+def exporting(
+    address: str | int | None,
+    pulse: Pulse,
+    senders: Sequence[str] = (),
+    seconds: float = _END_SECONDS,
+) -> Iterator[Exporter]:
     """Serve metrics at `[HOST:]PORT` (on the loopback, if no host is named) until the end.
 
-    And whether the watch lives, by its `pulse`. Raises UsageError where that can't be.
+    And whether the watch lives, by its `pulse`. OpenTelemetry's `senders` send the metrics, for the
+    last time within so many seconds of the watch's end. Raises UsageError where it can't listen.
     """
-    if importlib.util.find_spec("prometheus_client") is None:
-        reason = f"needs prometheus-client: {install('metrics')}"
-        raise UsageError(reason, "metrics_port")
-    with listening(str(address), "metrics_port") as made:
-        place = url(made)
-        exporter = Exporter(made, pulse)
+    with _listening(address) as made:
+        exporter = Exporter(made, pulse, senders, seconds)
+        place = made and url(made)
     # Nor is it open in any process that is started from here on.
-    logger.info(f"Metrics: {place}/metrics")
+    if place:
+        logger.info(f"Metrics: {place}/metrics")
     try:
         yield exporter
     finally:
         exporter.end()
 
 
+def _listening(address: str | int | None) -> AbstractContextManager[socket.socket | None]:
+    if address is None:
+        return nullcontext()
+    if importlib.util.find_spec("prometheus_client") is None:
+        reason = f"needs prometheus-client: {install('metrics')}"
+        raise UsageError(reason, "metrics_port")
+    return listening(str(address), "metrics_port")
+
+
 class Exporter(Display):
     """The manager's end: sends a snapshot about once a second, without ever waiting."""
 
-    def __init__(self, listening: socket.socket, pulse: Pulse) -> None:
+    def __init__(
+        self,
+        listening: socket.socket | None,
+        pulse: Pulse,
+        senders: Sequence[str] = (),
+        seconds: float = _END_SECONDS,
+    ) -> None:
         receiving, self._sending = Pipe(duplex=False)
         os.set_blocking(self._sending.fileno(), False)
         # A copy of our end would keep the exporter going when the manager is gone.
         forks.in_child(self.close)
+        self._pulse = pulse
+        self._seconds = seconds if senders else _END_SECONDS
         self._left = b""
         self._latest: Snapshot | None = None
         self._due = 0.0
         context = forks.processes()
         self._process = context.Process(  # type: ignore[attr-defined]
-            target=serve, args=(listening, receiving, pulse), name="watcher metrics", daemon=True
+            target=serve,
+            args=(listening, receiving, pulse, senders),
+            name="watcher metrics",
+            daemon=True,
         )
         self._process.start()
         receiving.close()
@@ -103,16 +130,21 @@ class Exporter(Display):
         self._sending.close()
 
     def end(self) -> None:
-        """Send the last figures, and let the exporter end."""
+        """Send the last figures, and let the exporter end, which may have to send them on."""
         self._send()
+        self._send()  # where there was something left of others
         self.close()
-        self._process.join(_END_SECONDS)
+        passed = time.monotonic() - (self._pulse.look().ending or time.monotonic())
+        self._process.join(max(_LEAST_SECONDS, min(self._seconds - passed, _MOST_SECONDS)))
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+            logger.warning("OpenTelemetry: the last metrics could not be sent in time")
 
 
-def serve(listening: socket.socket, receiving: Connection, pulse: Pulse) -> None:
+def serve(
+    listening: socket.socket | None, receiving: Connection, pulse: Pulse, senders: Sequence[str]
+) -> None:
     """The exporter's whole life: to the end of the pipe, however the manager ends."""
     # Both are meant for the manager; until its end there may be somebody who scrapes.
     signal.set_wakeup_fd(-1)
@@ -122,11 +154,18 @@ def serve(listening: socket.socket, receiving: Connection, pulse: Pulse) -> None
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-    # Not at the top: an extra may be missing where nobody asks for metrics.
-    from watcher.metrics.prometheus import SnapshotCollector, answering
+    latest = LastFigures()
+    with ExitStack() as stack:
+        # Not at the top: an extra may be missing where nobody asks for it.
+        if listening is not None:
+            from watcher.metrics.prometheus import answering
 
-    latest = SnapshotCollector()
-    with answering(listening, latest, pulse), open(receiving.fileno(), "rb", closefd=False) as pipe:
+            stack.enter_context(answering(listening, latest, pulse))
+        if senders:
+            from watcher.metrics.open_telemetry import sending
+
+            stack.enter_context(sending(senders, latest))
+        pipe = stack.enter_context(open(receiving.fileno(), "rb", closefd=False))
         while (snapshot := _received(pipe)) is not None:
             latest.take(snapshot)
 

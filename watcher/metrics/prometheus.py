@@ -2,125 +2,39 @@
 
 from __future__ import annotations
 
-import functools
 import socket
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
-from typing import Any, Final
+from typing import Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-import msgspec
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from watcher.engine.figures import Snapshot
 from watcher.engine.pulse import Pulse
 from watcher.metrics.probes import answering_probes
-from watcher.record.wire import KINDS
+from watcher.metrics.series import Instrument, LastFigures
 
-# From here on the manager is not just a moment late: an observer keeps it, most likely.
-_STALE_SECONDS = 5.0
 _CLIENT_SECONDS = 10.0
+_FAMILIES: Final = {Instrument.COUNTER: CounterMetricFamily, Instrument.GAUGE: GaugeMetricFamily}
 
 
 class SnapshotCollector(Collector):
     """The last snapshot, as metrics."""
 
-    def __init__(self) -> None:
-        self._snapshot = Snapshot()
-        self._taken = time.monotonic()
-
-    def take(self, snapshot: Snapshot) -> None:
-        """Answer from this one from now on."""
-        self._snapshot, self._taken = snapshot, time.monotonic()
-
-    def last(self) -> Snapshot:
-        """The one that it answers from."""
-        return self._snapshot
+    def __init__(self, latest: LastFigures) -> None:
+        self._latest = latest
 
     def collect(self) -> Iterator[Metric]:
         """Every metric that there is; those with labels may have no series yet."""
-        now = self._snapshot
-        # A series that begins at 0 shows its first increase.
-        kinds = dict.fromkeys(KINDS, 0) | now.kinds
-        yield _counter("records", "Records delivered, by kind of change.", "kind", kinds)
-        yield _counter("filtered_records", "Records that a filter left out.", None, now.filtered)
-        yield _counter(
-            "observer_records", "Records that an observer has processed.", "observer", now.observed
-        )
-        yield _counter(
-            "observer_failures",
-            "Records that an observer has failed on, retries not counted.",
-            "observer",
-            now.failed,
-        )
-        yield _gauge(
-            "shard_lag_seconds",
-            "How old the last record delivered of a shard being read is; 0 where it is caught up.",
-            ("table", "shard"),
-            self._lags(),
-        )
-        yield _gauge(
-            "shards",
-            "Shards being read (open), read to their end, and waiting for their parent's end.",
-            "state",
-            msgspec.structs.asdict(now.shards),
-        )
-        yield _gauge("queue_records", "Records read and not delivered yet.", None, now.queued)
-        yield _counter("api_calls", "Calls of the AWS API.", "operation", now.calls)
-        yield _gauge(
-            "month_cost_dollars",
-            "What GetRecords calls come to a month at the pace so far, free ones deducted.",
-            None,
-            now.bill.month or 0.0,
-        )
-        yield _counter("throttles", "Calls that the service throttled.", None, now.throttles)
-        yield _counter(
-            "worker_restarts", "Shard processes that ended and were replaced.", None, now.restarts
-        )
-        yield _counter(
-            "data_losses", "Times that records were gone before they were read.", None, now.losses
-        )
-
-        yield _gauge(
-            "checkpoint_saved", "1 where the last save of the positions went well.", None, now.saved
-        )
-
-    def _lags(self) -> dict[tuple[str, str], float]:
-        """A manager that an observer keeps sends nothing: what is delivered grows old meanwhile."""
-        late = time.monotonic() - self._taken
-        more = late if late > _STALE_SECONDS else 0.0
-        lags: dict[tuple[str, str], float] = {}
-        for origin, lag in self._snapshot.lags.items():
-            series = origin.table, origin.shard_id
-            # Emulators number the shards of each of a table's streams from 0 on.
-            lags[series] = max(lag + more, lags.get(series, 0.0))
-        return lags
-
-
-def _metric(
-    family: type[CounterMetricFamily] | type[GaugeMetricFamily],
-    name: str,
-    text: str,
-    label: str | tuple[str, ...] | None,
-    value: float | Mapping[Any, float],
-) -> Metric:
-    labels = [label] if isinstance(label, str) else label
-    made = family(f"watcher_{name}", text, labels=labels)
-    if isinstance(value, Mapping):
-        for series, number in value.items():
-            made.add_metric([series] if isinstance(label, str) else series, number)
-    else:
-        made.add_metric([], value)
-    return made
-
-
-_counter: Final = functools.partial(_metric, CounterMetricFamily)
-_gauge: Final = functools.partial(_metric, GaugeMetricFamily)
+        for series in self._latest.series():
+            made = _FAMILIES[series.kind](series.name, series.text, labels=series.labels)
+            for labels, value in series.values.items():
+                made.add_metric(labels, value)
+            yield made
 
 
 class _Request(WSGIRequestHandler):
@@ -149,12 +63,12 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def answering(listening: socket.socket, latest: SnapshotCollector, pulse: Pulse) -> Iterator[None]:
+def answering(listening: socket.socket, latest: LastFigures, pulse: Pulse) -> Iterator[None]:
     """Answer every request that comes to this socket."""
     registry = CollectorRegistry()
-    registry.register(latest)
+    registry.register(SnapshotCollector(latest))
     server = _Server(listening)
-    server.set_app(answering_probes(make_wsgi_app(registry), latest.last, pulse))
+    server.set_app(answering_probes(make_wsgi_app(registry), lambda: latest.snapshot, pulse))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield

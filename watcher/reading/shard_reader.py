@@ -19,10 +19,10 @@ from watcher.errors import (
     TrimmedDataError,
     WatcherError,
 )
+from watcher.reading import reads
 from watcher.reading.messages import Finished, Kind, Loss, Message, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
 from watcher.reading.parts import Wanted, part
-from watcher.reading.read_rate import ReadRate
 from watcher.reading.refusals import kind_of
 from watcher.reading.sieve import Sieve, numbers_of
 from watcher.record import page
@@ -56,9 +56,8 @@ _FAILURES_TO_DOUBT = 3
 # Where AT_TIMESTAMP is refused (DynamoDB Local), creation times are as coarse as whole minutes.
 # Where it is granted, and then fails, they are seconds: whoever reads anew gets the same records.
 _COARSEST_TIME = 60
-# A full page is about 1 MB or 1,000 records; from here on more is likely to follow at once.
+# As `reads.FULL_BYTES`: there are 1,000 records at most.
 _FULL_RECORDS = 500
-_FULL_BYTES = 500_000
 
 
 class ShardReader:
@@ -107,7 +106,7 @@ class ShardReader:
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
-        self._rate = ReadRate(clock)
+        self._reads = reads.Reads(clock)
 
     @property
     def at_tip(self) -> bool:
@@ -131,7 +130,7 @@ class ShardReader:
         """What passes of `pause` also where somebody waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._sieve.stuck:
             return self.pause
-        return min(self.pause, max(_PAUSE_AFTER_SOME, self._rate.pause()))
+        return min(self.pause, max(_PAUSE_AFTER_SOME, self._reads.pause()))
 
     def hurry(self) -> bool:
         """A sibling has records: read as often as in the first minute; whether it now rests longer.
@@ -154,14 +153,16 @@ class ShardReader:
         try:
             if self._iterator is None:
                 self._iterator = self._new_iterator(messages)
-            body = self._records(self._iterator)
+            body = self._reads.page(self.streams, self._iterator)
+            if not self._sieve.repeated:
+                self._reads.ask_ahead(self.streams, body)
             self._take(page.decode(body), body, messages)
             self._failures = self._trimmed_in_a_row = 0
-            self.pause = max(self.pause, self._rate.pause())
+            self.pause = max(self.pause, self._reads.pause())
         except TransientError as error:
             messages.append(self._in_trouble(error))
             if error.throttled and self._iterator is not None:
-                self.pause = self._rate.pause()
+                self.pause = self._reads.pause()
             self._doubt_timestamp(error)
         except ExpiredIteratorError as error:
             self._iterator = None
@@ -184,17 +185,6 @@ class ShardReader:
             self._started = self._started and not messages
             messages = [self._in_trouble(error)]
         return messages
-
-    def _records(self, iterator: str) -> bytes:
-        self._rate.begin()
-        try:
-            body = self.streams.records(iterator)
-        except TransientError as error:
-            if error.throttled:
-                self._rate.throttled()
-            raise
-        self._rate.came_through()
-        return body
 
     def _in_trouble(self, error: WatcherError) -> Trouble:
         self._failures += 1
@@ -309,7 +299,7 @@ class ShardReader:
         goes_back = bool(wire.Records) and not is_fresh and not self._sieve.stuck
         if is_fresh:
             self._empty_pages = 0
-            full = len(wire.Records) >= _FULL_RECORDS or size >= _FULL_BYTES
+            full = len(wire.Records) >= _FULL_RECORDS or size >= reads.FULL_BYTES
             self.pause = 0.0 if full else _PAUSE_AFTER_SOME
         elif goes_back:
             self.pause = _PAUSE_TO_TIP  # no empty page

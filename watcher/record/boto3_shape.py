@@ -37,9 +37,12 @@ def creation_time(seconds: float) -> datetime:
         return datetime.fromtimestamp(0, _LOCAL)
 
 
+_decimal: Final = DYNAMODB_CONTEXT.create_decimal
+
+
 def _to_number(text: str) -> Any:
     try:
-        return DYNAMODB_CONTEXT.create_decimal(text)
+        return _decimal(text)
     except DecimalException:  # beyond boto3's 38 digits (DynamoDB Local's 1E40): as it is
         return to_number(text)
 
@@ -79,7 +82,7 @@ def native_item(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     """An item's wire JSON as native values."""
     try:
         return _map_of(_typed_item.decode(raw))
-    except msgspec.DecodeError:  # there is something in it that DynamoDB doesn't have
+    except (msgspec.DecodeError, DecimalException):  # something that DynamoDB doesn't have
         return _to_map(_any_json.decode(raw))
 
 
@@ -105,21 +108,23 @@ _typed_item = msgspec.json.Decoder(dict[str, _Typed])
 
 
 def _map_of(values: Mapping[str, _Typed]) -> dict[str, Any]:
-    return {
-        name: value.S
-        if value.S is not UNSET
-        else _to_number(value.N)
-        if value.N is not UNSET
-        else _other(value)
-        for name, value in values.items()
-    }
+    """Raises DecimalException for a number beyond boto3's 38 digits."""
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        if (text := value.S) is not UNSET:
+            made[name] = text
+        elif (number := value.N) is not UNSET:
+            made[name] = _decimal(number)
+        else:
+            made[name] = _other(value)
+    return made
 
 
 def _other(value: _Typed) -> Any:
     if value.B is not UNSET:
         return _to_binary(value.B)
-    if value.BOOL is not UNSET:
-        return value.BOOL
+    if (truth := value.BOOL) is not UNSET:
+        return truth
     if value.NULL is not UNSET:
         return None
     if value.M is not UNSET:
@@ -199,7 +204,7 @@ def _after_filling(name: str) -> Callable[..., Any]:
     return call
 
 
-_set: Final = dict.__setitem__
+_put: Final = dict.setdefault
 _FILLED: Final = WireChange(SequenceNumber="")
 
 
@@ -232,9 +237,7 @@ class Change(dict[str, Any]):
         if name in _IMAGES:
             raw = getattr(self._wire, name)
             if raw is not NO_IMAGE:
-                image = wire_item(raw)
-                _set(self, name, image)
-                return image
+                return _put(self, name, wire_item(raw))
         raise KeyError(name)
 
     def fill(self) -> None:

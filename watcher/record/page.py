@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -26,6 +27,12 @@ class _RawPage(msgspec.Struct, gc=False):
     Records: list[msgspec.Raw]
 
 
+# Where the member is the answer's first, or its last: there it can be nothing else.
+_MEMBER = rb'"NextShardIterator"\s*:\s*"([ !#-\[\]-~]+)"\s*'
+_is_first = re.compile(rb"\s*\{\s*" + _MEMBER).match
+_is_last = re.compile(_MEMBER + rb"\}\s*\Z").search
+_ITERATOR_BYTES = 4096
+
 _wire_page = msgspec.json.Decoder(WirePage)
 _raw_page = msgspec.json.Decoder(_RawPage)
 
@@ -41,6 +48,12 @@ def decode(body: bytes) -> WirePage:
         return read(_wire_page, body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TransientError(f"an answer that is not a page of records: {error}") from None
+
+
+def next_iterator(body: bytes) -> str | None:
+    """The NextShardIterator of a page that may yet be none; None also where it takes a search."""
+    found = _is_first(body) or _is_last(body, max(0, len(body) - _ITERATOR_BYTES))
+    return found and found[1].decode("ascii")
 
 
 def raw_records(body: bytes) -> list[msgspec.Raw]:

@@ -94,6 +94,7 @@ class StreamsClient:
             self._client: Any = session.create_client("dynamodbstreams", **self._settings)
             self._timely = self._in_time(self._client)
             self._reads: Any = self._timely
+            self._shortcut: Shortcut | None = None
             self._listings = Shortcut(session, self._client, self._timely)
             self._opened += [self._client, self._listings]
             # A listing may be asked for in a thread of its own.
@@ -264,6 +265,19 @@ class StreamsClient:
         query: dict[str, Any] = {"ShardIterator": iterator}
         if limit is not None:
             query["Limit"] = limit
+        return self._records(**query)
+
+    def ask(self, iterator: str) -> Callable[[], bytes] | None:
+        """Ask for what `records` gives; what this returns waits for that, and raises as that does.
+
+        None where it can't be asked ahead.
+        """
+        asked = self._shortcut and self._shortcut.ask(ShardIterator=iterator)
+        if asked is None:
+            return None
+        return partial(self._records, asked=asked, ShardIterator=iterator)
+
+    def _records(self, **query: Any) -> bytes:
         body: bytes = self._call(self._reads.get_records, "Body", **query)["Body"]
         self.tally.answer()
         return body
@@ -277,7 +291,7 @@ class StreamsClient:
             reads = Shortcut(self._session, self._client, self._timely)
             self._opened.append(reads)
             reads.prepare(arn)
-            self._reads = reads
+            self._reads = self._shortcut = reads
 
     def close(self) -> None:
         """Close its connections; a call that comes all the same opens another."""

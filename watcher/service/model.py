@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -140,6 +140,12 @@ class Service(Protocol):
 
     def records(self, iterator: str, limit: int | None = None) -> bytes:
         """The body of one GetRecords answer, with so many records at most."""
+
+    def ask(self, iterator: str) -> Callable[[], bytes] | None:
+        """Ask for what `records` gives; what this returns waits for that, and raises as that does.
+
+        None where it can't be asked ahead.
+        """
 
     def latest_stream(self, table: str) -> str:
         """The ARN of the current stream of a table, which its name or its ARN names."""

@@ -13,7 +13,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,6 +32,36 @@ class Answer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
+
+
+class Posted:
+    """What was sent, and whose answer may be taken, once; else its connection is closed."""
+
+    def __init__(
+        self, connected: socket.socket, receive: Callable[[socket.socket], Answer | None]
+    ) -> None:
+        self._connected: socket.socket | None = connected
+        self._receive = receive
+
+    def answer(self) -> Answer | None:
+        """The answer; None where it is of another make.
+
+        Raises OSError where the connection fails, or ends before the answer does; TimeoutError
+        where nothing comes for too long, OverdueAnswerError where the whole of it takes too long.
+        """
+        connected, self._connected = self._connected, None
+        if connected is None:
+            raise ConnectionError("closed")
+        return self._receive(connected)
+
+    def close(self) -> None:
+        """The answer is not wanted any more."""
+        if self._connected is not None:
+            self._connected.close()
+            self._connected = None
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class OverdueAnswerError(TimeoutError):
@@ -68,20 +98,24 @@ class PlainHTTP:
         self._read_seconds = read_seconds
         self._whole_seconds = whole_seconds
 
-    def post(self, headers: Mapping[str, str], body: bytes) -> Answer | None:
-        """The answer; None where it is of another make.
-
-        Raises OSError where the connection fails, or ends before the answer does; TimeoutError
-        where nothing comes for too long, OverdueAnswerError where the whole of it takes too long.
-        """
-        deadline = time.monotonic() + self._whole_seconds
+    def post(self, headers: Mapping[str, str], body: bytes) -> Posted:
+        """Send it, and wait for nothing. Raises OSError where the connection fails."""
         lines = [f"POST {self._path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"Content-Length: {len(body)}\r\n\r\n")
-        answer = None
         connected = self._connected()
         try:
             connected.sendall("\r\n".join(lines).encode("latin-1") + body)
+        except BaseException:
+            connected.close()
+            raise
+        return Posted(connected, self._receive)
+
+    def _receive(self, connected: socket.socket) -> Answer | None:
+        """What comes there; then the connection is free again, or closed."""
+        deadline = time.monotonic() + self._whole_seconds
+        answer = None
+        try:
             answer = self._answer(connected, deadline)
             return answer
         except TimeoutError:

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import ssl
+import weakref
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -26,7 +27,7 @@ from botocore.utils import get_environ_proxies
 
 from watcher.errors import TransientError
 from watcher.service.deadline import READS
-from watcher.service.plain_http import OverdueAnswerError, PlainHTTP
+from watcher.service.plain_http import OverdueAnswerError, PlainHTTP, Posted
 
 logger = logging.getLogger("watcher")
 
@@ -41,6 +42,7 @@ _PAGES = ("GetRecordsOutput", "ScanOutput")
 _FIRST_ERROR = 300  # as botocore has it
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 _SHOWN_BYTES = 100
+_ASKED_AT_ONCE = 4
 
 
 class RawPages(ResponseParserFactory):
@@ -96,6 +98,7 @@ class Shortcut:
         self._ca_file: str = chosen or str(get_cert_path(True))
         self._connections: dict[str, PlainHTTP] = {}
         self._calls: dict[str, _SentCall | None] = {}
+        self._asked: weakref.WeakSet[Posted] = weakref.WeakSet()
 
     def prepare(self, arn: str) -> None:
         """See how the shards of a stream are read, before the first one is."""
@@ -106,6 +109,8 @@ class Shortcut:
         """Close its connections; the next call opens another."""
         for http in self._connections.values():
             http.close()
+        for asked in list(self._asked):
+            asked.close()
 
     def describe_stream(self, **query: Any) -> Any:
         """As the client's."""
@@ -117,10 +122,25 @@ class Shortcut:
         answer = self._answer("GetShardIterator", query)
         return self._otherwise.get_shard_iterator(**query) if answer is None else answer
 
-    def get_records(self, **query: Any) -> Any:
-        """As the client's."""
-        answer = self._answer("GetRecords", query)
+    def get_records(self, asked: Posted | None = None, **query: Any) -> Any:
+        """As the client's; of what was `asked` already, the answer to that."""
+        answer = self._answer("GetRecords", query, asked)
         return self._otherwise.get_records(**query) if answer is None else answer
+
+    def ask(self, **query: Any) -> Posted | None:
+        """Send what `get_records` does; None where only that can, or too many answers are awaited.
+
+        An answer waits in the system's memory, with up to a megabyte.
+        """
+        call = self._call("GetRecords", query)
+        if call is None or not call.http.usable or len(self._asked) >= _ASKED_AT_ONCE:
+            return None
+        try:
+            asked = self._post(call, query)
+        except OSError:  # the read that asks anew will see what is wrong
+            return None
+        self._asked.add(asked)
+        return asked
 
     def _call(self, operation: str, query: dict[str, Any]) -> _SentCall | None:
         """How an operation is called; None where botocore has to do it."""
@@ -167,21 +187,18 @@ class Shortcut:
             http,
         )
 
-    def _answer(self, operation: str, query: dict[str, Any]) -> Any:
+    def _answer(self, operation: str, query: dict[str, Any], asked: Posted | None = None) -> Any:
         """An operation's answer; None where only the client can get it."""
         call = self._call(operation, query)
         if call is None or not call.http.usable:
             return None
-        body = json.dumps(query, default=_epoch_seconds).encode()
-        request = AWSRequest("POST", call.url, call.headers, body)
-        credentials = self._session.get_credentials()
-        frozen = credentials and credentials.get_frozen_credentials()
-        SigV4Auth(frozen, call.service, call.region).add_auth(request)
         try:
-            answer = call.http.post(dict(request.headers.items()), body)
+            answer = (asked or self._post(call, query)).answer()
         except OverdueAnswerError as error:
             raise TransientError(f"{operation}: {error}", overdue=True) from error
         except OSError as error:
+            if asked is not None and not isinstance(error, TimeoutError):
+                return self._answer(operation, query)  # a connection may not wait for long
             if _is_about_trust(error):
                 logger.debug(f"Reading through botocore from now on: {call.url}: {error}")
                 call.http.usable = False
@@ -194,6 +211,14 @@ class Shortcut:
         if answer.status >= _FIRST_ERROR:
             raise boto.ClientError(parsed, call.operation)
         return parsed
+
+    def _post(self, call: _SentCall, query: dict[str, Any]) -> Posted:
+        body = json.dumps(query, default=_epoch_seconds).encode()
+        request = AWSRequest("POST", call.url, call.headers, body)
+        credentials = self._session.get_credentials()
+        frozen = credentials and credentials.get_frozen_credentials()
+        SigV4Auth(frozen, call.service, call.region).add_auth(request)
+        return call.http.post(dict(request.headers.items()), body)
 
 
 class _SentCall(NamedTuple):

@@ -1,0 +1,63 @@
+"""A span for each batch that a function is called with, sent as the `OTEL_*` variables say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+from watcher import telemetry
+from watcher.record.record import Record
+
+_END_SECONDS = 5.0
+
+
+class Spans:
+    """What makes spans, and sends them from a thread, so that nobody waits for a collector."""
+
+    def __init__(self, exporters: Sequence[str]) -> None:
+        telemetry.log_as_we_do()
+        self._provider = TracerProvider(resource=telemetry.resource(), shutdown_on_exit=False)
+        for name in exporters:
+            exporter = telemetry.made("traces", name)
+            self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("watcher")
+
+    def around(
+        self, name: str, call: Callable[[Sequence[Record]], int]
+    ) -> Callable[[Sequence[Record]], int]:
+        """The same call, in a span of this name; what it begins itself is below that.
+
+        An error is recorded there; so is that only the first records went well.
+        """
+
+        def traced(records: Sequence[Record]) -> int:
+            first = records[0]
+            attributes: dict[str, str | int] = {
+                "faas.trigger": "datasource",
+                "faas.document.collection": first.origin.table,
+                "messaging.batch.message_count": len(records),
+                "watcher.shard": first.shard_id,
+                "watcher.first_sequence_number": first.sequence_number,
+                "watcher.last_sequence_number": records[-1].sequence_number,
+            }
+            with self._tracer.start_as_current_span(
+                name, kind=SpanKind.CONSUMER, attributes=attributes
+            ) as span:
+                done = call(records)
+                if done < len(records):
+                    span.set_attribute("watcher.processed", done)
+                    text = f"{len(records) - done} of {len(records)} reported as failed"
+                    span.set_status(Status(StatusCode.ERROR, text))
+                return done
+
+        return traced
+
+    def close(self) -> None:
+        """Send what is left, if that is possible soon."""
+        thread = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
+        thread.start()
+        thread.join(_END_SECONDS)
