@@ -30,6 +30,7 @@ from watcher.service.connection import Connection
 from watcher.service.credentials import Keys
 from watcher.service.login import handed_credentials, to_hand_on
 from watcher.service.model import Latest, Service
+from watcher.service.names import table_name
 from watcher.spark import offsets, versions
 from watcher.spark.evolution import images_of, refuse_changed
 from watcher.spark.export_source import DynamoDBExport
