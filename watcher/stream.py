@@ -200,16 +200,23 @@ class Stream:
             raise UsageError("the stream is closed: make another one, with its token")
 
     def _next(self) -> Record | None:
-        for look in (_look, functools.partial(_look, at_once=True)):
-            found: list[tuple[float, Puller]] = []
-            for arn in self._services:
-                seconds = self._let(arn, look)
-                if seconds is not None:
-                    found.append((seconds, self._pullers[arn]))
-            self._raise_if_all_fail()
-            if found:
+        for at_once in (False, True):
+            if found := self._look(at_once=at_once):
                 return min(found, key=_seconds)[1].take()
         return None
+
+    def _look(self, *, at_once: bool = False) -> list[tuple[float, Puller]]:
+        """Which have a next record, and its time; all of them read side by side."""
+        if len(self._services) > 1:
+            for arn in self._services:
+                self._let(arn, functools.partial(_begin_reads, at_once=at_once))
+        found: list[tuple[float, Puller]] = []
+        for arn in self._services:
+            seconds = self._let(arn, functools.partial(_look, at_once=at_once))
+            if seconds is not None:
+                found.append((seconds, self._pullers[arn]))
+        self._raise_if_all_fail()
+        return found
 
     # For tasks
 
@@ -245,9 +252,7 @@ class Stream:
         self._stepped_at = self._clock.monotonic()
 
     def _step(self) -> None:
-        for arn in self._services:
-            self._let(arn, _look)
-        self._raise_if_all_fail()
+        self._look()
 
     def _next_read(self) -> Record | None:
         """The next record of those that were read; None where there may be an earlier one."""
@@ -289,8 +294,8 @@ class Stream:
         if arn in self._items:
             kind = functools.partial(ItemsFirst, items=self._items[arn])
         service, start = self._services[arn], self._starts[arn]
-        calls, poll_max = self._calls, self._poll_max
-        made = kind(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
+        how = {"calls": self._calls, "poll_max": self._poll_max, "sharers": len(self._services)}
+        made = kind(service, arn, start, losses, self._clock, **how)
         losses.say_if_begins_late(made.listing)
         return made
 
@@ -322,6 +327,10 @@ class Stream:
         self._begin()
         for arn in self._services:
             self._let(arn, Puller.read_all)
+
+
+def _begin_reads(puller: Puller, *, at_once: bool = False) -> None:
+    puller.begin_reads(at_once=at_once)
 
 
 def _look(puller: Puller, *, at_once: bool = False) -> float | None:

@@ -8,6 +8,13 @@ from watcher.errors import DataLossError
 from watcher.spark.jobs.run import translated
 
 
+def test_a_worker_without_watcher_is_told_of_in_its_own_sentence() -> None:
+    sentence = "Spark's worker on this machine can't import dynamodb-watcher (x): install it"
+    error = Exception(f"From the Python worker:\n  File x\nImportError: {sentence}\n\n\tat y")
+
+    assert str(translated(error)) == sentence
+
+
 def test_a_loss_names_the_option_and_the_flags() -> None:
     error = Exception(
         "File x\nwatcher.errors.DataLossError: gone; to go on: failOnDataLoss=false\n"

@@ -59,9 +59,26 @@ def maven(tmp_path: Path) -> list[str]:
     ]
 
 
-def test_a_job_on_spark_connect_is_refused_in_a_sentence_that_says_what_works() -> None:
-    with pytest.raises(UsageError, match=r"on Spark Connect use the\s+source"):
-        session.start(master="sc://somewhere")
+@pytest.mark.parametrize(
+    ("name", "environment", "given"),
+    [
+        ("--master", {}, {"master": "sc://somewhere/;token=secret"}),
+        ("SPARK_REMOTE", {"SPARK_REMOTE": "sc://somewhere/;token=secret"}, {}),
+        ("SPARK_REMOTE", {"SPARK_REMOTE": "local"}, {"master": "local[2]"}),
+        ("SPARK_API_MODE", {"SPARK_API_MODE": "connect"}, {}),
+        ("--conf spark.remote", {}, {"conf": ["spark.remote=local"]}),
+        ("--conf spark.api.mode", {}, {"conf": ["spark.api.mode=connect"]}),
+    ],
+)
+def test_a_job_on_spark_connect_is_refused_in_a_sentence_that_says_what_works(
+    name: str, environment: dict[str, str], given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError, match="or use the source there") as error:
+        session.start(**given)
+    assert str(error.value).startswith(f"{name} asks for Spark Connect, ")
+    assert "secret" not in str(error.value)
 
 
 def test_packages_reach_spark_and_stdout_is_for_data(

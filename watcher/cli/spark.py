@@ -39,6 +39,8 @@ def run(
     job: Callable[..., Any], *operands: str, values: Mapping[str, Any], short: bool = False
 ) -> Any:
     """Start Spark, do the job, and end Spark."""
+    if "stop_timeout" in values:
+        refuse_bad_seconds(stop_timeout=values["stop_timeout"])
     session = module("session")
     spark = session.start(**options.values(session.start, values), short=short)
     try:
@@ -68,7 +70,6 @@ def command(
     function, parts = job(name)
 
     def run_of_one(stream: options.Stream, /, **values: Any) -> int:
-        refuse_bad_seconds(stop_timeout=values["stop_timeout"])
         totals = run(function, stream, values=values)
         return ended(totals, once=values["once"], goes_on=goes_on(values))
 

@@ -86,8 +86,14 @@ class Columns:
             if field.name in _IMAGES and not pa.types.is_string(field.type)
         }
 
-    def batch(self, page: Page, shard_id: str, arn: str = "") -> pa.RecordBatch:
-        """One Arrow batch of records of one shard of a stream, in their order."""
+    def batch(
+        self,
+        page: Page,
+        shard_id: str,
+        arn: str = "",
+        chosen: Callable[[Sequence[WireRecord]], Sequence[WireRecord]] = lambda records: records,
+    ) -> pa.RecordBatch:
+        """One Arrow batch of (the chosen) records of one shard of a stream, in their order."""
         if self._wire_records:
             raws = pages.raw_records(page.body)[page.first : page.last]
             made = {
@@ -97,7 +103,7 @@ class Columns:
                 "table_name": pa.repeat(table_name(arn), len(raws)),
             }
             return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
-        return self.of_records(page.records(), shard_id, table_name(arn))
+        return self.of_records(chosen(page.records()), shard_id, table_name(arn))
 
     def of_records(
         self, records: Sequence[WireRecord], shard_id: str, table: str

@@ -15,7 +15,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import java, jvm, versions
+from watcher.spark import class_archive, java, jvm, versions
 from watcher.spark.source import register
 
 logger = logging.getLogger("watcher")
@@ -31,6 +31,8 @@ _DEFAULTS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Partitions of an aggregation; Spark's 200 are for a cluster.
     "spark.sql.shuffle.partitions": "8",
+    # Of `event_name = 'REMOVE'`, the images of other changes are not made at all.
+    "spark.sql.python.filterPushdown.enabled": "true",
     # A task that fails is tried again, also on one machine (local[N,failures] says otherwise).
     "spark.task.maxFailures": "4",
 }
@@ -66,28 +68,21 @@ def start(
 
     Raises UsageError for a wrong setting.
     """
-    if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
-        text = "the jobs start a Spark of their own, and manage its JVM; on Spark Connect use the "
-        text += "source: watcher.spark.register(spark), then format('dynamodb_streams')"
-        raise UsageError(text, "master", master)
     versions.refuse_old()
+    theirs = dict(map(_setting, conf or ()))
+    _refuse_connect(master, theirs)
     java.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Not extraJavaOptions: those are the user's.
-    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
     settings = {
         "spark.app.name": "watcher",
         "spark.master": master or "local[*]",
-        "spark.driver.defaultJavaOptions": " ".join(options),
+        # Not extraJavaOptions: those are the user's.
+        "spark.driver.defaultJavaOptions": " ".join(_java_options(short)),
     }
     if packages:
         settings["spark.jars.packages"] = packages
         logger.info(f"Fetching {packages}")
-    for each in conf or ():
-        name, equals, value = each.partition("=")
-        if not equals:
-            raise UsageError("give KEY=VALUE", "conf", each)
-        settings[name] = value
+    settings |= theirs
     if SparkContext._gateway is None:
         # It takes some seconds, in which there is nothing else to see.
         logger.info(f"Starting Spark ({settings['spark.master']})")
@@ -96,8 +91,8 @@ def start(
         with warnings.catch_warnings():
             # pyspark's word on pandas, which nothing here uses.
             warnings.simplefilter("ignore", FutureWarning)
-            theirs = SparkConf()  # with spark-defaults.conf
-            unsaid = {key: value for key, value in _DEFAULTS.items() if not theirs.contains(key)}
+            said = SparkConf()  # with spark-defaults.conf
+            unsaid = {key: value for key, value in _DEFAULTS.items() if not said.contains(key)}
             builder = SparkSession.builder
             for name, value in {**unsaid, **settings}.items():
                 builder = builder.config(name, value)
@@ -116,6 +111,37 @@ def start(
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     return spark
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError("give KEY=VALUE", "conf", text)
+    return name, value
+
+
+def _refuse_connect(master: str | None, conf: dict[str, str]) -> None:
+    """Raises UsageError where Spark Connect is asked for, in whichever of Spark's ways."""
+    api = "spark.api.mode"
+    asked = {
+        "--master": (master or "").startswith("sc://"),
+        "--conf spark.remote": "spark.remote" in conf,
+        f"--conf {api}": conf.get(api, "").lower() == "connect",
+        "SPARK_REMOTE": bool(os.environ.get("SPARK_REMOTE")),
+        "SPARK_API_MODE": os.environ.get("SPARK_API_MODE", "").lower() == "connect",
+    }
+    for name, is_asked in asked.items():
+        if is_asked:  # its value may hold a token
+            raise UsageError(
+                f"{name} asks for Spark Connect, and the jobs start a Spark of their own, whose "
+                "JVM they manage: do without it, or use the source there: "
+                "watcher.spark.register(spark), then format('dynamodb_streams')"
+            )
+
+
+def _java_options(short: bool) -> list[str]:
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
+    return options + class_archive.options(may_make=short)
 
 
 def stop(spark: SparkSession) -> None:

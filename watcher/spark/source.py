@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,12 +30,14 @@ from watcher.service.connection import Connection
 from watcher.service.credentials import Keys
 from watcher.service.login import handed_credentials, to_hand_on
 from watcher.service.model import Latest, Service
+from watcher.service.names import table_name
 from watcher.spark import offsets, versions
 from watcher.spark.evolution import images_of, refuse_changed
 from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
+from watcher.spark.pushed import Pushed, pushed
 from watcher.spark.ranges import RangeReader
 from watcher.spark.schema import Columns, columns, ddl
 from watcher.spark.several import SeveralReader, StreamsByName
@@ -79,6 +82,7 @@ class _Rows:
         self._options = options
         self._columns = Columns(options, arrow)
         self._connect = connect
+        self.pushed = Pushed()
 
     def of(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, shard by shard."""
@@ -88,7 +92,8 @@ class _Rows:
             handed_credentials(self._options.connection, partition.arn).take(partition.keys)
         for each in partition.ranges:
             for page in self._pages(partition.arn, each):
-                yield self._columns.batch(page, each.between.shard_id, partition.arn)
+                shard_id, chosen = each.between.shard_id, self.pushed.records
+                yield self._columns.batch(page, shard_id, partition.arn, chosen)
 
     def _pages(self, arn: str, held: HeldRange) -> Iterator[Page]:
         if held.pages is None:
@@ -213,15 +218,22 @@ class BatchReader(Travels, DataSourceReader):
         if not self._options.table_names:
             return self._partitions(self._options.stream)
         found = StreamsByName(self._options).found()
-        return [each for stream in found for each in self._partitions(stream)]
+        may_be = [each for each in found if self._pushed.may_be("table_name", table_name(each))]
+        return [each for stream in may_be for each in self._partitions(stream)]
+
+    @property
+    def _pushed(self) -> Pushed:
+        return self._rows.pushed
 
     def _partitions(self, stream: str) -> list[InputPartition]:
-        options = self._options
+        now = datetime.fromtimestamp(self._clock.time(), UTC)
+        options = self._pushed.options(self._options, now)
         service, arn = self._connect(stream, options.connection)
         losses = Losses()
         roster = Roster(arn, options.start, losses=losses, clock=self._clock)
         roster.begin(service)
-        losses.say_if_begins_late(roster.listing)
+        if options.start == self._options.start:  # what the user has asked for
+            losses.say_if_begins_late(roster.listing)
         while True:
             roster.to_begin()
             roster.attend(service)
@@ -237,7 +249,7 @@ class BatchReader(Travels, DataSourceReader):
                 end=options.end,
             )
             for shard in roster.lineage.unfinished
-            if not isinstance(shard.position, Latest)
+            if not isinstance(shard.position, Latest) and self._pushed.may_be("shard_id", shard.id)
         ]
         keys = self._keys(options.connection, arn) if ranges else None
         return [TaskPartition(arn, [HeldRange(each)], keys) for each in ranges]
@@ -247,8 +259,20 @@ class BatchReader(Travels, DataSourceReader):
         return self._rows.of(partition)
 
 
+class FilteringReader(BatchReader):
+    """The batch read of a session that hands filters down; another refuses a reader that can."""
+
+    def pushFilters(self, filters: list[Any]) -> list[Any]:
+        """Leave out what they leave out, as far as it can be told; Spark applies all of them."""
+        self._rows.pushed = pushed(filters)
+        return filters
+
+
 class DynamoDBStreams(DataSource):
     """Changes of a DynamoDB table."""
+
+    takes_filters: ClassVar[bool] = False
+    """Whether the session hands filters down, as `register` has found it."""
 
     parallelism: ClassVar[int] = 2
     """How many tasks run at once, as `register` has found it."""
@@ -279,7 +303,8 @@ class DynamoDBStreams(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
-        return BatchReader(parse(dict(self.options), streaming=False), schema, keys=to_hand_on)
+        kind = FilteringReader if self.takes_filters else BatchReader
+        return kind(parse(dict(self.options), streaming=False), schema, keys=to_hand_on)
 
 
 def register(spark: SparkSession) -> None:
@@ -291,7 +316,7 @@ def register(spark: SparkSession) -> None:
     Connect it has to be: the server runs it.
     """
     # A class made here travels to the planner by value, and what this session can do with it.
-    what: dict[str, Any] = {}
+    what: dict[str, Any] = {"takes_filters": versions.hands_filters_down(spark)}
     if (context := versions.context_of(spark)) is not None:
         _let_workers_import_us(context)
         what["parallelism"] = context.defaultParallelism

@@ -73,6 +73,11 @@ def context_of(spark: SparkSession) -> Any:
         return None
 
 
+def hands_filters_down(spark: SparkSession) -> bool:
+    """Whether Python sources get filters: since 4.1, and only where that is switched on."""
+    return spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
+
+
 def is_registered(error: PySparkException) -> bool:
     """Whether it says that Spark has found the source by itself: 4.0 minds, newer ones don't."""
     return error.getCondition() == "DATA_SOURCE_ALREADY_EXISTS"

@@ -40,6 +40,8 @@ _PROGRESS_SECONDS = 5.0
 _LAST_BATCH_POLL_SECONDS = 0.05
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
+# watcher/spark/travels.py
+_LACKING = re.compile(r"^ImportError: (Spark's worker on this machine .+)", re.MULTILINE)
 # The source knows its option, not which command it runs in.
 _LOSS_OPTION = "failOnDataLoss=false"
 _LOSS_FLAGS = "on the command line: --lossy, or a watch without --fail-on-data-loss"
@@ -252,4 +254,6 @@ def translated(error: Exception) -> WatcherError:
         message = message.replace(_LOSS_OPTION, f"{_LOSS_OPTION} ({_LOSS_FLAGS})")
         kind = getattr(errors, name, WatcherError)
         return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
+    if lacking := _LACKING.search(text):
+        return WatcherError(lacking[1].strip())
     return WatcherError(f"Spark: {said(error)}")
