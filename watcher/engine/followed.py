@@ -242,7 +242,7 @@ class Followed:
         With a new one `move_on` is to be called.
         """
         roster = self.roster
-        if self.snapshot is not None and not self.snapshot.is_done:
+        if self.snapshot is not None and not self.snapshot.stored().done:
             return None
         if self.failures and not self._settings.follow:
             return None if self.reading else ""
