@@ -72,6 +72,24 @@ class Handover:
         """Whether anything is being handed over, beside what the manager itself does."""
         return False
 
+    @property
+    def has_items(self) -> bool:
+        """Whether a page of a table's items is being handed over."""
+        return False
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether changes wait here, beside what the workers send."""
+        return False
+
+    def stands_for(self, origin: Origin) -> bool:
+        """Whether nothing is at work, nor will be before a page of these items was handed over."""
+        return True
+
+    def settle(self, origin: Origin) -> None:
+        """Let nothing of a page of items wait. Raises as `Dispatcher.deliver`."""
+        self._dispatcher.settle(origin)
+
     def holds(self, origin: Origin) -> bool:
         """Whether records of a shard wait here, and what its worker reads has to wait, too."""
         return False

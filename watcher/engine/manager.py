@@ -123,11 +123,11 @@ class Manager:
     def _take_items(self) -> None:
         """A page of a table's items; no change is taken before all of it is settled."""
         with self.ending.working(), self._pulse.during(Doing.READING_ITEMS):
-            found = self._snapshots.next(self._streams)
+            found = self._snapshots.next(self._streams, self._handover)
         if found is not None:
             stream, snapshot, page = found
             self._deliver(stream, snapshot.shard, page)
-            self._dispatcher.settle(snapshot.origin)
+            self._handover.settle(snapshot.origin)
 
     def _receive(self, seconds: float = _TICK_SECONDS) -> bool:
         """Take in what one of the workers says, if one does."""
