@@ -166,7 +166,8 @@ def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "watcher")
-    play = played(gate, 2, "a", "b", stop_timeout=0.4)
+    play = played(gate, 2, "a", "b", stop_timeout=4.0)
+    ends: list[float] = []
     play.run(
         1.0,
         ("a", page(1, 2)),
@@ -176,8 +177,10 @@ def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
         ("b", page(12)),
         gate.let(12),
         1.0,
+        lambda: ends.append(play.clock.passed),
     )
     assert play.totals.records == 2
+    assert 3.5 < play.clock.passed - ends[0] < 4.5
     said = [text for text in caplog.messages if "at work for" in text]
     assert (
         len(said) == 1 and f"record {FIRST + 1} (pk=" in said[0] and "the others go on" in said[0]

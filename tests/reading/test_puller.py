@@ -11,10 +11,11 @@ from datetime import datetime
 import msgspec
 import pytest
 
+from tests.engine.test_snapshots import ALL, Table
 from tests.hand_clock import HandClock
 from tests.play import ARN, PlayedService
 from tests.wire import wire
-from watcher import Stream
+from watcher import Stream, UsageError
 from watcher.reading.losses import Losses
 from watcher.reading.puller import Puller
 from watcher.service.model import Latest, Listing, Position
@@ -179,3 +180,47 @@ def test_reads_of_several_streams_go_on_side_by_side() -> None:
             pass
     calls.close()
     assert everybody.broken is False
+
+
+def of_a_token(clock: HandClock, hours: float, policy: str, *, snapshot: bool = False) -> Stream:
+    """A stream from a token of a day ago, whose items were told in part."""
+    clock.passed = 0.0
+    service, table = Shards(clock, 1), {ARN: Table()}
+    service.write("shard-0")
+    token = Stream.over(service, ARN, "latest", clock=clock, items=table).token
+    token["snapshot"] = {"items": 1, "after": {"pk": {"S": "k0"}}}
+    clock.sleep(hours * 3600)
+    made = {"clock": clock, "items": table, "on_stale": policy, "snapshot": snapshot}
+    return Stream.over(service, ARN, token, **made)  # type: ignore[arg-type]
+
+
+def items(stream: Stream) -> list[str]:
+    found = []
+    while (record := next(stream)) is not None:
+        if record.event_name == "SNAPSHOT":
+            found.append(record.key["pk"])
+    return found
+
+
+def test_of_a_token_that_is_too_old_the_items_are_handed_over_anew_where_that_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = HandClock()
+    told = "orders: the token is older than 24 hours: handing over its items as they are now"
+    stream = of_a_token(clock, 30, "snapshot")
+    assert items(stream) == ALL and not stream.losses
+    assert stream.token["snapshot"]["done"] and caplog.text.count(told) == 1
+    young = of_a_token(clock, 23, "snapshot")
+    assert items(young) == [], "nor goes it on with what was asked for before"
+    assert young.token["snapshot"]["after"] == {"pk": {"S": "k0"}}, "whoever asks again does"
+    assert items(of_a_token(clock, 23, "snapshot", snapshot=True)) == ALL[1:]
+
+
+def test_a_token_that_is_too_old_is_a_loss_or_is_refused() -> None:
+    clock = HandClock()
+    stream = of_a_token(clock, 30, "trim-horizon", snapshot=True)
+    assert len(stream.losses) == 1 and "the token is of" in stream.losses[0]
+    with pytest.raises(UsageError, match="token: orders: it is older than the stream's 24 hours"):
+        of_a_token(clock, 30, "fail")
+    with pytest.raises(UsageError, match="give fail, trim-horizon or snapshot"):
+        Stream("orders", on_stale="perhaps")

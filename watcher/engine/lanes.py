@@ -189,10 +189,12 @@ class Lanes(Handover):
     def rest(self) -> None:
         """See `Handover.rest`."""
         self._is_over = True
-        self._wait(self._dispatcher.ending.left)
-        if self.at_work:
+        ending = self._dispatcher.ending
+        last = min(_LAST_SECONDS, ending.timeout / 4)
+        self._wait(ending.left - last)
+        if self.at_work:  # what is cancelled may need a moment for its end
             self._dispatcher.break_off()
-            self._wait(_LAST_SECONDS)
+            self._wait(last)
         self._hands.close()
         self.left = sum(lane.left for lane in self._lanes.values())
         self._collect()

@@ -66,6 +66,7 @@ class Puller:
         calls: SideBySide,
         poll_max: float = 1.0,
         sharers: int = 1,
+        on_stale: str = "trim-horizon",
     ) -> None:
         self.arn = arn
         self._service = service
@@ -97,7 +98,7 @@ class Puller:
         aside = Aside(service, patience=patience)
         self._asking: Service = aside if calls.may_have_threads else service
         saved_at = token.saved_at if token else None
-        losses.say_if_old("checkpoint", saved_at, self._roster.listing.time)
+        self._anew = losses.begins_anew(on_stale, "token", saved_at, self.listing)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
         self.read_all()
 
