@@ -35,6 +35,18 @@ _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _CHANGES = 5
 _SCD_2 = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 3)
 
+_RETAINED = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+
+
+@dp.materialized_view
+def retained():
+    return spark.read.format("dynamodb_streams").option("stream", "orders").load()
+"""
+
 
 def play(server: str, stream: str) -> None:
     """What a Connect client does; runs in a process of its own, since a classic Spark can't."""
@@ -57,20 +69,26 @@ def play(server: str, stream: str) -> None:
     writer = changes.load().writeStream.option("checkpointLocation", "checkpoint")
     writer.foreachBatch(take).trigger(availableNow=True).start().awaitTermination()
     assert spark.table("taken").count() == _CHANGES
-    if importlib.util.find_spec("pyspark.pipelines") and versions.TELLS_START:
-        play_the_pipeline(spark, server)
+    if importlib.util.find_spec("pyspark.pipelines"):
+        play_the_pipeline(spark, server, needs_checkpoint=not versions.TELLS_START)
     print("played")
 
 
-def play_the_pipeline(spark: Any, server: str) -> None:
-    """docs/spark.md's, as written; twice, with changes between."""
+def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> None:
+    """docs/spark.md's, as written, and a batch read; twice, with changes between."""
     project = Path("project")
+    place = project.absolute().as_uri()
+    checkpoint = f"{place}/pipeline/_checkpoints/spark_catalog/default/changes/changes/0"
+    start = '.option("startingPosition", "trim_horizon")'
     for _, text in blocks(PAGES["spark.md"]):
         name = text.splitlines()[0].removeprefix("# ")
         if name == "spark-pipeline.yml" or name.startswith("transformations/"):
             path = project / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.replace("file:///lake", project.absolute().as_uri()))
+            if needs_checkpoint:
+                text = text.replace(start, f'{start}.option("checkpointLocation", "{checkpoint}")')
+            path.write_text(text.replace("file:///lake", place))
+    (project / "transformations" / "retained.py").write_text(_RETAINED)
     if not _SCD_2:
         (project / "transformations" / "orders.py").unlink()
     command = [sys.executable, "-m", "pyspark.pipelines.cli", "run"]
@@ -86,6 +104,7 @@ def play_the_pipeline(spark: Any, server: str) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert spark.table("retained").count() == spark.table("changes").count()
         return spark.table("changes").count(), dict(spark.table("changes_by_kind").collect())
 
     def put(key: str, total: int) -> None:
