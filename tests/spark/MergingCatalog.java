@@ -11,6 +11,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -108,6 +109,10 @@ public class MergingCatalog implements TableCatalog {
 
     public Column[] columns() {
       return columns;
+    }
+
+    public StructType schema() {
+      return CatalogV2Util.v2ColumnsToStructType(columns);
     }
 
     public Map<String, String> properties() {
