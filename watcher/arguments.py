@@ -51,7 +51,7 @@ def refuse_bad_seconds(**seconds: object) -> None:
             raise UsageError("give more than 0 seconds", option, text)
 
 
-def hands(concurrency: int, are_items_read: bool) -> "Hands | None":
+def hands(concurrency: int) -> "Hands | None":
     """What handles several shards' records at once; None: they are handled one by one.
 
     Raises UsageError.
@@ -61,9 +61,6 @@ def hands(concurrency: int, are_items_read: bool) -> "Hands | None":
     refuse_bad_counts(concurrency=concurrency)
     if concurrency == 1:
         return None
-    if are_items_read:  # no change may be handled between the reading of an item and its handling
-        text = "not where items are read: leave it out, or --snapshot and --on-stale snapshot"
-        raise UsageError(text, "concurrency", concurrency)
     return ThreadedHands(concurrency)
 
 

@@ -8,8 +8,10 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from operator import methodcaller
 from typing import Any, Self, TypeAlias
 
+from watcher.arguments import on_stale as checked_policy
 from watcher.arguments import poll_seconds, position
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, UsageError
@@ -46,11 +48,11 @@ class Stream:
 
     `stream` is what `watch()` takes; what globs match is settled as it is made. `start` is
     `"latest"`, `"trim_horizon"`, a datetime (aware, or in local time), or a token, as a dict or its
-    JSON. `filters`, `key`, `only`, `snapshot` and `poll_max` are those of `watch()`; what is left
-    out moves the token, and is counted in `filtered`. Of several streams one that can't be read is
-    left out as long as that lasts (`errors`). Raises StreamError where the stream (or all of them)
-    can't be used, UsageError for a bad start or filter, or once it is closed. Not for use by
-    several threads at once.
+    JSON. `filters`, `key`, `only`, `snapshot`, `on_stale` (for a token) and `poll_max` are those of
+    `watch()`; what is left out moves the token, and is counted in `filtered`. Of several streams
+    one that can't be read is left out as long as that lasts (`errors`). Raises StreamError where
+    the stream (or all of them) can't be used, UsageError for a bad start or filter, or once it is
+    closed. Not for use by several threads at once.
 
     `next` reads before it says None, a shard four times a second at most; what it costs is what
     one asks for. `async for` waits for records, and reads an idle shard as `watch` does.
@@ -65,24 +67,28 @@ class Stream:
         key: Iterable[str] | Mapping[str, Any] | None = None,
         only: str | Iterable[str] | None = None,
         snapshot: bool = False,
+        on_stale: str = "trim-horizon",
         fail_on_data_loss: bool = False,
         poll_max: float | None = None,
         region: str | None = None,
         profile: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
-        test = wanted(filters, key, only)
+        test, on_stale = wanted(filters, key, only), checked_policy(on_stale)
         asked = WantedStreams.of(stream)
-        clients = Clients(Connection(region, profile, endpoint_url))
-        self._calls, self._poll_max = SideBySide(), poll_seconds(poll_max)
+        connection = Connection(region, profile, endpoint_url)
+        clients = Clients(connection)
+        calls = SideBySide()
+        self._how = {"calls": calls, "poll_max": poll_seconds(poll_max), "on_stale": on_stale}
         # Also where nobody closes it, or no stream is found.
-        self._close = weakref.finalize(self, _close_all, self._calls, clients)
+        self._close = weakref.finalize(self, _close_all, calls, clients)
         found = {arn: clients.of(arn) for arn in clients.all_of(asked)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         services: dict[str, Service] = {**found}
-        connection = Connection(region, profile, endpoint_url)
-        self._items = {arn: TableItems(connection, arn) for arn in found if snapshot}
+        needed = found if snapshot or on_stale == "snapshot" else ()
+        items = {arn: TableItems(connection, arn) for arn in needed}
+        self._kinds = _kinds(items, only_anew=not snapshot)
         self._set_up(services, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
@@ -95,18 +101,24 @@ class Stream:
         wanted: Callable[[Record], bool] | None = None,
         items: Mapping[str, Items] | None = None,
         fail_on_data_loss: bool = False,
+        on_stale: str = "trim-horizon",
+        snapshot: bool = True,
         clock: Clock = CLOCK,
     ) -> Stream:
         """A stream over a service, or one for each ARN, and a clock that are handed in."""
         made = cls.__new__(cls)
-        made._calls, made._poll_max = SideBySide(threads=False), 1.0
-        made._close = weakref.finalize(made, _close_all, made._calls, None)
-        made._items = items or {}
+        calls = SideBySide(threads=False)
+        made._how = {"calls": calls, "poll_max": 1.0, "on_stale": on_stale}
+        made._close = weakref.finalize(made, _close_all, calls, None)
+        made._kinds = _kinds(items or {}, only_anew=not snapshot)
         services = service if isinstance(service, Mapping) else {arn: service}
         made._set_up(services, start, wanted, fail_on_data_loss, clock)
         return made
 
-    _items: Mapping[str, Items]
+    _how: dict[str, Any]
+    """What every puller is told."""
+    _kinds: Mapping[str, Callable[..., Puller]]
+    """What pulls a stream, by its ARN, where it is not a Puller."""
 
     def _set_up(
         self,
@@ -128,7 +140,8 @@ class Stream:
         self.losses: list[str] = []
         """What was gone before it was read: one line each, shard and position named."""
         self._losses_are_errors = fail_on_data_loss
-        self._steps = Stepping(self._step)
+        self._how["sharers"] = len(services)
+        self._steps = Stepping(self._look)
         self._token: dict[str, Any] = {}
         self._stepped_at = 0.0
         self._in_a_row = 0
@@ -200,16 +213,23 @@ class Stream:
             raise UsageError("the stream is closed: make another one, with its token")
 
     def _next(self) -> Record | None:
-        for look in (_look, functools.partial(_look, at_once=True)):
-            found: list[tuple[float, Puller]] = []
-            for arn in self._services:
-                seconds = self._let(arn, look)
-                if seconds is not None:
-                    found.append((seconds, self._pullers[arn]))
-            self._raise_if_all_fail()
-            if found:
+        for at_once in (False, True):
+            if found := self._look(at_once=at_once):
                 return min(found, key=_seconds)[1].take()
         return None
+
+    def _look(self, *, at_once: bool = False) -> list[tuple[float, Puller]]:
+        """Which have a next record, and its time; all of them read side by side."""
+        if len(self._services) > 1:
+            for arn in self._services:
+                self._let(arn, methodcaller("begin_reads", at_once=at_once))
+        found: list[tuple[float, Puller]] = []
+        for arn in self._services:
+            seconds = self._let(arn, methodcaller("look", at_once=at_once))
+            if seconds is not None:
+                found.append((seconds, self._pullers[arn]))
+        self._raise_if_all_fail()
+        return found
 
     # For tasks
 
@@ -243,11 +263,6 @@ class Stream:
             self._token = self._token_now()
         await self._steps.wait()
         self._stepped_at = self._clock.monotonic()
-
-    def _step(self) -> None:
-        for arn in self._services:
-            self._let(arn, _look)
-        self._raise_if_all_fail()
 
     def _next_read(self) -> Record | None:
         """The next record of those that were read; None where there may be an earlier one."""
@@ -285,12 +300,8 @@ class Stream:
 
     def _new_puller(self, arn: str) -> Puller:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
-        kind: Callable[..., Puller] = Puller
-        if arn in self._items:
-            kind = functools.partial(ItemsFirst, items=self._items[arn])
-        service, start = self._services[arn], self._starts[arn]
-        calls, poll_max = self._calls, self._poll_max
-        made = kind(service, arn, start, losses, self._clock, calls=calls, poll_max=poll_max)
+        where = self._services[arn], arn, self._starts[arn]
+        made = self._kinds.get(arn, Puller)(*where, losses, self._clock, **self._how)
         losses.say_if_begins_late(made.listing)
         return made
 
@@ -324,8 +335,9 @@ class Stream:
             self._let(arn, Puller.read_all)
 
 
-def _look(puller: Puller, *, at_once: bool = False) -> float | None:
-    return puller.look(at_once=at_once)
+def _kinds(items: Mapping[str, Items], *, only_anew: bool) -> Mapping[str, Callable[..., Puller]]:
+    made = functools.partial(ItemsFirst, only_anew=only_anew)
+    return {arn: functools.partial(made, items=each) for arn, each in items.items()}
 
 
 def _seconds(found: tuple[float, Puller]) -> float:

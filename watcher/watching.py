@@ -291,7 +291,7 @@ def watch(
         asked_to_stop=arguments.asked_by(stop),
     )
     arguments.refuse_bad_counts(max_records=max_records, processes=processes)
-    hands = arguments.hands(concurrency, snapshot or on_stale == "snapshot")
+    hands = arguments.hands(concurrency)
     arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
         stack.enter_context(open_files.raised())

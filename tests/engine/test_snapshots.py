@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.engine.test_lanes import ThreadsClock
 from tests.play import ARN, Memory, Play, PlayedService, Seen, page
+from watcher.engine.hands import ThreadedHands
 from watcher.errors import DeniedError, StreamError, TransientError, UsageError
 from watcher.reading.messages import Started
 from watcher.reading.token import Token, TokenShard, TokenSnapshot
@@ -57,6 +61,11 @@ def play(table: Table, told: Any, **settings: Any) -> Play:
     made = Play(told, items=table, **{"snapshot": True, **settings})
     made.service.add("a")
     return made
+
+
+def at_once(hands: int) -> dict[str, Any]:
+    """The settings of a play whose shards are handled by so many hands; 0: one by one."""
+    return {"hands": ThreadedHands(hands), "clock": ThreadsClock()} if hands else {}
 
 
 ALL = [f"k{number}" for number in range(5)]
@@ -180,19 +189,62 @@ def test_filters_hold_for_items_too() -> None:
     assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
 
 
-def test_no_change_is_handed_over_between_a_page_and_its_items() -> None:
+@pytest.mark.parametrize("hands", [0, 3])
+def test_no_change_is_handed_over_between_a_page_and_its_items(hands: int) -> None:
     told, table = Told(), Table(40)
     ask = table.page
+    inside = list[str]()
+    beside = list[list[str]]()
 
     def page_of(after: Any) -> Any:
         told.lines.append("ask")
+        beside.append([*inside])
+        made.clock.sleep(0.05)
         return ask(after)
 
+    def observe(record: Record) -> None:
+        inside.append(record.event_name)
+        time.sleep(0.002 if hands else 0.0)
+        if record.event_name == "SNAPSHOT":
+            beside.append([*inside][1:])
+        told(record)
+        inside.remove(record.event_name)
+
     table.page = page_of  # type: ignore[method-assign]
-    made = play(table, told)
-    made.run(*[("a", page(n)) for n in range(1, 60)])
+    made = play(table, observe, **at_once(hands))
+    made.service.add("b")
+    changes = [("ab"[number % 2], page(number)) for number in range(1, 60)]
+    made.run(*[step for change in changes for step in (change, 0.02)], *[0.2] * 60)
     assert told.lines.count("ask") == 20
     for place in (place for place, line in enumerate(told.lines) if line == "ask"):
         assert [line[0] for line in told.lines[place + 1 : place + 3]] == ["S", "S"]
+    assert not any(beside), "nothing else is at work then"
     between = "".join(line[0] for line in told.lines).split("aSS")
     assert sum(map(bool, between)) > 10, "and the changes came in between, not after it all"
+    assert made.store.token.snapshot == TokenSnapshot(items=40, done=True)
+
+
+def test_a_handler_that_blocks_keeps_the_items_waiting_and_no_other_shard() -> None:
+    table, told, blocked, begun = Table(), Told(), threading.Event(), threading.Event()
+
+    def observe(record: Record) -> None:
+        if record.origin.shard_id == "a":
+            begun.set()
+            assert blocked.wait(20)
+        told(record)
+
+    made = play(table, observe, **at_once(3))
+    made.service.add("b")
+    table.errors.append(TransientError("not before the changes"))
+    changes = [("b", page(number)) for number in range(2, 12)]
+    steps = [step for change in changes for step in (change, 2.0)]
+    made.run(
+        ("a", page(1)),
+        lambda: begun.wait(20),
+        *steps,
+        lambda: told.lines.append("free"),
+        blocked.set,
+        *[1.0] * 30,
+    )
+    before = told.lines[: told.lines.index("free")]
+    assert len(before) == len(changes) and told.items == ALL

@@ -108,13 +108,15 @@ def server(dynamodb_local: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch) -> Dy
     return dynamodb_local
 
 
+@pytest.mark.parametrize("concurrency", [1, 3])
 def test_a_watch_that_is_stopped_in_between_knows_the_table_in_the_end(
-    server: DynamoDBLocal, tmp_path: Path
+    concurrency: int, server: DynamoDBLocal, tmp_path: Path
 ) -> None:
-    ledger, file = Ledger(), tmp_path / "c.json"
+    ledger, file, table = Ledger(), tmp_path / "c.json", f"snap-watch-{concurrency}"
     options: dict[str, Any] = {"snapshot": True, "checkpoint": file, "poll_max": 0.2}
-    with written_to(server, "snap-watch") as end:
-        watch("snap-watch", [ledger.take], max_records=60, **options)
+    options["concurrency"] = concurrency
+    with written_to(server, table) as end:
+        watch(table, [ledger.take], max_records=60, **options)
         stored = json.loads(file.read_text())["snapshot"]
         first = ledger.kinds.count("SNAPSHOT")
         assert stored["items"] == first < ITEMS
@@ -125,22 +127,22 @@ def test_a_watch_that_is_stopped_in_between_knows_the_table_in_the_end(
             ledger.take(record)
             if not rows and json.loads(file.read_text())["snapshot"].get("done"):
                 end()
-                rows.update(in_table(server, "snap-watch"))
+                rows.update(in_table(server, table))
             if rows and there(ledger) == rows:
                 stop.set()
 
         guard = threading.Timer(30, stop.set)
         guard.start()
-        watch("snap-watch", [take], stop=stop, **options)
+        watch(table, [take], stop=stop, **options)
         guard.cancel()
         assert ledger.wrong == []
-        assert there(ledger) == in_table(server, "snap-watch")
+        assert there(ledger) == in_table(server, table)
         # Those that were there all the time, each once, and not those that had been removed.
         shown = ledger.kinds.count("SNAPSHOT")
         assert json.loads(file.read_text())["snapshot"] == {"items": shown, "done": True}
         item = {"PK": {"S": "k1"}, "n": {"N": "1000000"}}
-        server.client().put_item(TableName="snap-watch", Item=item)
-        watch("snap-watch", [ledger.take], max_records=1, **options)
+        server.client().put_item(TableName=table, Item=item)
+        watch(table, [ledger.take], max_records=1, **options)
         assert there(ledger)["k1"] == 1_000_000, "the items not again"
 
 

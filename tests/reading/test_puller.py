@@ -11,10 +11,11 @@ from datetime import datetime
 import msgspec
 import pytest
 
+from tests.engine.test_snapshots import ALL, Table
 from tests.hand_clock import HandClock
 from tests.play import ARN, PlayedService
 from tests.wire import wire
-from watcher import Stream
+from watcher import Stream, UsageError
 from watcher.reading.losses import Losses
 from watcher.reading.puller import Puller
 from watcher.service.model import Latest, Listing, Position
@@ -139,3 +140,87 @@ def test_a_poll_does_not_wait_for_the_listing_of_a_large_stream(
     service.released.set()
     calls.close()
     assert service.listings == 2 and waited == []
+
+
+def test_streams_of_one_program_share_the_limit_of_listings() -> None:
+    """Forty of them would ask eight times a second, and each poll wait for all these answers."""
+    clock = HandClock()
+    services = {f"{ARN}-{number}": Shards(clock, 1) for number in range(40)}
+    stream = Stream.over(services, ARN, "latest", clock=clock)
+    for _ in range(60):
+        clock.sleep(1)
+        assert next(stream) is None
+    assert all(service.listings <= 6 for service in services.values())
+
+
+def test_reads_of_several_streams_go_on_side_by_side() -> None:
+    """Each waits until all have begun."""
+    clock = HandClock()
+    everybody = threading.Barrier(10, timeout=20)
+
+    class Waiting(Shards):
+        def records(self, iterator: str, limit: int | None = None) -> bytes:
+            if is_late.is_set():
+                everybody.wait()
+            return super().records(iterator, limit)
+
+    is_late = threading.Event()
+    calls = SideBySide()
+    losses, latest = Losses(clock=clock), Latest()
+    pullers = [
+        Puller(Waiting(clock, 1), ARN, latest, losses, clock, calls=calls, sharers=10)
+        for _ in range(10)
+    ]
+    is_late.set()
+    clock.sleep(60)
+    for made in pullers:
+        made.begin_reads(at_once=True)
+    for made in pullers:
+        while made.look() is None and made._in_call:
+            pass
+    calls.close()
+    assert everybody.broken is False
+
+
+def of_a_token(clock: HandClock, hours: float, policy: str, *, snapshot: bool = False) -> Stream:
+    """A stream from a token of a day ago, whose items were told in part."""
+    clock.passed = 0.0
+    service, table = Shards(clock, 1), {ARN: Table()}
+    service.write("shard-0")
+    token = Stream.over(service, ARN, "latest", clock=clock, items=table).token
+    token["snapshot"] = {"items": 1, "after": {"pk": {"S": "k0"}}}
+    clock.sleep(hours * 3600)
+    made = {"clock": clock, "items": table, "on_stale": policy, "snapshot": snapshot}
+    return Stream.over(service, ARN, token, **made)  # type: ignore[arg-type]
+
+
+def items(stream: Stream) -> list[str]:
+    found = []
+    while (record := next(stream)) is not None:
+        if record.event_name == "SNAPSHOT":
+            found.append(record.key["pk"])
+    return found
+
+
+def test_of_a_token_that_is_too_old_the_items_are_handed_over_anew_where_that_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = HandClock()
+    told = "orders: the token is older than 24 hours: handing over its items as they are now"
+    stream = of_a_token(clock, 30, "snapshot")
+    assert items(stream) == ALL and not stream.losses
+    assert stream.token["snapshot"]["done"] and caplog.text.count(told) == 1
+    young = of_a_token(clock, 23, "snapshot")
+    assert items(young) == [], "nor goes it on with what was asked for before"
+    assert young.token["snapshot"]["after"] == {"pk": {"S": "k0"}}, "whoever asks again does"
+    assert items(of_a_token(clock, 23, "snapshot", snapshot=True)) == ALL[1:]
+
+
+def test_a_token_that_is_too_old_is_a_loss_or_is_refused() -> None:
+    clock = HandClock()
+    stream = of_a_token(clock, 30, "trim-horizon", snapshot=True)
+    assert len(stream.losses) == 1 and "the token is of" in stream.losses[0]
+    with pytest.raises(UsageError, match="token: orders: it is older than the stream's 24 hours"):
+        of_a_token(clock, 30, "fail")
+    with pytest.raises(UsageError, match="give fail, trim-horizon or snapshot"):
+        Stream("orders", on_stale="perhaps")

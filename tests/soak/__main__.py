@@ -12,7 +12,7 @@ from tests.soak.soak import Outcome, Soak
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it, print what was done and the verdict; 1 on any violation."""
+    """Run it, print what was done and the verdict; 1 on any violation. Ctrl-C ends it early."""
     parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
     parser.add_argument("--hours", type=float, default=8.0, help="default 8; 0.33 is 20 minutes")
     parser.add_argument("--rate", type=int, default=100, metavar="N", help="changes a second")

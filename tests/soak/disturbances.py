@@ -16,7 +16,7 @@ from tests.simulator.control import RemoteSimulator
 from tests.soak.program import Watch
 from tests.soak.watches import Pair
 
-_MOST_SHARDS = 8
+_SHARDS = 8
 # A lease lasts 6 s; whoever stands by looks once a second.
 _PAUSE_SECONDS = 9.0
 _CUT_SECONDS = 4.0
@@ -55,7 +55,6 @@ class Disturbances:
         often: dict[Callable[[], object], int] = {
             self._rotate: 10,
             self._end: 2,
-            self._split: 4,
             self._kill_a_worker: 6,
             self._burst: 3,
             self._rotate_all: 2,
@@ -86,11 +85,11 @@ class Disturbances:
         self._sim.rotate("all")
         self.done["rotation of all shards"] += 1
 
-    def _split(self) -> None:
-        if len(self._sim.open_shards) >= _MOST_SHARDS:
-            return self._rotate()
-        self._sim.split()
-        self.done["split"] += 1
+    def split_all(self) -> None:
+        """At the beginning: from then on there are as many shards as there will be."""
+        while len(self._sim.open_shards) < _SHARDS:
+            self._sim.split()
+            self.done["split"] += 1
 
     def _burst(self) -> None:
         self._pair.writer.write(4000)

@@ -96,31 +96,32 @@ class Soak:
             some = max(1, round(self._rate * _TICK_SECONDS))
             beside.enter_context(_again(_TICK_SECONDS, lambda: writer.write(some)))
             pair.begin()
+            disturbances.split_all()
             every = max(1.0, self._seconds / _MOST_SAMPLES)
             beside.enter_context(_again(every, lambda: self._sample(watch, alone)))
             beside.enter_context(_again(_MINUTE, lambda: self._tell(alone, pair)))
-            first = disturbances.each if self._seconds <= _SHORT_SECONDS else []
-            for one in itertools.chain(first, itertools.repeat(disturbances.one)):
-                if self._hours * 3600 > self._seconds:
-                    break
-                time.sleep(self._rng.uniform(0.0, min(_PEACE_SECONDS, self._seconds / 10)))
-                self._marked(one, disturbances)
-                assert watch.process.poll() is None, "the one that is never ended has ended"
+            with contextlib.suppress(KeyboardInterrupt):  # what has been so far is judged
+                self._disturb(disturbances, watch)
         self._await_the_rest(alone, pair)
         pair.end_standby()
         for each in (watch, pair.active):
             status = each.end()
             assert status == 0, f"status {status} at the end"
 
+    def _disturb(self, disturbances: Disturbances, watch: Watch) -> None:
+        first = disturbances.each if self._seconds <= _SHORT_SECONDS else []
+        for one in itertools.chain(first, itertools.repeat(disturbances.one)):
+            if self._hours * 3600 > self._seconds:
+                return
+            time.sleep(self._rng.uniform(0.0, min(_PEACE_SECONDS, self._seconds / 10)))
+            began, before = self._hours, disturbances.done.copy()
+            one()
+            self.outcome.marks += [(began, what) for what in disturbances.done - before]
+            assert watch.process.poll() is None, "the one that is never ended has ended"
+
     @property
     def _hours(self) -> float:
         return (time.monotonic() - self._began) / 3600
-
-    def _marked(self, disturb: Callable[[], object], disturbances: Disturbances) -> None:
-        """What is done to the one that is sampled is marked in its picture."""
-        began, before = self._hours, disturbances.done.copy()
-        disturb()
-        self.outcome.marks += [(began, what) for what in disturbances.done - before]
 
     def _sample(self, watch: Watch, alone: Group) -> None:
         with contextlib.suppress(OSError):  # it has ended: that is said elsewhere

@@ -12,10 +12,10 @@ from watcher.engine.figures import Standing
 from watcher.engine.next_stream import NextStream
 from watcher.engine.orders import Work
 from watcher.engine.settings import Settings
-from watcher.errors import StreamGoneError, UsageError
+from watcher.errors import StreamGoneError
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Tracked
-from watcher.reading.losses import Losses, is_stale
+from watcher.reading.losses import Losses
 from watcher.reading.puller import Puller
 from watcher.reading.roster import Roster
 from watcher.reading.snapshot import Items, TableSnapshot
@@ -162,23 +162,16 @@ class Followed:
         self._first = self.service  # whoever begins again does so while others are delivered
         listing = self.roster.listing
         self.losses.say_if_begins_late(listing)
-        stale = token is not None and is_stale(token.saved_at, listing.time)
-        if stale and self._settings.on_stale == "fail":
-            raise UsageError(f"{self.table}: it is older than the stream's 24 hours", "checkpoint")
-        if token is not None and self._settings.on_stale != "snapshot":
-            self.losses.say_if_old("checkpoint", token.saved_at, listing.time)
-        elif stale:
-            text = f"{self.table}: the checkpoint is older than 24 hours: handing over its items as"
-            logger.warning(f"{text} they are now; what was removed since is not told")
-        self._begin_snapshot(None if token is None else token.snapshot, stale=stale)
+        policy, saved_at = self._settings.on_stale, token.saved_at if token else None
+        anew = self.losses.begins_anew(policy, "checkpoint", saved_at, listing)
+        self._begin_snapshot(None if token is None else token.snapshot, anew=anew)
         if not self._settings.follow:
             self.until = self.roster.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.roster.about())
 
-    def _begin_snapshot(self, stored: TokenSnapshot | None, *, stale: bool) -> None:
+    def _begin_snapshot(self, stored: TokenSnapshot | None, *, anew: bool) -> None:
         """Of a finished one a checkpoint says so: it is not made again."""
-        anew = stale and self._settings.on_stale == "snapshot"
         if self._items is not None and (self._settings.snapshot or anew):
             self.snapshot = TableSnapshot(
                 self.arn, self._items, None if anew else stored, self._clock
@@ -242,7 +235,7 @@ class Followed:
         With a new one `move_on` is to be called.
         """
         roster = self.roster
-        if self.snapshot is not None and not self.snapshot.is_done:
+        if self.snapshot is not None and not self.snapshot.stored().done:
             return None
         if self.failures and not self._settings.follow:
             return None if self.reading else ""

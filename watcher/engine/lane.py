@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter, deque
 from collections.abc import Callable
@@ -13,6 +14,11 @@ from watcher.reading.parts import Wanted
 from watcher.record.origin import Origin
 from watcher.record.page import RecordPage
 from watcher.record.record import Record
+
+logger = logging.getLogger("watcher")
+
+# So long an observer may be at work on one record before that is said.
+_LONG_SECONDS = 10.0
 
 
 class PageLeft:
@@ -67,3 +73,14 @@ class Lane:
             return self.origin.shard_id
         key = printable_key(record["dynamodb"]["Keys"])
         return f"record {record.sequence_number} ({key}) of {self.origin.shard_id}"
+
+    def say_if_it_stands(self, now: float) -> None:
+        """Once for each record that an observer takes long for."""
+        record, since = self.in_hand or (None, math.inf)
+        if now - since >= _LONG_SECONDS and record is not self.said:
+            self.said = record
+            logger.warning(
+                f"An observer has been at work for {now - since:.0f} s on {self.named}: its "
+                "shard stands, the others go on",
+                extra={"stream": self.origin.stream, "shard": self.origin.shard_id},
+            )

@@ -33,9 +33,9 @@ _BYTES = 64 * 1024 * 1024
 # After so long others have a turn.
 _TURN_SECONDS = 0.5
 _TICK_SECONDS = 0.2
-# So long an observer may be at work on one record before that is said.
-_LONG_SECONDS = 10.0
 _LAST_SECONDS = 0.5
+# So long nothing more is begun so that items can be read; else that is tried again later.
+_STAND_SECONDS = 5.0
 _LOOK_SECONDS = 0.02
 
 
@@ -65,6 +65,10 @@ class Lanes(Handover):
         self._error: BaseException | None = None
         self._is_over = False
         self._tick_due = 0.0
+        self._items: Origin | None = None
+        """The items that alone are handed over, or are to be read next."""
+        self._is_asked = False
+        self._stand_until = -math.inf
 
     @property
     def at_work(self) -> bool:
@@ -87,6 +91,41 @@ class Lanes(Handover):
 
     # The manager's thread
 
+    @property
+    def has_items(self) -> bool:
+        """See `Handover.has_items`."""
+        return self._items is not None and self.holds(self._items)
+
+    @property
+    def has_changes(self) -> bool:
+        """See `Handover.has_changes`."""
+        return any(lane.jobs for lane in self._lanes.values() if lane.origin != self._items)
+
+    def stands_for(self, origin: Origin) -> bool:
+        """See `Handover.stands_for`; what waits goes on once nobody asks for it any more."""
+        now = self._clock.monotonic()
+        if now >= self._stand_until + _STAND_SECONDS:
+            self._items, self._stand_until = origin, now + _STAND_SECONDS
+        # One observer that takes long must not hold all shards up for ever.
+        self._is_asked = self._items is not None and now < self._stand_until
+        if not self._is_asked or self.at_work:
+            return False
+        self._items, self._stand_until = origin, -math.inf
+        return True
+
+    def settle(self, origin: Origin) -> None:
+        """See `Handover.settle`."""
+        self._add(self._lanes[origin], partial(self._dispatcher.settle, origin))
+
+    def _go_on(self) -> None:
+        """With what waits for items, if those were handed over, or are not asked for any more."""
+        if self._items is not None and not (self._is_asked or self.has_items):
+            self._items = None
+            for lane in self._lanes.values():
+                if lane.jobs:
+                    self._add(lane)
+        self._is_asked = False
+
     def deliver(self, stream: str, shard: Tracked, page: Page) -> Iterator[None]:
         """Have a page handed over; its shard's position moves as that goes on (`receive`)."""
         lane = self._lane(Origin(stream, shard.id), shard)
@@ -100,6 +139,7 @@ class Lanes(Handover):
     def receive(self, receive: Callable[[float], Heard | None], seconds: float) -> Heard | None:
         """See `Handover.receive`. Raises what handing over has raised."""
         self._look()
+        self._go_on()
         if (heard := self._heard_now()) is not None:
             return heard
         if self._bytes >= _BYTES + self._hands.count * 2 * _LANE_BYTES:
@@ -140,19 +180,21 @@ class Lanes(Handover):
         self._tick_due = now + _TICK_SECONDS
         self._dispatcher.tell()
         for lane in self._lanes.values():
-            if not lane.is_taken and self._dispatcher.unsettled(lane.origin):
+            if not self.holds(lane.origin) and self._dispatcher.unsettled(lane.origin):
                 self._add(lane, partial(self._dispatcher.tick, lane.origin))
             if lane.bytes >= _LANE_BYTES:
                 self._workers.rest(lane.origin)
-            self._say_if_it_stands(lane, now)
+            lane.say_if_it_stands(now)
 
     def rest(self) -> None:
         """See `Handover.rest`."""
         self._is_over = True
-        self._wait(self._dispatcher.ending.left)
-        if self.at_work:
+        ending = self._dispatcher.ending
+        last = min(_LAST_SECONDS, ending.timeout / 4)
+        self._wait(ending.left - last)
+        if self.at_work:  # what is cancelled may need a moment for its end
             self._dispatcher.break_off()
-            self._wait(_LAST_SECONDS)
+            self._wait(last)
         self._hands.close()
         self.left = sum(lane.left for lane in self._lanes.values())
         self._collect()
@@ -163,7 +205,7 @@ class Lanes(Handover):
     def give_up(self) -> None:
         """See `Handover.give_up`."""
         if not self._is_over:
-            with contextlib.suppress(OutputClosed, ObserverError):
+            with contextlib.suppress(OutputClosed, ObserverError, Overdue):
                 self.rest()
 
     def _wait(self, seconds: float) -> None:
@@ -201,36 +243,26 @@ class Lanes(Handover):
             self._figures.moved(lane.origin, created, self._totals)
         self._moved()
 
-    def _say_if_it_stands(self, lane: Lane, now: float) -> None:
-        record, since = lane.in_hand or (None, math.inf)
-        if now - since >= _LONG_SECONDS and record is not lane.said:
-            lane.said = record
-            logger.warning(
-                f"An observer has been at work for {now - since:.0f} s on {lane.named}: its "
-                "shard stands, the others go on",
-                extra={"stream": lane.origin.stream, "shard": lane.origin.shard_id},
-            )
-
     # The hands
 
-    def _add(self, lane: Lane, job: Page | Callable[[], object]) -> None:
+    def _add(self, lane: Lane, *jobs: Page | Callable[[], object]) -> None:
         with self._lock:
-            lane.jobs.append(job)
+            lane.jobs.extend(jobs)
             is_taken, lane.is_taken = lane.is_taken, True
         if not is_taken:
             self._hands.take(partial(self._turn, lane))
 
-    def _goes_on(self) -> bool:
-        ending = self._dispatcher.ending
-        is_late = ending.has_begun and ending.is_late()
-        return not (self._is_over or self._error or is_late)
+    def _goes_on(self, lane: Lane) -> bool:
+        has_turn = self._items in (None, lane.origin)
+        is_over = self._is_over or self._error or self._dispatcher.ending.has_begun
+        return has_turn and not is_over
 
     def _turn(self, lane: Lane) -> Iterator[None]:
         """Work for a shard for a while; stops after each step of that."""
         until = self._clock.monotonic() + _TURN_SECONDS
         goes_on = True
         try:
-            while goes_on and lane.jobs and self._goes_on():
+            while goes_on and lane.jobs and self._goes_on(lane):
                 job = lane.jobs[0]
                 lane.since = self._clock.monotonic()
                 if isinstance(job, Page):
@@ -250,7 +282,7 @@ class Lanes(Handover):
     def _leave(self, lane: Lane) -> None:
         lane.since = math.inf
         with self._lock:
-            lane.is_taken = bool(lane.jobs) and self._goes_on() and not self._is_full()
+            lane.is_taken = bool(lane.jobs) and self._goes_on(lane) and not self._is_full()
         if lane.is_taken:
             self._hands.take(partial(self._turn, lane))
         else:
@@ -265,7 +297,7 @@ class Lanes(Handover):
             records = RecordPage(page.body, lane.origin, range(page.first, page.last))
             lane.page = PageLeft(page, records, self._test(lane.origin))
         left, monotonic = lane.page, self._clock.monotonic
-        while self._goes_on() and monotonic() < until:
+        while self._goes_on(lane) and monotonic() < until:
             index, record = next(left.records, (-1, None))
             if index < 0:
                 self._end_page(lane, left)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
 from watcher.engine.followed import Followed
+from watcher.engine.handover import Handover
 from watcher.errors import ServiceError, StreamError
 from watcher.printing.plural import counted
 from watcher.reading.messages import Page
@@ -32,10 +33,17 @@ class Snapshots:
         self.changes_come = False
         """Whether the last look at what the shards send has found something."""
 
-    def next(self, streams: Iterable[Followed]) -> tuple[Followed, TableSnapshot, Page] | None:
-        """A page of items, if one is due. Raises StreamError where the very first is refused."""
+    def next(
+        self, streams: Iterable[Followed], handover: Handover
+    ) -> tuple[Followed, TableSnapshot, Page] | None:
+        """A page of items, if one is due and nothing is being handed over.
+
+        Raises StreamError where the very first is refused.
+        """
+        if handover.has_items:
+            return None
         now = self._clock.monotonic()
-        if self._goes_on and self.changes_come:
+        if self._goes_on and (self.changes_come or handover.has_changes):
             self._ended_at = self._ended_at or now
             if now - self._ended_at < self._ended_at - self._asked_at:
                 return None
@@ -46,6 +54,8 @@ class Snapshots:
             snapshot = stream.snapshot
             if snapshot is None or not stream.snapshot_is_due:
                 continue
+            if not handover.stands_for(snapshot.origin):
+                return None
             self._asked_at, self._ended_at = now, 0.0
             try:
                 page = snapshot.read()

@@ -11,7 +11,7 @@ from watcher.backoff import backoff, worth_saying
 from watcher.errors import TransientError
 from watcher.reading.puller import Puller
 from watcher.reading.snapshot import Items, TableSnapshot
-from watcher.reading.token import Token
+from watcher.reading.token import Token, TokenSnapshot
 from watcher.record import page as pages
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence, Position, Service
@@ -25,7 +25,10 @@ _AGAIN_SECONDS_MAX = 30.0
 
 
 class ItemsFirst(Puller):
-    """A puller that keeps the rule of `reading.snapshot`; goes on where its token says."""
+    """A puller that keeps the rule of `reading.snapshot`; goes on where its token says.
+
+    With `only_anew`, where the items are to be handed over only as that is too old.
+    """
 
     def __init__(
         self,
@@ -34,15 +37,24 @@ class ItemsFirst(Puller):
         start: Position | Token,
         *arguments: Any,
         items: Items,
+        only_anew: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(service, arn, start, *arguments, **options)
         stored = start.snapshot if isinstance(start, Token) else None
-        self._items = TableSnapshot(arn, items, stored, self._clock)
+        self._left_alone, self._stored = only_anew and not self._anew, stored
+        if self._left_alone:
+            stored = TokenSnapshot(done=True)
+        self._items = TableSnapshot(arn, items, None if self._anew else stored, self._clock)
         self._shown: deque[Record] = deque()
         self._changes_left = 0
         self._failures = 0
         self._again_at = -math.inf
+
+    def begin_reads(self, *, at_once: bool = False) -> None:
+        """See `Puller`; while there are items to come, it is for `look` to say whose turn it is."""
+        if self._items.is_done:
+            super().begin_reads(at_once=at_once)
 
     def look(self, *, at_once: bool = False) -> float | None:
         """As `Puller.look`; an item comes before all changes. Raises StreamError."""
@@ -77,7 +89,7 @@ class ItemsFirst(Puller):
     def token(self) -> Token:
         """See `Puller`."""
         token = super().token
-        token.snapshot = self._items.stored()
+        token.snapshot = self._stored if self._left_alone else self._items.stored()
         return token
 
     def _is_items_turn(self) -> bool:

@@ -7,7 +7,7 @@ import math
 from datetime import datetime, timedelta
 
 from watcher.clock import CLOCK, Clock
-from watcher.errors import DataLossError
+from watcher.errors import DataLossError, UsageError
 from watcher.printing.style import time_text
 from watcher.reading.lineage import RETENTION, Tracked
 from watcher.reading.messages import Loss
@@ -117,6 +117,24 @@ class Losses:
             self._began = -math.inf  # the machine has slept: what was there at first counts now
             of = time.isoformat(timespec="seconds")
             self.say(f"the {what} is of {of}", "older than the retention of 24 hours")
+
+    def begins_anew(
+        self, on_stale: str, what: str, time: datetime | None, listing: Listing
+    ) -> bool:
+        """Whether the items are handed over anew, as what was stored at this time is too old.
+
+        Under `fail` that raises UsageError, under `trim-horizon` it is a loss: DataLossError.
+        """
+        if not is_stale(time, listing.time):
+            return False
+        if on_stale == "fail":
+            raise UsageError(f"{listing.table}: it is older than the stream's 24 hours", what)
+        if on_stale != "snapshot":
+            self.say_if_old(what, time, listing.time)
+            return False
+        text = f"{listing.table}: the {what} is older than 24 hours: handing over its items as"
+        logger.warning(f"{text} they are now; what was removed since is not told")
+        return True
 
 
 def is_stale(time: datetime | None, now: datetime) -> bool:
