@@ -164,7 +164,8 @@ class Soak:
             with open(self._folder / "samples.csv", "w", newline="") as file:
                 table = csv.writer(file)
                 table.writerows([Sample._fields, *samples])
-            title = f"watcher for {samples[-1].hours:.2g} hours: the one that was never ended"
+            title = f"{self.outcome.written:,} changes, {len(self.outcome.marks)} disturbances: "
+            title += "what the watch takes that was never ended"
             text = picture.svg(samples, self.outcome.marks, title)
             (self._folder / "soak.svg").write_text(text)
 
