@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -101,6 +102,19 @@ def cpu_seconds(pids: list[int]) -> float:
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
+    return ticks / _TICKS
+
+
+def family_cpu_seconds(pid: int, without: int) -> float:
+    """The CPU time of a process and all below it, ended ones too; one child is left out."""
+    found: dict[int, list[str]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            found[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+    ticks, pids = 0, [pid]
+    for each in pids:
+        ticks += sum(map(int, found[each][11:15]))
+        pids += [child for child in found if int(found[child][1]) == each and child != without]
     return ticks / _TICKS
 
 

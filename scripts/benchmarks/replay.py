@@ -248,6 +248,7 @@ class Replay:
             text=True,
         )
         self.endpoint = self._said().strip()
+        self.pid = self._process.pid
 
     def begin(self, scenario: Scenario) -> Figures:
         """Become another stream; the figures since the last `begin`."""

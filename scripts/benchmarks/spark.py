@@ -15,7 +15,8 @@ import boto3
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from scripts.benchmarks.replay import ARN, RECORDS, Replay, Scenario
+from scripts.benchmarks import commands
+from scripts.benchmarks.replay import ARN, RECORDS, Replay, Scenario, record
 from scripts.benchmarks.results import Row
 from watcher.service.model import AfterSequence, Position
 from watcher.spark import offsets, session
@@ -26,8 +27,14 @@ RUNS = 3
 _SHARDS = 4
 _PAGES = 100
 _NAIVE_PAGES = 5
+_FEW_PAGES = 4
 _IDLE_SECONDS = 10.0
 _GIVE_UP_SECONDS = 120.0
+_WIRE = {"imageFormat": "dynamodb-json"}
+_SCHEMA = (
+    "customer string, `order` string, status string, quantity int, total decimal(12,2), "
+    "paid boolean, tags array<string>"
+)
 
 
 class NaiveReader(SimpleDataSourceStreamReader):
@@ -97,6 +104,7 @@ def spark(replay: Replay) -> Iterator[Row]:
     started.dataSource.register(_by_value(Naive))
     try:
         yield from _throughput(started, replay)
+        yield from _by_shards(started, replay)
         yield from _catch_up(replay)
         yield from _idle(replay)
     finally:
@@ -115,14 +123,8 @@ def _by_value(kind: type[Any]) -> type[Any]:
 
 
 def _throughput(started: Any, replay: Replay) -> Iterator[Row]:
-    def ours(image_format: str, sink: str) -> float:
-        frame = started.readStream.format("dynamodb_streams").options(
-            stream=ARN,
-            endpointUrl=replay.endpoint,
-            startingPosition="trim_horizon",
-            imageFormat=image_format,
-        )
-        return _rate(replay, frame.load(), sink, _SHARDS, _PAGES)
+    def ours(given: dict[str, str], sink: str = "noop") -> float:
+        return _rate(replay, _source(started, replay, **given), sink, _SHARDS, _PAGES)
 
     def naive() -> float:
         options = {"endpointUrl": replay.endpoint, "pages": str(_NAIVE_PAGES)}
@@ -130,16 +132,44 @@ def _throughput(started: Any, replay: Replay) -> Iterator[Row]:
         return _rate(replay, frame, "noop", 1, _NAIVE_PAGES)
 
     # A stream runs for days: Java's compiler is done with it by then.
-    for image_format in ("json", "dynamodb-json", "json", "dynamodb-json"):
-        ours(image_format, "noop")
+    for _ in range(2):
+        ours({})
+        ours(_WIRE)
     slow = [naive() for _ in range(RUNS)]
-    for figure, image_format, sink, aim in (
-        ("Spark, wire images, noop", "dynamodb-json", "noop", 120_000),
-        ("Spark, plain JSON images, noop", "json", "noop", None),
-        ("Spark, plain JSON images, Parquet", "json", "parquet", None),
+    for figure, given, sink, aim in (
+        ("wire images, noop", _WIRE, "noop", 120_000),
+        ("plain JSON images, noop", {}, "noop", None),
+        ("plain JSON images, Parquet", {}, "parquet", None),
+        ("imageSchema of seven, noop", {"imageSchema": _SCHEMA}, "noop", None),
+        ("plain JSON, changedAttributes, noop", {"changedAttributes": "true"}, "noop", None),
     ):
-        runs = [ours(image_format, sink) for _ in range(RUNS)]
-        yield Row(figure, "rows/s", runs, at_least=aim, compared=slow, ratio_at_least=10)
+        runs = [ours(given, sink) for _ in range(RUNS)]
+        yield Row(
+            f"Spark, {figure}", "rows/s", runs, at_least=aim, compared=slow, ratio_at_least=10
+        )
+
+
+def _by_shards(started: Any, replay: Replay) -> Iterator[Row]:
+    """The same number of rows, plain JSON, from few shards and from many."""
+    for shards in (4, 64, 500):
+        pages = max(_FEW_PAGES, _SHARDS * _PAGES // shards)
+        rows = shards * pages * RECORDS
+        size = len(record(0)) / 1e6
+        rates, costs = [], []
+        for _ in range(RUNS):
+            used = commands.family_cpu_seconds(os.getpid(), replay.pid)
+            rates.append(_rate(replay, _source(started, replay), "noop", shards, pages))
+            used = commands.family_cpu_seconds(os.getpid(), replay.pid) - used
+            costs.append(1e6 * used / rows)
+        name = f"Spark, plain JSON, {shards} shards of {pages} pages"
+        yield Row(name, "rows/s", rates)
+        yield Row(f"{name}, bytes", "MB/s", [rate * size for rate in rates])
+        yield Row(f"{name}, CPU of all processes", "µs/row", costs)
+
+
+def _source(started: Any, replay: Replay, **given: str) -> Any:
+    place = {"stream": ARN, "endpointUrl": replay.endpoint, "startingPosition": "trim_horizon"}
+    return started.readStream.format("dynamodb_streams").options(**place, **given).load()
 
 
 def _rate(replay: Replay, frame: Any, sink: str, shards: int, pages: int) -> float:
@@ -173,9 +203,9 @@ def _when(condition: Callable[[], bool]) -> float:
 
 def _catch_up(replay: Replay) -> Iterator[Row]:
     """What a backlog costs the driver, the planner on its own: executors are not counted."""
-    for shards in (4, 64, 500):
-        runs = [_planned(replay, shards, _PAGES) for _ in range(RUNS)]
-        figure = f"Spark, catch-up, driver's CPU, {shards} shards"
+    for shards, pages in ((4, _PAGES), (64, _PAGES), (500, _PAGES), (500, _FEW_PAGES)):
+        runs = [_planned(replay, shards, pages) for _ in range(RUNS)]
+        figure = f"Spark, catch-up, driver's CPU, {shards} shards of {pages} pages"
         yield Row(figure, "µs/row", runs, at_most=1.0)
 
 

@@ -189,6 +189,24 @@ def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
     assert any(text.startswith("Stopping: 2 records left unread") for text in caplog.messages)
 
 
+def test_as_the_end_begins_each_hand_keeps_the_record_it_has_and_takes_no_other(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    play = played(gate, 2, "a", "b", "c")
+    play.run(
+        1.0,
+        ("a", page(1, 2, 3)),
+        ("b", page(11, 12)),
+        ("c", page(21)),
+        gate.begins(1, 11),
+        threading.Timer(0.05, gate.let(-1)).start,
+        play.manager.stop,
+    )
+    assert sorted(gate.done) == [1, 11] and play.totals.records == 2
+    assert any(text.startswith("Stopping: 4 records left unread") for text in caplog.messages)
+
+
 def test_a_failure_under_stop_ends_all_of_them_and_saves_what_was_handled(gate: Gate) -> None:
     def handle(record: Record) -> None:
         gate(record)

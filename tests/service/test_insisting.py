@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from botocore.exceptions import ClientError
 
-from watcher.errors import CredentialsError, DeniedError, StreamError
+from watcher.errors import CredentialsError, DeniedError, OddAnswerError, StreamError
 from watcher.service import insisting
 from watcher.service.credentials import Credentials
 from watcher.service.insisting import Insisting
@@ -134,3 +134,18 @@ def test_an_answer_that_is_none_of_the_services_ends_it_where_nothing_has_worked
     with pytest.raises(StreamError):
         call(tables.get_item, TableName="orders")
     assert time.now == 0
+
+
+def test_an_odd_answer_ends_it_at_first_and_passes_later(call: Insisting, tables: Tables) -> None:
+    answers: list[object] = [OddAnswerError("HTTP 204"), {}, OddAnswerError("HTTP 204"), {"a": 1}]
+
+    def put_item(**_: Any) -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(OddAnswerError, match="HTTP 204"):
+        call(put_item)
+    assert call(put_item) == {}
+    assert call(put_item) == {"a": 1}

@@ -8,18 +8,25 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from botocore.session import get_session
 
 from tests.simulator import Simulator
 from tests.wire import origin
 from watcher import watch
 from watcher.delivery.handlers import find, load
-from watcher.errors import CredentialsError, ExpiredIteratorError, TransientError
+from watcher.errors import (
+    CredentialsError,
+    ExpiredIteratorError,
+    OddAnswerError,
+    TransientError,
+)
 from watcher.record import page
 from watcher.record.record import Record
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import AtTime, TrimHorizon
+from watcher.service.shortcut import RawPages
 
 
 @pytest.fixture
@@ -254,3 +261,16 @@ def test_starting_workers_leaves_the_garbage_collector_as_it_was(simulator: Simu
     )
     assert len(seen) == 3
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("operation", ["GetItem", "PutItem", "BatchWriteItem", "Scan"])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\xbf\xff"])
+def test_what_is_no_json_is_no_answer_of_a_table_either(operation: str, body: bytes) -> None:
+    """botocore takes it for an answer without members: all is written, or no such item."""
+    model = get_session().get_service_model("dynamodb")
+    shape = model.operation_model(operation).output_shape
+    answer = {"status_code": 204, "headers": {}, "body": body}
+    parser: Any = RawPages().create_parser("json")
+    with pytest.raises(OddAnswerError, match=f"{operation}: HTTP 204"):
+        parser.parse(answer, shape)
+    assert parser.parse(answer | {"body": b""}, None)["ResponseMetadata"], "nothing was asked for"

@@ -26,37 +26,46 @@ def stream(clock: HandClock) -> PlayedStream:
     return stream
 
 
-def test_two_old_pages_tell_a_backlog_whose_end_is_the_tip(
+def test_an_old_page_that_is_full_tells_a_backlog_whose_end_is_the_tip(
     stream: PlayedStream, clock: HandClock
 ) -> None:
     query = PlayedQuery(stream, clock)
 
     query.poll()
-    query.poll()
 
-    assert query.sizes == [500, 4496]
+    assert query.sizes == [4996]
     assert query.delivered == [*range(4996)]
     assert query.planner.report()["buffered_records"] == 0, "nothing waits in the driver"
     query.run(5)
     assert query.delivered == [*range(5000)]
 
 
-def test_the_driver_reads_two_pages_of_it(stream: PlayedStream, clock: HandClock) -> None:
+def test_the_driver_reads_one_page_of_it(stream: PlayedStream, clock: HandClock) -> None:
     query = PlayedQuery(stream, clock)
-    query.poll()
     end = query.planner.latest(query.offset, None)
-    assert len(stream.reads) == 3, "two pages, and one record near the tip"
+    assert len(stream.reads) == 2, "a page, and one record near the tip"
     assert query.planner.report()["lag_seconds"] > 3600
 
     again = query.planner.latest(query.offset, None)
 
     assert again == end
-    assert len(stream.reads) == 3, "it rests until executors have been there"
+    assert len(stream.reads) == 2, "it rests until executors have been there"
+
+
+def test_old_pages_that_are_not_full_tell_it_when_there_are_two(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    stream.page_size = 400
+    query = PlayedQuery(stream, clock)
+
+    query.run(20)
+
+    assert query.sizes[:2] == [400, 4596]
+    assert query.delivered == [*range(5000)]
 
 
 def test_what_was_left_is_read_again_after_a_crash(stream: PlayedStream, clock: HandClock) -> None:
     query = PlayedQuery(stream, clock)
-    query.poll()
     query.poll()
     before, after = query.batches[-1]
 
@@ -64,7 +73,7 @@ def test_what_was_left_is_read_again_after_a_crash(stream: PlayedStream, clock: 
 
     (between,) = offsets.ranges(before, after)
     pages = query.read(between)
-    assert sum(page.count for page in pages) == 4496
+    assert sum(page.count for page in pages) == 4996
     query.run(5)
     assert query.delivered == [*range(5000)]
 
@@ -94,7 +103,6 @@ def test_with_a_limit_the_driver_counts(stream: PlayedStream, clock: HandClock) 
 
 def test_children_wait_for_what_executors_are_left(stream: PlayedStream, clock: HandClock) -> None:
     query = PlayedQuery(stream, clock)
-    query.poll()
     query.planner.latest(query.offset, None)
     stream.write("b", range(9000, 9010), parent="a")
 

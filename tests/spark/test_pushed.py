@@ -113,7 +113,8 @@ def test_the_rows_are_those_that_spark_would_keep(spark: Any, sim: RemoteSimulat
         assert sorted(found.collect()) == sorted(expected), condition
 
 
-def test_a_session_that_hands_nothing_down_gets_a_reader_that_takes_nothing() -> None:
+@pytest.mark.spark
+def test_a_session_that_hands_nothing_down_gets_a_reader_that_takes_nothing(spark: Any) -> None:
     """Spark refuses it."""
     plain = DynamoDBStreams({"stream": "orders"})
     schema = StructType.fromDDL(plain.schema())

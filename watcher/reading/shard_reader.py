@@ -57,7 +57,7 @@ _FAILURES_TO_DOUBT = 3
 # Where it is granted, and then fails, they are seconds: whoever reads anew gets the same records.
 _COARSEST_TIME = 60
 # As `reads.FULL_BYTES`: there are 1,000 records at most.
-_FULL_RECORDS = 500
+FULL_RECORDS = 500
 
 
 class ShardReader:
@@ -299,7 +299,7 @@ class ShardReader:
         goes_back = bool(wire.Records) and not is_fresh and not self._sieve.stuck
         if is_fresh:
             self._empty_pages = 0
-            full = len(wire.Records) >= _FULL_RECORDS or size >= reads.FULL_BYTES
+            full = len(wire.Records) >= FULL_RECORDS or size >= reads.FULL_BYTES
             self.pause = 0.0 if full else _PAUSE_AFTER_SOME
         elif goes_back:
             self.pause = _PAUSE_TO_TIP  # no empty page

@@ -14,6 +14,7 @@ from watcher.backoff import worth_saying
 from watcher.errors import (
     CredentialsError,
     DeniedError,
+    OddAnswerError,
     StreamError,
     TransientError,
     WatcherError,
@@ -27,7 +28,7 @@ logger = logging.getLogger("watcher")
 _DENIED_SECONDS = 60.0
 # Somebody's transaction has the item for a moment.
 _IN_USE = "TransactionConflictException"
-_REFUSED = boto.ClientError, boto.BotoCoreError, TransientError, CredentialsError
+_REFUSED = boto.ClientError, boto.BotoCoreError, TransientError, CredentialsError, OddAnswerError
 
 
 class Insisting:
@@ -81,7 +82,7 @@ class Insisting:
             text = f"no permission ({one_line(error)}); the role needs {needed}"
             meaning = DeniedError(text)
             passes = needed in self._worked
-        elif isinstance(meaning, CredentialsError):
+        elif isinstance(meaning, CredentialsError) or isinstance(error, OddAnswerError):
             passes = bool(self._worked)
         else:
             meaning = StreamError(one_line(error))

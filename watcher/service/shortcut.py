@@ -25,7 +25,8 @@ from botocore.httpsession import get_cert_path
 from botocore.parsers import ResponseParser, ResponseParserError, ResponseParserFactory
 from botocore.utils import get_environ_proxies
 
-from watcher.errors import TransientError
+from watcher.errors import OddAnswerError, TransientError
+from watcher.service import advice
 from watcher.service.deadline import READS
 from watcher.service.plain_http import OverdueAnswerError, PlainHTTP, Posted
 
@@ -42,6 +43,7 @@ _PAGES = ("GetRecordsOutput", "ScanOutput")
 _FIRST_ERROR = 300  # as botocore has it
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 _SHOWN_BYTES = 100
+_READ_BYTES = 5000
 _ASKED_AT_ONCE = 4
 
 
@@ -61,6 +63,8 @@ class RawPages(ResponseParserFactory):
         def parse_unless_page(response: Any, shape: Any) -> Any:
             status = response["status_code"]
             metadata = {"HTTPStatusCode": status, "HTTPHeaders": response["headers"]}
+            if protocol_name == "json" and shape is not None and status < _FIRST_ERROR:
+                _refuse_what_is_no_json(response["body"], shape.name, metadata)
             if shape is not None and shape.name in _PAGES and status == 200:
                 return {"Body": response["body"], "ResponseMetadata": metadata}
             try:
@@ -77,6 +81,17 @@ class RawPages(ResponseParserFactory):
 
         parser.parse = parse_unless_page  # type: ignore[method-assign]
         return parser
+
+
+def _refuse_what_is_no_json(body: bytes, shape: str, metadata: dict[str, Any]) -> None:
+    """Raise OddAnswerError; what begins as an answer, and is cut off, is trouble that passes.
+
+    botocore takes 204, which a proxy may say, for an answer without members: of BatchWriteItem
+    that all is written, of GetItem that there is no such item.
+    """
+    if not body[:_SHOWN_BYTES].lstrip().startswith(b"{"):
+        operation = shape.removesuffix("Output")
+        raise OddAnswerError(f"{operation}: {advice.on_no_answer(body[:_READ_BYTES], metadata)}")
 
 
 class Shortcut:

@@ -15,13 +15,16 @@ from typing import Final
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.reading.messages import Started
+from watcher.reading.reads import FULL_BYTES
+from watcher.reading.shard_reader import FULL_RECORDS
 from watcher.record import page
 from watcher.service.model import AtTime, Service
 from watcher.spark.held_page import HeldPage
 
 # A reader that keeps up has a page within a second or so of its making.
 BEHIND_SECONDS = 10.0
-# One page that is old says little: the first one after a pause always is.
+# One page that is old says little: the first one after a pause always is. But if it is full, more
+# follows, and each that is read here is read once more by an executor.
 _OLD_PAGES = 2
 # The tip is half of that ago; where nothing was written since, so many times as long may do.
 _TIMES_BACK: Final = (1, 12, 120, 720)
@@ -52,7 +55,9 @@ class Backlog:
             return None
         now = self._clock.monotonic()
         age = now + self._service_ahead - newest.created
-        self._old_pages = self._old_pages + 1 if age > self._behind_seconds else 0
+        is_full = newest.count >= FULL_RECORDS or newest.body_size >= FULL_BYTES
+        seen = _OLD_PAGES if is_full else self._old_pages + 1
+        self._old_pages = seen if age > self._behind_seconds else 0
         if self._old_pages < _OLD_PAGES or now < self._ask_at:
             return None
         self._ask_at = now + _ASK_SECONDS
