@@ -5,9 +5,11 @@ import io
 import json
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.httpsession import get_cert_path
 from botocore.session import get_session
 
 from tests.simulator import Simulator
@@ -274,3 +276,19 @@ def test_what_is_no_json_is_no_answer_of_a_table_either(operation: str, body: by
     with pytest.raises(OddAnswerError, match=f"{operation}: HTTP 204"):
         parser.parse(answer, shape)
     assert parser.parse(answer | {"body": b""}, None)["ResponseMetadata"], "nothing was asked for"
+
+
+@pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+def test_a_file_of_authorities_is_the_one_of_the_folder_that_it_began_in(
+    simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A handler may go to another folder, and then a connection is opened anew."""
+    (tmp_path / "ours.pem").write_bytes(Path(get_cert_path(True) or "").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(name, "ours.pem")
+    connection = Connection("us-east-1", endpoint_url=simulator.endpoint)
+    made = for_worker(connection, simulator.stream_arn)
+    monkeypatch.chdir("/")
+    wanted = str(tmp_path / "ours.pem")
+    assert made._client._endpoint.http_session._verify == wanted
+    assert made._reads._ca_file == wanted

@@ -205,7 +205,7 @@ class Lanes(Handover):
     def give_up(self) -> None:
         """See `Handover.give_up`."""
         if not self._is_over:
-            with contextlib.suppress(OutputClosed, ObserverError):
+            with contextlib.suppress(OutputClosed, ObserverError, Overdue):
                 self.rest()
 
     def _wait(self, seconds: float) -> None:

@@ -130,8 +130,7 @@ class Manager:
 
     def _receive(self, seconds: float = _TICK_SECONDS) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._handover.receive(self._workers.receive, seconds)
-        if received is None:
+        if (received := self._handover.receive(self._workers.receive, seconds)) is None:
             return False
         origin, message = received
         if stream := self._streams.get(origin.stream):  # else it has left
@@ -150,6 +149,7 @@ class Manager:
                 self._handover.end_with(self._streams.at_tail(self._settings, self._look_again))
                 for stream in self._streams if not self.ending.look() else ():
                     self._begin_stream(stream)
+                    self._attend(stream)  # "latest" is not to wait for the others' listings
         except Overdue:
             logger.warning("The service had not answered by then")
             return

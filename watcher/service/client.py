@@ -83,6 +83,7 @@ class StreamsClient:
             self._settings: dict[str, Any] = {
                 "region_name": region,
                 "endpoint_url": connection.endpoint_url,
+                "verify": login.ca_file(session),
                 "config": Config(
                     connect_timeout=_CONNECT_SECONDS,
                     read_timeout=read_seconds or _READ_SECONDS,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import socket
 import ssl
@@ -26,7 +25,7 @@ from botocore.parsers import ResponseParser, ResponseParserError, ResponseParser
 from botocore.utils import get_environ_proxies
 
 from watcher.errors import OddAnswerError, TransientError
-from watcher.service import advice
+from watcher.service import advice, login
 from watcher.service.deadline import READS
 from watcher.service.plain_http import OverdueAnswerError, PlainHTTP, Posted
 
@@ -108,9 +107,7 @@ class Shortcut:
         self._client = client
         self._otherwise = otherwise
         self._parser = RawPages().create_parser("json")
-        # As botocore.endpoint.EndpointCreator has it.
-        chosen = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
-        self._ca_file: str = chosen or str(get_cert_path(True))
+        self._ca_file: str = login.ca_file(session) or str(get_cert_path(True))
         self._connections: dict[str, PlainHTTP] = {}
         self._calls: dict[str, _SentCall | None] = {}
         self._asked: weakref.WeakSet[Posted] = weakref.WeakSet()

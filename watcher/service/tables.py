@@ -128,6 +128,7 @@ class TablesClient:
                 "dynamodb",
                 region_name=region,
                 endpoint_url=connection.endpoint_url,
+                verify=login.ca_file(session),
                 config=settings,
             )
             self._call = Insisting(credentials, patience)
