@@ -75,8 +75,8 @@ WATCH = [
     Mutant(
         "of a filtered page the first records go on, in place of those wanted",
         "reading/parts.py",
-        "[raws[place] for place in places]",
-        "[raws[place] for place in range(len(places))]",
+        "raws_of(body, records, places)",
+        "raws_of(body, records, range(len(places)))",
         "processes",
         given={"filtered": True},
     ),
