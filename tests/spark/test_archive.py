@@ -137,7 +137,7 @@ def test_elsewhere_than_on_a_disk_what_a_kill_left_copied_is_there_once(
 ) -> None:
     """As in an object store, whose rename is a copy, and then a removal."""
     settings = spark.sparkContext._jsc.hadoopConfiguration()
-    settings.set("fs.viewfs.mounttable.there.linkMergeSlash", tmp_path.as_uri())
+    settings.set("fs.viewfs.mounttable.there.link./data", tmp_path.as_uri())
     grow(sim)
     sim.advance(60)
 
@@ -149,9 +149,9 @@ def test_elsewhere_than_on_a_disk_what_a_kill_left_copied_is_there_once(
     with monkeypatch.context() as killed:
         killed.setattr(Folder, "move", copy)
         with pytest.raises(WatcherError):
-            archived(spark, sim, "viewfs://there/lake")
+            archived(spark, sim, "viewfs://there/data/lake")
     (half,) = (tmp_path / "lake").rglob("*.parquet")
-    archived(spark, sim, "viewfs://there/lake")
+    archived(spark, sim, "viewfs://there/data/lake")
 
     assert half.exists()
     for path in (tmp_path / "lake").rglob(".*.crc"):  # Hadoop's, below the view
