@@ -6,7 +6,7 @@ import sys
 from watcher import Record
 from watcher.printing.differences import change_text
 from watcher.printing.escaping import printable_key
-from watcher.printing.style import are_tables_shown, highlighted, paint, shown_time
+from watcher.printing.style import are_tables_shown, highlighted, paint, shown_table, shown_time
 
 MOST = 40
 """A column is as wide as the longest text in it so far, up to this."""
@@ -20,7 +20,7 @@ def handle(record: Record) -> None:
     cells = [shown_time(record.created_at), kind, printable_key(record["dynamodb"]["Keys"])]
     names = ["TIME", "KIND", "KEY"]
     if are_tables_shown():
-        cells.insert(2, record.table)
+        cells.insert(2, shown_table(record))
         names.insert(2, "TABLE")
     if not widths:
         widths[:] = [25, 6, *(16 for _ in names[2:])]

@@ -12,6 +12,7 @@ from watcher import Record
 from watcher.printing.plain_json import plain_key
 from watcher.printing.style import time_text
 from watcher.record.images import plain_json
+from watcher.service.names import table_of
 
 OPTIONS = {
     "sqlite": (
@@ -38,6 +39,7 @@ logger = logging.getLogger("watcher")
 lock = threading.Lock()
 database: Any = None
 incomplete: set[str] = set()
+arns: dict[str, str] = {}
 
 
 def configure(sqlite: str) -> None:
@@ -58,7 +60,10 @@ def handle(record: Record) -> None:
     old, new = plain_json([change.OldImage, change.NewImage])
     key = plain_key(record)
     row = record.table, record.sequence_number, record.shard_id, record.event_name
+    arn = table_of(record.stream)
     with lock:
+        if arns.setdefault(record.table, arn) != arn:  # of another region, or account
+            raise ValueError(f"{arn}: the file has another {record.table}; give it one of its own")
         try:
             added = database.execute(ADD, (*row, time_text(record.created_at), key, old, new))
             if not added.rowcount:  # it came before: a restart repeats a little

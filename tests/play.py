@@ -236,7 +236,7 @@ class Play:
             for arn, service in {ARN: self.service, **(others or {})}.items()
         ]
         self.manager = Manager(
-            Streams(followed, newcomers, clock=self.clock),
+            Streams(followed, [newcomers] if newcomers else (), clock=self.clock),
             [observe if isinstance(observe, Observer) else Observer("seen", observe)],
             made,
             workers=Workers(self.queue, self._start, self.clock),

@@ -96,6 +96,8 @@ def test_health_is_asked_for_where_it_is_served() -> None:
     assert probes == 3 * [{"path": "/livez", "port": "metrics"}]
     (asked,) = set(re.findall(r"urlopen\('(.+?)'", f"{DOCKERFILE} {TASK['healthCheck']}"))
     assert asked == f"http://127.0.0.1:{PORT}/livez"
+    for path in {asked.rpartition("/")[2], *(each["path"][1:] for each in probes)}:
+        assert path in {"livez", "readyz"}, "see watcher/metrics/probes.py"
     assert DEPLOYMENT["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
 
 
@@ -202,8 +204,7 @@ def test_the_policy_is_what_the_command_prints(capsys: pytest.CaptureFixture[str
         {"name": "AWS_REGION", "value": "eu-west-1"}
     ]
     for words in (CONTAINER["args"], TASK["command"]):
-        checkpoint = ["--checkpoint", parsed(words)["checkpoint"]]
-        assert cli.main(["policy", words[0], *checkpoint, *ASKED]) == 0
+        assert cli.main(["policy", *words, *ASKED]) == 0
         assert capsys.readouterr().out == (DEPLOY / "policy.json").read_text()
 
 

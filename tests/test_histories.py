@@ -305,6 +305,19 @@ def test_every_engine_ends_where_reads_are_denied(engine: Engine, after: float) 
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+def test_every_engine_ends_soon_where_each_answer_is_odd_from_the_beginning(engine: Engine) -> None:
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    stream.read_errors += [OddAnswerError("HTTP 204 with nothing")] * 1000
+    with pytest.raises(StreamError, match="HTTP 204 with nothing"):
+        engine(stream, clock, 0.0 if engine in (spark_batch, retained) else 200.0)
+    assert clock.passed < (
+        8 if engine is spark_batch else 3
+    )  # its plan waits for listings that lag
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
 def test_every_engine_says_at_once_that_an_answer_does_not_end(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:

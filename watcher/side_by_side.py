@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 # So few are over sooner than anybody notices; and a program that has threads can't fork cheaply.
-_FEW = 8
+FEW = 8
 _THREADS = 32
 
 _Answer = TypeVar("_Answer")
@@ -21,7 +21,7 @@ class SideBySide:
         self._pool: ThreadPoolExecutor | None = None
 
     def start(
-        self, calls: Sequence[Callable[[], _Answer]], few: int = _FEW
+        self, calls: Sequence[Callable[[], _Answer]], few: int = FEW
     ) -> list[Future[_Answer]]:
         """Their answers, some of which may be still to come where there are more than `few`."""
         if len(calls) > few and self.may_have_threads and self._pool is None:

@@ -8,6 +8,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from operator import methodcaller
 from typing import Any, Self, TypeAlias
 
 from watcher.arguments import on_stale as checked_policy
@@ -139,7 +140,8 @@ class Stream:
         self.losses: list[str] = []
         """What was gone before it was read: one line each, shard and position named."""
         self._losses_are_errors = fail_on_data_loss
-        self._steps = Stepping(self._step)
+        self._how["sharers"] = len(services)
+        self._steps = Stepping(self._look)
         self._token: dict[str, Any] = {}
         self._stepped_at = 0.0
         self._in_a_row = 0
@@ -211,16 +213,23 @@ class Stream:
             raise UsageError("the stream is closed: make another one, with its token")
 
     def _next(self) -> Record | None:
-        for look in (_look, functools.partial(_look, at_once=True)):
-            found: list[tuple[float, Puller]] = []
-            for arn in self._services:
-                seconds = self._let(arn, look)
-                if seconds is not None:
-                    found.append((seconds, self._pullers[arn]))
-            self._raise_if_all_fail()
-            if found:
+        for at_once in (False, True):
+            if found := self._look(at_once=at_once):
                 return min(found, key=_seconds)[1].take()
         return None
+
+    def _look(self, *, at_once: bool = False) -> list[tuple[float, Puller]]:
+        """Which have a next record, and its time; all of them read side by side."""
+        if len(self._services) > 1:
+            for arn in self._services:
+                self._let(arn, methodcaller("begin_reads", at_once=at_once))
+        found: list[tuple[float, Puller]] = []
+        for arn in self._services:
+            seconds = self._let(arn, methodcaller("look", at_once=at_once))
+            if seconds is not None:
+                found.append((seconds, self._pullers[arn]))
+        self._raise_if_all_fail()
+        return found
 
     # For tasks
 
@@ -254,11 +263,6 @@ class Stream:
             self._token = self._token_now()
         await self._steps.wait()
         self._stepped_at = self._clock.monotonic()
-
-    def _step(self) -> None:
-        for arn in self._services:
-            self._let(arn, _look)
-        self._raise_if_all_fail()
 
     def _next_read(self) -> Record | None:
         """The next record of those that were read; None where there may be an earlier one."""
@@ -334,10 +338,6 @@ class Stream:
 def _kinds(items: Mapping[str, Items], *, only_anew: bool) -> Mapping[str, Callable[..., Puller]]:
     made = functools.partial(ItemsFirst, only_anew=only_anew)
     return {arn: functools.partial(made, items=each) for arn, each in items.items()}
-
-
-def _look(puller: Puller, *, at_once: bool = False) -> float | None:
-    return puller.look(at_once=at_once)
 
 
 def _seconds(found: tuple[float, Puller]) -> float:

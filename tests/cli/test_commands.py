@@ -180,7 +180,7 @@ def test_advice_names_only_what_the_command_has(capsys: pytest.CaptureFixture[st
 
 
 def test_a_text_with_a_space_is_one_word_too_many() -> None:
-    with pytest.raises(UsageError, match=r"^one word too many: --foo bar$"):
+    with pytest.raises(UsageError, match=r"^one word too many: --foo bar; it is"):
         Invocation("shards", ["orders", "--foo bar"])
 
 
@@ -190,15 +190,25 @@ def test_the_first_of_several_words_too_many_is_named() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("words", "missing"), [([], "STREAM, SQL"), (["orders"], "SQL")])
+@pytest.mark.parametrize(
+    ("words", "missing"), [([], "STREAM, [STREAM…] SQL"), (["orders"], "[STREAM…] SQL")]
+)
 def test_each_missing_operand_is_named(words: list[str], missing: str) -> None:
-    with pytest.raises(UsageError, match=f"^the following arguments are required: {missing}$"):
+    with pytest.raises(
+        UsageError, match=f"^the following arguments are required: {re.escape(missing)}$"
+    ):
         Invocation("query", words)
+
+
+@pytest.mark.spark
+def test_an_option_that_has_to_be_given_is_named() -> None:
+    with pytest.raises(UsageError, match=r"^the following arguments are required: --to$"):
+        Invocation("archive", ["orders"])
 
 
 def test_one_word_too_many_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shards", "orders", "more"]) == 2
-    assert capsys.readouterr().err == "error: one word too many: more\n"
+    assert capsys.readouterr().err == "error: one word too many: more; it is about one STREAM\n"
 
 
 def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:

@@ -62,6 +62,10 @@ def test_tables_are_named_as_far_as_they_are_known(
         (["shop-*"], {"ListStreams"}),
         (["--tag", "env=prod"], {"ListStreams", "ListTagsOfResource"}),
         (["orders", "--snapshot"], {"Scan"}),
+        (["orders", "--on-stale", "snapshot"], {"Scan"}),
+        (["orders", "--print-json", "-n5", "--metrics-port", "9464", "--concurrency=3"], set()),
+        (["orders", "--sqs", "https://sqs.eu-west-1.amazonaws.com/1/q"], {"sqs:SendMessage"}),
+        (["orders", "--sqs", "q"], {"sqs:GetQueueUrl", "sqs:SendMessage"}),
         (["orders", "--checkpoint", "dynamodb://leases/a"], {"CreateTable", "GetItem", "PutItem"}),
         (["orders", "--checkpoint", "file.json"], set()),
         (["orders", "--for", "undo-apply"], {"GetItem", "PutItem", "DeleteItem"}),
@@ -72,6 +76,20 @@ def test_options_need_what_they_call(
 ) -> None:
     usual = {"DescribeStream", "GetRecords", "GetShardIterator", "DescribeTable"}
     assert actions(policy(capsys, *words)) == usual | more
+
+
+@pytest.mark.parametrize(
+    ("queue", "resource"),
+    [
+        ("https://sqs.eu-west-1.amazonaws.com/123456789012/q", "eu-west-1:123456789012:q"),
+        ("q.fifo", "us-east-1:*:q.fifo"),
+    ],
+)
+def test_a_queue_is_named_too(
+    queue: str, resource: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statements = policy(capsys, "orders", "--region", "us-east-1", "--sqs", queue)
+    assert statements["SendMessages"]["Resource"] == [f"arn:aws:sqs:{resource}"]
 
 
 @pytest.mark.parametrize(

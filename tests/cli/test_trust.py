@@ -56,6 +56,7 @@ def loaded(*arguments: str) -> list[str]:
         ("level = 5", "level"),
         ('jsonl-file = "lines"', "jsonl-file"),
         ('endpoint-url = "http://127.0.0.1:9"', "endpoint-url"),
+        ('profile = "production"', "profile"),
         ('checkpoint = "state.json"', "checkpoint"),
         ('on-error = "dead-letter:letters"', "on-error"),
         ('filter = "@/etc/passwd"', "filter"),
@@ -128,9 +129,10 @@ def test_the_environment_and_the_users_own_file_may_do_everything(
 
 def test_what_is_used_of_the_folder_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "watcher")
-    written('from = "2h"\n[watch]\npoll-max = 2')
+    written('from = "2h"\nregion = "eu-west-1"\n[watch]\npoll-max = 2')
     loaded("--evil")
-    assert caplog.messages == ["From this folder: watcher.toml (from, poll-max), handlers/evil.py"]
+    used = "watcher.toml (from, region, poll-max), handlers/evil.py"
+    assert caplog.messages == [f"From this folder: {used}"]
     caplog.clear()
     Path("watcher.toml").unlink()
     loaded("--print-json")

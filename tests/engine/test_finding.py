@@ -30,8 +30,7 @@ class Account:
     def __call__(self, connection: Connection) -> Account:
         return self
 
-    @property
-    def here(self) -> Account:
+    def directory(self, wanted: WantedStreams) -> Account:
         return self
 
     def stream_pages(self) -> Iterator[list[StreamName]]:

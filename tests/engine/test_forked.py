@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from multiprocessing import forkserver
+from pathlib import Path
 
 import pytest
 
@@ -29,12 +30,33 @@ def test_a_worker_reads_where_the_environment_says_now(
     monkeypatch.delenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS")
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
+    assert_it_reads(simulator, Forked())
+
+
+def test_a_worker_finds_its_files_where_the_program_began(
+    simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler may go to another folder before one is started anew."""
+    context = multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(forks, "processes", lambda **_: context)
+    (tmp_path / "config").write_text(f"[default]\nendpoint_url = {simulator.endpoint}\n")
+    for name, value in simulator.environment.items():
+        if "ENDPOINT" not in name:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "config")
+    monkeypatch.chdir(tmp_path)
+    started = Forked()
+    monkeypatch.chdir("/")
+    assert_it_reads(simulator, started)
+
+
+def assert_it_reads(simulator: Simulator, start: Forked) -> None:
     simulator.bulk(3)
     queue, board = Queue(), Board(8)
     writer = queue.writer("worker")
     shard = simulator.shards[0].id
     work = Work(Connection(), simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
-    process = Forked()("worker", work, writer, board)
+    process = start("worker", work, writer, board)
     try:
         writer.close()
         process.give(Read(work, board.new().place))

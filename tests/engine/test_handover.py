@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -26,16 +27,22 @@ class Page:
     """A handover of one page, its shard and its clock."""
 
     def __init__(
-        self, observe: Any, on_error: str = "log", *, together: Any = None, **more: Any
+        self,
+        observe: Any,
+        on_error: str = "log",
+        *,
+        together: Any = None,
+        more: Sequence[Observer] = (),
+        **limits: Any,
     ) -> None:
         self.clock = HandClock()
         self.totals = Totals()
         self.shard = Tracked("a", None, TrimHorizon())
         observer = Observer("seen", observe)
         observer.handle_page = together
-        dispatcher = Dispatcher([observer], OnError.parse(on_error), clock=self.clock)
+        dispatcher = Dispatcher([observer, *more], OnError.parse(on_error), clock=self.clock)
         figures = Figures(1.0, Board(4), self.clock)
-        self.handover = Handover(dispatcher, figures, self.totals, clock=self.clock, **more)
+        self.handover = Handover(dispatcher, figures, self.totals, clock=self.clock, **limits)
 
     def deliver(self, *numbers: int) -> list[Any]:
         """Where the position stood, each time that the delivery paused."""
@@ -156,11 +163,46 @@ def test_what_is_not_taken_together_is_delivered_one_by_one(how: str) -> None:
     assert made.shard.position == after(1) and made.totals.records == 1
 
 
-def test_nothing_is_taken_together_once_it_is_late() -> None:
+def test_what_is_taken_together_as_the_end_begins_is_the_last() -> None:
     together = Together()
-    made = Page(None, together=together)
-    made.handover._dispatcher.ending.timeout = 0.0
-    made.handover._dispatcher.ending.begin()
-    made.deliver(1, 2)
-    assert together.numbers == [] and made.handover.left == 2
-    assert made.shard.position == TrimHorizon()
+
+    def take(page: RecordPage) -> bool:
+        if together.numbers:
+            made.handover._dispatcher.ending.begin()
+        return together(page)
+
+    made = Page(None, together=take)
+    made.deliver(*range(100))
+    assert together.at_once == [16, 32] and made.handover.left == 52
+    assert made.shard.position == after(47)
+
+
+def test_the_record_in_hand_as_the_end_begins_is_the_last_for_each_observer() -> None:
+    others = Seen()
+
+    def take(record: Record) -> None:
+        if record.sequence_number == str(FIRST + 2):
+            made.handover._dispatcher.ending.begin()
+
+    made = Page(take, more=[Observer("others", others)])
+    made.deliver(1, 2, 3, 4)
+    assert others.numbers == [1, 2] and made.handover.left == 2
+    assert made.shard.position == after(2)
+
+
+def test_where_that_is_the_last_of_its_page_the_position_is_behind_the_page() -> None:
+    def take(record: Record) -> None:
+        made.handover._dispatcher.ending.begin()
+
+    made = Page(take, wanted=lambda wire: wire.dynamodb.SequenceNumber == str(FIRST + 1))
+    made.deliver(1)
+    assert made.shard.position == after(1) and made.handover.left == 0
+
+
+def test_nothing_is_taken_once_the_end_has_begun() -> None:
+    together, seen = Together(), Seen()
+    for made in Page(None, together=together), Page(seen):
+        made.handover._dispatcher.ending.begin()
+        made.deliver(1, 2)
+        assert made.handover.left == 2 and made.shard.position == TrimHorizon()
+    assert together.numbers == seen.numbers == []

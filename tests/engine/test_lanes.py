@@ -14,6 +14,7 @@ import pytest
 from tests.hand_clock import HandClock
 from tests.play import ARN, Memory, Play, page
 from tests.wire import FIRST
+from watcher.delivery.ending import Overdue
 from watcher.engine.hands import ThreadedHands
 from watcher.errors import ObserverError
 from watcher.reading.messages import Finished
@@ -187,6 +188,45 @@ def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
     )
     assert any("Broken off: an observer is still at work on record" in t for t in caplog.messages)
     assert any(text.startswith("Stopping: 2 records left unread") for text in caplog.messages)
+
+
+def test_as_the_end_begins_each_hand_keeps_the_record_it_has_and_takes_no_other(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    play = played(gate, 2, "a", "b", "c")
+    play.run(
+        1.0,
+        ("a", page(1, 2, 3)),
+        ("b", page(11, 12)),
+        ("c", page(21)),
+        gate.begins(1, 11),
+        threading.Timer(0.05, gate.let(-1)).start,
+        play.manager.stop,
+    )
+    assert sorted(gate.done) == [1, 11] and play.totals.records == 2
+    assert any(text.startswith("Stopping: 4 records left unread") for text in caplog.messages)
+
+
+def test_a_write_that_is_broken_off_at_the_end_keeps_no_observer_from_being_closed(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play, closed = played(gate, 2, "a", "b"), []
+    dispatcher = play.manager._dispatcher
+    monkeypatch.setattr(dispatcher, "close", lambda: closed.append(True))
+
+    def stuck() -> None:
+        """Nobody reads what was printed."""
+        if 11 not in gate.done:
+            gate.let(11)()
+        raise Overdue
+
+    def end() -> None:
+        monkeypatch.setattr(dispatcher, "flush", stuck)
+        gate.let(1)()
+
+    play.run(1.0, ("a", page(1)), ("b", page(11)), gate.begins(1, 11), end, 1.0)
+    assert gate.done == [1, 11] and closed
 
 
 def test_a_failure_under_stop_ends_all_of_them_and_saves_what_was_handled(gate: Gate) -> None:

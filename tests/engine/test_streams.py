@@ -27,7 +27,7 @@ from watcher.reading.messages import Failed, Finished, Loss, Started
 from watcher.reading.token import Token, TokenShard
 from watcher.record.origin import Origin
 from watcher.record.record import Record
-from watcher.service.model import AfterSequence, AtTime, Latest, TrimHorizon
+from watcher.service.model import AfterSequence, AtTime, Latest, Listing, TrimHorizon
 
 USERS = ARN.replace("orders", "users")
 SHOPS = ARN.replace("orders", "shops")
@@ -66,6 +66,21 @@ class Region:
 @pytest.fixture
 def region() -> Region:
     return Region()
+
+
+def test_latest_of_one_does_not_wait_for_the_listings_of_others(region: Region, seen: Seen) -> None:
+    """They take a quarter of a second each, or more: of two hundred that is a minute."""
+    play = region.play(seen, start=Latest())
+    begun: list[Origin] = []
+    listing = region.users.listing
+
+    def listed(arn: str) -> Listing:
+        begun.extend(origin for origin, _ in play.begun_by_origin)
+        return listing(arn)
+
+    region.users.listing = listed  # type: ignore[method-assign]
+    play.run(1.0)
+    assert begun == [OF_ORDERS]
 
 
 def test_shards_of_one_id_are_two_shards(region: Region, seen: Seen) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.wire import FIRST, record
+from tests.wire import FIRST, record, wire
+from watcher import Record
 from watcher.delivery import handlers
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.observer import Observer
@@ -120,6 +121,18 @@ def test_sqlite_has_each_change_once_and_no_more_than_is_flushed(tmp_path: Path)
     found = rows(file, "SELECT sequence_number, event_name FROM changes ORDER BY 1")
     assert found == [(str(FIRST + n), "MODIFY") for n in (1, 2)]
     assert len(rows(file, "SELECT * FROM items")) == 1
+
+
+def test_sqlite_mixes_no_two_tables_of_one_name(tmp_path: Path) -> None:
+    file = tmp_path / "orders.db"
+    made = Dispatcher([load("sqlite", str(file))], OnError())
+    wire_json = json.dumps(wire(1)).encode()
+    for region in ("us-east-1", "eu-west-1"):
+        arn = f"arn:aws:dynamodb:{region}:1:table/orders/stream/1"
+        made.deliver(Record.from_json(wire_json, region, arn))
+    made.flush()
+    made.close()
+    assert rows(file, "SELECT shard_id FROM changes") == [("us-east-1",)] and made.failures == 1
 
 
 def test_a_full_disk_ends_the_watch_before_what_sqlite_could_not_keep(tmp_path: Path) -> None:

@@ -39,15 +39,48 @@ def test_no_odd_answer_ends_a_running_watch(sim: RemoteSimulator) -> None:
     assert sorted(delivered) == sorted(record.sequence_number for record in sim.records)
 
 
-@pytest.mark.parametrize("operation", ["DescribeTable", "DescribeStream", "GetRecords"])
+NAMED = {
+    "status-403": ("(403)", "says the proxy"),
+    "status-204": ("HTTP 204 with nothing in place of an answer",),
+    "cbor": ("HTTP 200 with b'", "in place of an answer"),
+    "page": ('HTTP 200 with a page ("Sign in"', "a proxy or gateway is in the way"),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "operation", "odd"),
+    [
+        (["orders"], "DescribeTable", "page"),
+        (["orders"], "DescribeStream", "status-403"),
+        (["orders"], "GetRecords", "status-204"),
+        (["shards", "orders"], "DescribeStream", "page"),
+        (["streams"], "ListStreams", "cbor"),
+    ],
+)
 def test_at_the_start_an_odd_answer_is_the_end_and_named(
-    sim: RemoteSimulator, operation: str
+    sim: RemoteSimulator, command: list[str], operation: str, odd: str
 ) -> None:
-    sim.fail_next(operation, "status-403", times=100)
-    program = run("orders", env=sim.environment)
+    sim.fail_next(operation, odd, times=100)
+    program = run(*command, env=sim.environment)
     assert program.process.returncode == 3
     (line,) = [line for line in program.err if line.startswith("error: ")]
-    assert "(403)" in line and "says the proxy" in line and operation in line
+    assert operation in line and all(part in line for part in NAMED[odd])
+
+
+@pytest.mark.parametrize("name", ["orders", "its ARN"])
+@pytest.mark.parametrize("odd", NAMED)
+@pytest.mark.parametrize("operation", ["DescribeStream", "GetShardIterator", "GetRecords"])
+def test_at_the_start_of_a_pulled_stream_it_is_raised(
+    sim: RemoteSimulator, operation: str, odd: str, name: str
+) -> None:
+    sim.fail_next(operation, odd, times=100)
+    stream = sim.stream_arn if name == "its ARN" else name
+    with pytest.raises(StreamError) as caught:
+        pulled = Stream(stream, "trim_horizon", endpoint_url=sim.endpoint)
+        while next(pulled) is None:
+            assert sim.calls[operation] < 20, "it goes on and on"
+    assert operation in str(caught.value)
+    assert all(part in str(caught.value) for part in NAMED[odd])
 
 
 def test_at_the_start_no_permission_to_read_is_the_end(sim: RemoteSimulator) -> None:

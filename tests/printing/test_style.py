@@ -1,12 +1,14 @@
 """Colours and times."""
 
+import json
 import sys
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from watcher import UsageError
+from tests.wire import wire
+from watcher import Record, UsageError
 from watcher.printing import style
 
 
@@ -28,6 +30,22 @@ def test_a_table_is_named_where_there_are_several_or_on_request(
     assert style.are_tables_shown() is shown
     style.set_prefix()
     style.show_tables(several=False)
+
+
+def test_tables_of_one_name_are_told_apart_once_both_are_seen() -> None:
+    places = [f"arn:aws:dynamodb:{each}:1:table/orders/stream/1" for each in ("us-east-1", "x")]
+    wire_json = json.dumps(wire(1)).encode()
+    here, there = (Record.from_json(wire_json, "s", place) for place in places)
+    try:
+        style.show_tables(True, places[:1])
+        assert style.table_prefix(here) == "orders "
+        assert style.table_prefix(there) == "x/orders "
+        assert style.table_prefix(here) == "us-east-1/orders "
+        style.set_up(color="always")
+        style.show_tables(True, places)
+        assert style.table_prefix(there) == "\x1b[35mx/orders\x1b[0m "
+    finally:
+        style.show_tables(several=False)
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,46 @@ def test_a_poll_does_not_wait_for_the_listing_of_a_large_stream(
     assert service.listings == 2 and waited == []
 
 
+def test_streams_of_one_program_share_the_limit_of_listings() -> None:
+    """Forty of them would ask eight times a second, and each poll wait for all these answers."""
+    clock = HandClock()
+    services = {f"{ARN}-{number}": Shards(clock, 1) for number in range(40)}
+    stream = Stream.over(services, ARN, "latest", clock=clock)
+    for _ in range(60):
+        clock.sleep(1)
+        assert next(stream) is None
+    assert all(service.listings <= 6 for service in services.values())
+
+
+def test_reads_of_several_streams_go_on_side_by_side() -> None:
+    """Each waits until all have begun."""
+    clock = HandClock()
+    everybody = threading.Barrier(10, timeout=20)
+
+    class Waiting(Shards):
+        def records(self, iterator: str, limit: int | None = None) -> bytes:
+            if is_late.is_set():
+                everybody.wait()
+            return super().records(iterator, limit)
+
+    is_late = threading.Event()
+    calls = SideBySide()
+    losses, latest = Losses(clock=clock), Latest()
+    pullers = [
+        Puller(Waiting(clock, 1), ARN, latest, losses, clock, calls=calls, sharers=10)
+        for _ in range(10)
+    ]
+    is_late.set()
+    clock.sleep(60)
+    for made in pullers:
+        made.begin_reads(at_once=True)
+    for made in pullers:
+        while made.look() is None and made._in_call:
+            pass
+    calls.close()
+    assert everybody.broken is False
+
+
 def of_a_token(clock: HandClock, hours: float, policy: str, *, snapshot: bool = False) -> Stream:
     """A stream from a token of a day ago, whose items were told in part."""
     clock.passed = 0.0

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.simulator import Simulator
-from tests.simulator.errors import ODD
+from tests.simulator.errors import NO_ANSWERS, ODD
 from watcher.errors import (
     CredentialsError,
     DeniedError,
@@ -131,7 +131,7 @@ def test_a_refused_timestamp_is_known_from_other_refusals(simulator: Simulator) 
         ("AccessDeniedException", DeniedError),
         ("ExpiredTokenException", CredentialsError),
         ("UnrecognizedClientException", CredentialsError),
-        ("status-204", TransientError),
+        ("status-204", OddAnswerError),
         ("status-301", OddAnswerError),
         ("status-307", OddAnswerError),
         ("status-403", OddAnswerError),
@@ -143,8 +143,10 @@ def test_a_refused_timestamp_is_known_from_other_refusals(simulator: Simulator) 
         ("status-500", TransientError),
         ("ValidationException", OddAnswerError),
         ("UnheardOfException", OddAnswerError),
-        ("cbor", TransientError),
-        ("garbage", TransientError),
+        ("cbor", OddAnswerError),
+        ("garbage", OddAnswerError),
+        ("page", OddAnswerError),
+        ("else", OddAnswerError),
     ],
 )
 def test_each_error_of_a_read_means_one_thing(
@@ -159,13 +161,13 @@ def test_each_error_of_a_read_means_one_thing(
 
 
 @pytest.mark.parametrize("operation", ["DescribeStream", "GetShardIterator", "ListStreams"])
-@pytest.mark.parametrize("trouble", ["truncate", "invalid-json", "cbor", "garbage", "status-204"])
+@pytest.mark.parametrize("trouble", ["truncate", "invalid-json", "else", *NO_ANSWERS])
 def test_a_cut_off_answer_is_never_taken_for_an_empty_one(
     simulator: Simulator, operation: str, trouble: str
 ) -> None:
     streams, shard = client(simulator), simulator.shards[0].id
     simulator.fail_next(operation, trouble, times=10)
-    with pytest.raises(TransientError):
+    with pytest.raises(OddAnswerError if trouble in NO_ANSWERS else TransientError):
         match operation:
             case "DescribeStream":
                 streams.listing(simulator.stream_arn)

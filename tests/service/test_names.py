@@ -66,3 +66,13 @@ def test_a_region_is_real_or_an_emulators() -> None:
         map(names.is_real, ["us-east-1", "us-gov-west-1", "ap-southeast-7", "eusc-de-east-1"])
     )
     assert not any(map(names.is_real, ["ddblocal", "local", "", None, "alternator_orders"]))
+
+
+def test_tables_of_one_name_are_told_apart_by_region_or_account() -> None:
+    here, there = "arn:aws:dynamodb:us-east-1:1:table/", "arn:aws:dynamodb:eu-west-1:1:table/"
+    other = "arn:aws:dynamodb:us-east-1:2:table/"
+    asked = [f"{here}orders/stream/1", f"{here}orders/stream/2", f"{here}users", f"{there}orders"]
+    found = names.apart(asked)
+    assert list(found.values()) == ["us-east-1/orders", "users", "eu-west-1/orders"]
+    assert list(names.apart([f"{here}a", f"{other}a"]).values()) == ["1/a", "2/a"]
+    assert names.apart([STREAM_ID, "orders"]) == {STREAM_ID: STREAM_ID, "orders": "orders"}

@@ -5,21 +5,30 @@ import io
 import json
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.httpsession import get_cert_path
+from botocore.session import get_session
 
 from tests.simulator import Simulator
 from tests.wire import origin
 from watcher import watch
 from watcher.delivery.handlers import find, load
-from watcher.errors import CredentialsError, ExpiredIteratorError, TransientError
+from watcher.errors import (
+    CredentialsError,
+    ExpiredIteratorError,
+    OddAnswerError,
+    TransientError,
+)
 from watcher.record import page
 from watcher.record.record import Record
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import AtTime, TrimHorizon
+from watcher.service.shortcut import RawPages
 
 
 @pytest.fixture
@@ -254,3 +263,32 @@ def test_starting_workers_leaves_the_garbage_collector_as_it_was(simulator: Simu
     )
     assert len(seen) == 3
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("operation", ["GetItem", "PutItem", "BatchWriteItem", "Scan"])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\xbf\xff"])
+def test_what_is_no_json_is_no_answer_of_a_table_either(operation: str, body: bytes) -> None:
+    """botocore takes it for an answer without members: all is written, or no such item."""
+    model = get_session().get_service_model("dynamodb")
+    shape = model.operation_model(operation).output_shape
+    answer = {"status_code": 204, "headers": {}, "body": body}
+    parser: Any = RawPages().create_parser("json")
+    with pytest.raises(OddAnswerError, match=f"{operation}: HTTP 204"):
+        parser.parse(answer, shape)
+    assert parser.parse(answer | {"body": b""}, None)["ResponseMetadata"], "nothing was asked for"
+
+
+@pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+def test_a_file_of_authorities_is_the_one_of_the_folder_that_it_began_in(
+    simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A handler may go to another folder, and then a connection is opened anew."""
+    (tmp_path / "ours.pem").write_bytes(Path(get_cert_path(True) or "").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(name, "ours.pem")
+    connection = Connection("us-east-1", endpoint_url=simulator.endpoint)
+    made = for_worker(connection, simulator.stream_arn)
+    monkeypatch.chdir("/")
+    wanted = str(tmp_path / "ours.pem")
+    assert made._client._endpoint.http_session._verify == wanted
+    assert made._reads._ca_file == wanted

@@ -87,6 +87,39 @@ def test_tags_narrow_down_what_globs_match_and_are_asked_only_for_that() -> None
     assert WantedStreams.of((), tags=["env=prod"]).globs == ("*",)
 
 
+def test_globs_of_arns_are_of_their_region() -> None:
+    there = "arn:aws:dynamodb:eu-west-1:123456789012:table/"
+    texts = ["users", "shop-?", f"{ARN}shop-a*/stream/*", f"{there}ord*", f"{there}users"]
+    wanted = WantedStreams.of(texts)
+    assert wanted.names == ("users", f"{there}users")
+    here, us, eu = wanted.by_region()
+    assert (here.globs, here.names) == (("shop-?",), ())
+    assert (newest(here), newest(us), newest(eu)) == (["shop-a", "shop-b"], ["shop-a"], [])
+    row_there = StreamName(f"{there}orders/stream/1", "orders", "1")
+    assert list(eu.newest([row_there], no_tags)) == ["orders"]
+    assert wanted.unmatched([*ROWS, row_there]) == []
+
+
+@pytest.mark.parametrize(
+    "glob",
+    [
+        "arn:aws:dynamodb:*:123456789012:table/shop-a",
+        "arn:*",
+        f"{ARN}shop-*/stream/2026-*",
+        f"{ARN}shop-*/index/a",
+    ],
+)
+def test_a_glob_of_regions_or_of_streams_is_refused(glob: str) -> None:
+    with pytest.raises(UsageError, match="name the region; the table's name may be a glob"):
+        WantedStreams.of([glob])
+
+
+def test_what_keeps_matches_out_is_named() -> None:
+    wanted = WantedStreams.of(["*"], tags=["env"], exclude=["*"])
+    with pytest.raises(StreamError, match="and is let through by its tags and --exclude; see"):
+        wanted.refuse_without_match([])
+
+
 def test_a_glob_without_a_match_is_named() -> None:
     with pytest.raises(StreamError, match=r"no table with a stream matches 'nix-.'"):
         WantedStreams.of(["shop-*", "nix-*"]).refuse_without_match(ROWS)
@@ -96,5 +129,7 @@ def test_a_glob_without_a_match_is_named() -> None:
 def test_nothing_named_and_a_tag_without_a_name_are_refused() -> None:
     with pytest.raises(UsageError, match="give a stream: its ARN, a table, a glob"):
         WantedStreams.of([], exclude=["x"])
-    with pytest.raises(UsageError, match=r"^tag =prod: give NAME=VALUE"):
+    with pytest.raises(UsageError, match="there is no glob"):
+        WantedStreams.of(["orders", "users"], tags=["env=prod"])
+    with pytest.raises(UsageError, match=r"^tags =prod: give NAME=VALUE"):
         WantedStreams.of([], tags=["=prod"])

@@ -14,6 +14,7 @@ from botocore.parsers import ResponseParserError
 from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
 from watcher.errors import (
+    OddAnswerError,
     StreamError,
     TimestampRefusedError,
     TransientError,
@@ -190,9 +191,10 @@ class SimulatedClient:
         self._wait(max(0.0, silent.get(reply.trouble, reply.delay) - since))
         if reply.trouble == "invalid-json" and operation == "GetRecords":
             return reply.body[: reply.cut]
-        is_read = operation == "GetRecords" or reply.body.startswith(b"{")
-        if reply.status == 200 and not reply.trouble and is_read:
-            return reply.body
+        if reply.status < 300 and reply.trouble in ("", "empty"):
+            if reply.body.startswith(b"{"):
+                return reply.body
+            raise OddAnswerError(f"{operation}: HTTP {reply.status} with {reply.body!r}")
         cause = _as_botocore(reply, operation)
         meaning = translated(cause)
         if isinstance(meaning, TransientError) and meaning.throttled:
@@ -211,8 +213,6 @@ def _as_botocore(reply: Reply, operation: str) -> Exception:
             return boto.IncompleteReadError(actual_bytes=reply.cut, expected_bytes=len(reply.body))
         case "invalid-json":
             return ResponseParserError("Unable to parse response")
-    if reply.status < 300:
-        return ResponseParserError("an answer that can't be read")
     if reply.body[:1] in (b"<", b""):
         error = {"Code": str(reply.status), "Message": repr(reply.body)}
     else:

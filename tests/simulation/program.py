@@ -23,6 +23,8 @@ LIMITED_RUNS = 3
 _MOST_RUNS = 60
 _LOOK_SECONDS = 1.0
 _WITHIN_SECONDS = 100.0
+# … and so long for each page of what is not read by then: a service may give one record a page.
+_PAGE_SECONDS = 0.5
 # Some runs up to now may follow, of which the last ones are to begin in calm weather.
 _ENDED_WITHIN_SECONDS = 200.0
 _SAID_WITHIN_SECONDS = 20.0
@@ -66,6 +68,7 @@ class Program(ABC):
         self._life: Life | None = None
         self._stopping = False
         self._stopped_at = 0.0
+        self._to_read: int | None = None  # as the calm begins
         self._over = False
         self._failed_runs = 0
         self._ear = Ear(universe)
@@ -240,7 +243,11 @@ class Program(ABC):
         if self._over or not universe.is_calm:
             return
         since = now - universe.calm_since
-        is_missing = any(each.missing() for each in self._judges)
+        missing = [shard for each in self._judges for shard in each.missing()]
+        if self._to_read is None:
+            self._to_read = sum(len(shard.numbers) - index for shard, index in missing)
+        since -= _PAGE_SECONDS * self._to_read / self._scenario.habits.get("max_records", 1000)
+        is_missing = bool(missing)
         if is_missing and since > _WITHIN_SECONDS:
             for each in self._judges:
                 each.check_all_delivered("late")

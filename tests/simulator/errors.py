@@ -41,6 +41,7 @@ THROTTLES = (
 )
 
 # Answers that say nothing of a stream: of a proxy, a load balancer, or of nobody knows whom.
+NO_ANSWERS = ("status-204", "cbor", "garbage", "page")
 ODD = (
     *(f"status-{status}" for status in (204, 301, 307, 403, 404, 407, 408, 413, 429)),
     *("UnheardOfException", "ValidationException", "cbor", "garbage"),

@@ -22,6 +22,8 @@ _ITERATOR = struct.Struct(">16sQQd")  # nonce, index of the shard, of the record
 _ODD_BODIES = {
     "cbor": (200, b"\xbfgRecords\x80qNextShardIteratoraa\xff"),
     "garbage": (200, b"\x00\xff\xfe<>"),
+    "page": (200, b"<html><head><title>Sign in</title></head><body>Hotel Wi-Fi</body></html>"),
+    "else": (200, b'{"ok":true}'),
     "status-204": (204, b""),
 }
 _PAGE = b"<html><head><title>%d</title></head><body>caf\xe9, says the proxy</body></html>"

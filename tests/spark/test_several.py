@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,8 +16,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from tests.simulator import Simulator
-from tests.spark.conftest import options
+from tests.simulator import RemoteSimulator, Simulator
+from tests.spark.conftest import Run, options
 from watcher.errors import StreamError, StreamGoneError, UsageError
 from watcher.spark import versions
 from watcher.spark.options import parse
@@ -25,7 +26,9 @@ from watcher.spark.several import SeveralReader, by_stream
 from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
 from watcher.spark.versions import ReadMaxRows
 
-SCHEMA = StructType().add("shard_id", "string").add("record", "string").add("table_name", "string")
+SCHEMA = StructType()
+for column in ("shard_id", "record", "event_source_arn", "table_name"):
+    SCHEMA.add(column, "string")
 
 
 @pytest.fixture
@@ -208,3 +211,83 @@ def test_only_several_have_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "TELLS_START", False)
     with pytest.raises(UsageError, match="union them"):
         DynamoDBStreams({"stream": "one,two"}).streamReader(StructType())
+
+
+# On the command line, as in a watch
+
+
+@pytest.fixture
+def shop() -> Iterator[RemoteSimulator]:
+    """Changes of three tables: 30, 10 and 5."""
+    with Simulator.spawn() as simulator:
+        tables = simulator.client("dynamodb")
+        for name, count in (("shop-a", 10), ("shop-b", 5)):
+            simulator.add_table(name)
+            for number in range(count):
+                tables.put_item(TableName=name, Item={"pk": {"S": f"k{number}"}})
+        simulator.bulk(30)
+        simulator.advance(2)
+        yield simulator
+
+
+def named(shop: RemoteSimulator, *more: str) -> list[str]:
+    place = ["--endpoint-url", shop.endpoint, "--region", "us-east-1"]
+    return ["orders", "shop-*", *more, *place]
+
+
+@pytest.mark.spark
+def test_handlers_on_spark_get_the_records_of_several_tables(
+    command: Run, shop: RemoteSimulator
+) -> None:
+    options = ["--engine", "spark", "--from", "trim-horizon", "--no-follow"]
+
+    done = command(*named(shop), *options, "-pj", "-ps")
+
+    lines = [line for line in done.out.splitlines() if not line.startswith("{")]
+    wire = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert Counter(line.split()[0] for line in lines) == {"orders": 30, "shop-a": 10, "shop-b": 5}
+    arns = Counter(each["eventSourceARN"].split("/")[1] for each in wire)
+    assert arns == {"orders": 30, "shop-a": 10, "shop-b": 5}
+    assert done.status == 0 and "Done: 45 changes" in done.err
+
+
+@pytest.mark.spark
+def test_query_and_archive_take_several_tables(
+    command: Run, shop: RemoteSimulator, tmp_path: Path
+) -> None:
+    sql = "SELECT table_name, count(*) FROM changes GROUP BY 1 ORDER BY 1"
+    folder = str(tmp_path / "lake")
+
+    asked = command("query", *named(shop, sql), "--output", "csv")
+    archived = command("archive", *named(shop), "--to", folder, "--once")
+    read = command("count", folder, "--by", "table", "-o", "json")
+
+    assert asked.out.splitlines()[1:] == ["orders,30", "shop-a,10", "shop-b,5"]
+    assert archived.status == 0 and "Done: 45 changes" in archived.err
+    assert read.status == 0, read.err
+
+
+_TO = ("--to", "x", "--checkpoint", "y")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["query", "orders", "users", "count"], "'count' is no SQL: give it last, in quotes"),
+        (["--engine", "spark", "--no-follow"], "give a stream: its ARN, a table, a glob like"),
+        (["--all", "--engine", "spark"], "--all: not for --engine spark: name the tables, or"),
+        (
+            ["replicate", "orders", "users", *_TO],
+            "one word too many: users; it is about one STREAM",
+        ),
+        (["replicate", "shop-*", *_TO], "'shop-*' may be several tables, and one is meant"),
+    ],
+)
+def test_what_cannot_be_several_is_refused_in_one_line(
+    command: Run, words: list[str], text: str
+) -> None:
+    done = command(*words)
+
+    assert done.status in (2, 3)
+    assert done.err.splitlines()[-1].startswith(f"error: {text}")

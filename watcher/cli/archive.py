@@ -24,14 +24,14 @@ def command(words: Sequence[str]) -> Callable[..., int]:
     """The job until stopped, or up to now with `--once`."""
     function, parts = spark.job("archive")
 
-    def run(stream: options.Stream, /, **values: Any) -> int:
+    def run(stream: options.Stream, /, *others: options.Others, **values: Any) -> int:
         if values["compact"]:
             from watcher.printing.plural import counted
 
             fewer = spark.module("compaction").compact(values["to"])
             logger.info(f"Done: {counted(fewer, 'file')} fewer")
             return 0
-        totals = spark.run(function, stream, values=values)
+        totals = spark.run(function, spark.joined(stream, *others), values=values)
         return spark.ended(totals, once=values["once"], goes_on=True)
 
     return options.spelled(run, parts, [_COMPACT])

@@ -95,6 +95,11 @@ CALLS = (_OUTPUT, _CALL, _RELOAD, _LAMBDA, *options.of(lambda_function))
 """What chooses handlers beside the modules' flags."""
 
 
+def of_handler(name: str) -> str:
+    """The parameter of an option that a handler declares."""
+    return _OWN + name
+
+
 def found(name: str, words: Sequence[str]) -> dict[str, Handler]:
     """The handlers there are for a command line. Raises UsageError."""
     folders, origin = commands.first(name, words, _FOLDERS)

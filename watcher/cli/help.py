@@ -113,6 +113,8 @@ def _groups(arguments: Sequence[Argument]) -> dict[str, list[Argument]]:
         groups: Any = argument.parameter.group
         title = next((each.name for each in groups if each.name in GROUPS), "options")
         if argument.index is not None:
+            if argument.parameter.show is False:
+                continue
             title = "arguments"
         found.setdefault(title, []).append(argument)
     return {title: found[title] for title in ["arguments", "options", *GROUPS] if title in found}

@@ -41,10 +41,14 @@ def told(
                 return unknown(word, words, arguments)
             word = word.replace("\0", "")
             refuse_pieces([word])
-            return UsageError(f"one word too many: {word}")
+            first = next((each.name for each in arguments if each.index is not None), "")
+            only = "; it is about one STREAM" if first == "STREAM" else ""
+            return UsageError(f"one word too many: {word}{only}")
         case MissingArgumentError(argument=Argument() as argument):
             if error.keyword is None:
-                missing = [each.name for each in arguments if _is_missing(each, argument.index)]
+                missing = [argument.name]
+                if argument.index is not None:
+                    missing = [each.name for each in arguments if _is_missing(each, argument.index)]
                 return UsageError(f"the following arguments are required: {', '.join(missing)}")
             return UsageError(f"give a value ({argument.parameter.metavar})", error.keyword)
         case CoercionError(argument=Argument() as argument, token=token) if token is not None:

@@ -47,6 +47,8 @@ Asked = Annotated[Given, Parameter(parse=False)]
 """The type of a command's parameter `given`."""
 Stream = Annotated[str, Parameter(help="a stream ARN, a table ARN or a table name")]
 """The STREAM that most commands are about."""
+Others = Annotated[str, Parameter(name="[STREAM…]", help="more streams, or globs such as 'shop-*'")]
+"""The further ones of a command that has to have one."""
 Streams = Annotated[
     str,
     Parameter(

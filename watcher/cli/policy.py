@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher.cli import options
+from watcher.cli import choosing, options
+from watcher.cli.watch import every_option
 from watcher.errors import UsageError
 from watcher.service.names import is_stream, partition_of
-from watcher.watching import watch
 
 Statement = tuple[str, list[str], list[str]]
 """A statement's id, actions and resources."""
@@ -34,6 +34,7 @@ _OF_TABLE = {
     "replicate": ("Scan",),
 }
 _TARGET = ("CreateTable", "DescribeTable", "PutItem", "DeleteItem", "BatchWriteItem")
+_QUEUE = re.compile(r"https://sqs\.([\w-]+)\.[^/]+/(\d+)/([\w.-]+)")
 _STORE = re.compile(r"dynamodb://(?P<table>[\w.-]+)(?:/.*)?")
 
 _For = Annotated[
@@ -53,9 +54,9 @@ _To = Annotated[str | None, Parameter(metavar="TABLE", help="the table that repl
 
 
 def command(words: Sequence[str]) -> Callable[..., int]:
-    """What a watch with these options, or another command, calls."""
-    names = ("checkpoint", "tags", "everything", "snapshot", *options.AWS)
-    return options.spelled(_policy, options.of(watch, *names))
+    """What a watch with these options (any that it has), or another command, calls."""
+    handlers, parts = choosing.found("policy", words), every_option()
+    return options.spelled(_policy, choosing.flags(handlers.values(), parts), parts)
 
 
 def _policy(
@@ -83,7 +84,7 @@ def _statements(
     tables = [place.table(each) for each in streams]
     yield "ReadTheStream", _READ, [place.stream(each) for each in streams]
     of_table = {f"dynamodb:{each}" for each in _OF_TABLE[name]}
-    if values.get("snapshot"):
+    if values["snapshot"] or values["on_stale"] == "snapshot":
         of_table.add("dynamodb:Scan")
     if of_table or not all(map(is_stream, streams)):
         of_table.add("dynamodb:DescribeTable")
@@ -96,6 +97,9 @@ def _statements(
     if found := _STORE.fullmatch(str(values["checkpoint"] or "")):
         calls = ("DescribeTable", "CreateTable", "GetItem", "PutItem")
         yield "KeepPositions", [f"dynamodb:{each}" for each in calls], [place.table(found["table"])]
+    if queue := values.get(choosing.of_handler("sqs")):
+        asks = ["sqs:SendMessage", *([] if "/" in queue else ["sqs:GetQueueUrl"])]
+        yield "SendMessages", asks, [place.queue(queue)]
     if name == "replicate":
         if to is None:
             raise UsageError("give the table that it writes to", "to")
@@ -116,11 +120,21 @@ class _Whereabouts:
             return name.partition("/stream/")[0]
         # IAM knows * and ? alone.
         glob = re.sub(r"\[[^]]*\]", "?", name)
-        return f"arn:{self._partition()}:dynamodb:{self._region}:{self._account}:table/{glob}"
+        return (
+            f"arn:{_partition(self._region)}:dynamodb:{self._region}:{self._account}:table/{glob}"
+        )
 
     def stream(self, name: str) -> str:
         """Its stream's ARN; any of the table's where it is not named itself: there come others."""
         return name if is_stream(name) else f"{self.table(name)}/stream/*"
 
-    def _partition(self) -> str:
-        return "aws" if self._region == "*" else partition_of(self._region)
+    def queue(self, name: str) -> str:
+        """A queue's ARN, out of its name or its URL."""
+        region, account = self._region, self._account
+        if found := _QUEUE.fullmatch(name):
+            region, account, name = found.groups()
+        return f"arn:{_partition(region)}:sqs:{region}:{account}:{name.rpartition('/')[2]}"
+
+
+def _partition(region: str) -> str:
+    return "aws" if region == "*" else partition_of(region)

@@ -33,7 +33,7 @@ from watcher.report.shards import bars
 from watcher.report.summary import Summary
 from watcher.service.clients import Clients
 from watcher.service.model import Listing
-from watcher.service.names import table_name
+from watcher.service.names import apart, table_name, table_of
 from watcher.service.patience import patiently
 from watcher.watching import watch
 
@@ -53,7 +53,6 @@ _Source = Annotated[
         "of --print-json or --jsonl-file (also .gz; - for stdin)",
     ),
 ]
-_Others = Annotated[str, Parameter(name="STREAM", help="more streams, or globs such as 'shop-*'")]
 _Output = Annotated[
     str,
     Parameter(
@@ -74,7 +73,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 def _report(
     source: _Source,
     /,
-    *others: _Others,
+    *others: options.Others,
     given: options.Asked,
     output: _Output = "report.html",
     **values: Any,
@@ -116,7 +115,7 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
     def add(record: Record) -> None:
         summary.add(of_record(record))
         latest.take(record)
-        tables[record.table] += 1
+        tables[table_of(record.stream)] += 1
 
     totals = watch(sources, [Observer("report", add, begin=arns.append)], follow=False, **values)
     listing = _listing(arns, Clients(options.connection(values)))
@@ -132,7 +131,8 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
     until = f" --until {values['until']}" if values["until"] else ""
     notes = [f"Read with --from {values['start']}{until}.", *_choice(values, totals.filtered)]
     if len(arns) > 1:
-        counts = ", ".join(f"{count:,} of {table}" for table, count in tables.most_common())
+        names = apart(tables)
+        counts = ", ".join(f"{count:,} of {names[arn]}" for arn, count in tables.most_common())
         notes.append(f"Changes by table: {counts or 'none'}.")
     title = f"Changes of {listing.table}"
     origin = ", ".join(arns)

@@ -74,17 +74,17 @@ def tree(listing: Listing) -> Tree:
     known = {shard.id: shard for shard in listing.shards}
     parents = {shard.parent for shard in listing.shards}
 
-    def branch(shard: Shard) -> Tree:
-        if shard.id not in branches:
-            above = known.get(shard.parent or "")
-            place = branch(above) if above else whole
-            # A parent with a child has ended, though it may still look open.
-            is_open = shard.end is None and shard.id not in parents
-            branches[shard.id] = place.add(_line(shard, listing.time, is_open))
-        return branches[shard.id]
-
     for shard in listing.shards:
-        branch(shard)
+        missing = []
+        above: Shard | None = shard
+        while above is not None and above.id not in branches:
+            missing.append(above)
+            above = known.get(above.parent or "")
+        for each in reversed(missing):
+            # A parent with a child has ended, though it may still look open.
+            is_open = each.end is None and each.id not in parents
+            place = branches.get(each.parent or "", whole)
+            branches[each.id] = place.add(_line(each, listing.time, is_open))
     return whole
 
 

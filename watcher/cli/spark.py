@@ -55,16 +55,28 @@ def run(
         session.stop(spark)
 
 
-def command(name: str, goes_on: Callable[[Mapping[str, Any]], bool]) -> Callable[..., int]:
+def joined(*streams: str) -> str:
+    """Several streams as the source takes them."""
+    return ",".join(streams)
+
+
+def command(
+    name: str, goes_on: Callable[[Mapping[str, Any]], bool], *, several: bool = False
+) -> Callable[..., int]:
     """The command of a job that goes on until it is stopped, or up to now with `--once`.
 
-    `goes_on` where the same command would do the rest.
+    `goes_on` where the same command would do the rest; `several` streams, or one.
     """
     function, parts = job(name)
 
-    def run_job(stream: options.Stream, /, **values: Any) -> int:
+    def run_of_one(stream: options.Stream, /, **values: Any) -> int:
         totals = run(function, stream, values=values)
         return ended(totals, once=values["once"], goes_on=goes_on(values))
+
+    def run_of_several(stream: options.Stream, /, *others: options.Others, **values: Any) -> int:
+        return run_of_one(joined(stream, *others), **values)
+
+    run_job = run_of_several if several else run_of_one
 
     return options.spelled(run_job, parts)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from watcher.errors import UsageError
 
 # Options by what their values are called: none of these runs, writes or reaches anything that the
-# command would not. Of the others some do, as will some that are still to come.
+# command would not. Of the others some do, as will some that are still to come; a profile is
+# another account's, and may be one whose credentials a program gets.
 _HARMLESS = {
     None,  # a switch
     "END",
@@ -21,7 +22,6 @@ _HARMLESS = {
     "NAME=VALUE",
     "PATTERN",
     "POLICY",
-    "PROFILE",
     "REGION",
     "SECONDS",
     "START",

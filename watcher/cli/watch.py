@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -43,10 +44,9 @@ _ENGINE = options.option(
 )
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """A watch until it is stopped, with the options that the engine and the handlers found have."""
-    handlers = choosing.found("watch", words)
-    parts = [
+def every_option() -> list[inspect.Parameter]:
+    """Those of a watch that are no handler's."""
+    return [
         *options.of(watch),
         *options.of(style.set_up),
         *options.of(style.set_prefix),
@@ -55,6 +55,11 @@ def command(words: Sequence[str]) -> Callable[..., int]:
         *live.OPTIONS,
         _ENGINE,
     ]
+
+
+def command(words: Sequence[str]) -> Callable[..., int]:
+    """A watch until it is stopped, with the options that the engine and the handlers found have."""
+    handlers, parts = choosing.found("watch", words), every_option()
     if commands.first("watch", words, _ENGINE)[0] == "spark":
         from watcher.cli import watch_on_spark
 

@@ -18,13 +18,15 @@ from watcher.errors import UsageError
 from watcher.printing import style
 from watcher.record.record import Record
 from watcher.record.selection import wanted
+from watcher.service.wanted_streams import WantedStreams
 
 # What the watch can do and Spark can't, with the reason or the way round.
 _NOT_HERE = {
     "max_records": "use --no-follow",
     "until": "use query or archive, or leave --engine out",
     "tail": "use --from",
-    **dict.fromkeys(("tags", "everything", "exclude", "strict", "yes"), "name one stream"),
+    **dict.fromkeys(("tags", "everything", "exclude", "yes"), "name the tables, or globs of them"),
+    "strict": "there each name has to have a stream",
     **dict.fromkeys(("snapshot", "on_stale"), "run it without --engine"),
     "poll_max": "Spark reads as it can",
     "reload": "each executor has loaded its own",
@@ -41,23 +43,26 @@ def command(handlers: dict[str, Handler], parts: Sequence[Parameter]) -> Callabl
     """The default command on Spark, with the options of the watch and of Spark."""
     parts = [*parts, *options.of(spark.module("session").start)]
 
-    def run(stream: options.Stream, /, *, given: options.Asked, **values: Any) -> int:
-        return _watch(stream, Choice(handlers, given, values), given, values)
+    def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
+        return _watch(streams, Choice(handlers, given, values), given, values)
 
     return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
 
 
-def _watch(stream: str, choice: Choice, given: options.Given, values: dict[str, Any]) -> int:
+def _watch(
+    streams: Sequence[str], choice: Choice, given: options.Given, values: dict[str, Any]
+) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
     session, once = spark.module("session"), not values["follow"]
     _refuse(choice, given, values["checkpoint"])
     refuse_bad_seconds(stop_timeout=values["stop_timeout"])
-    load = functools.partial(_load, choice, values)
+    several = WantedStreams.of(streams).are_several
+    load = functools.partial(_load, choice, values, several)
     load()  # what is wrong with a handler is said here, not by Spark
     started = session.start(**options.values(session.start, values))
     try:
         totals = spark.module("jobs").observe(
-            stream,
+            spark.joined(*streams),
             load,
             once=once,
             connection=options.connection(values),
@@ -70,11 +75,11 @@ def _watch(stream: str, choice: Choice, given: options.Given, values: dict[str, 
     return spark.ended(totals, once=once, goes_on=bool(values["checkpoint"]))
 
 
-def _load(choice: Choice, values: dict[str, Any]) -> list[Observer]:
+def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Observer]:
     # In the executor's process:
     style.set_up(**options.values(style.set_up, values))
     style.set_prefix(**options.values(style.set_prefix, values))
-    style.show_tables(several=False)
+    style.show_tables(several)
     observers = choice.load(choosing.DEFAULT_HANDLER)
     test = wanted(values["filters"], values["key"], values["only"])
     return observers if test is None else [_filtered(each, test) for each in observers]

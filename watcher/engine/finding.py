@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from watcher.engine.followed import Followed
 from watcher.engine.newcomers import Newcomers
@@ -17,7 +17,7 @@ from watcher.service.clients import Clients
 from watcher.service.model import Position, TrimHorizon
 from watcher.service.names import is_stream, parsed
 from watcher.service.table_items import TableItems
-from watcher.service.wanted_streams import WantedStreams, nothing_matches
+from watcher.service.wanted_streams import WantedStreams
 
 logger = logging.getLogger("watcher")
 
@@ -69,7 +69,6 @@ def find(
     A name without a stream, or a glob without a match, is an error if it is the only one or
     `strict`; else it is said. Raises StreamError, UsageError (more than 200 streams without `yes`).
     """
-    style.show_tables(wanted.are_several)
     finder = _Finder(settings, tell)
     found: dict[str, Followed] = {}
     missing: dict[str, StreamError] = {}
@@ -86,19 +85,22 @@ def find(
         # Of one named twice, by its table too: that one goes on with the table's next stream.
         of_table = not is_stream(name) or (arn in found and found[arn].of_table)
         found[arn] = finder.follow(arn, of_table)
-    newcomers = None
-    if wanted.globs:
-        newcomers = Newcomers(wanted, finder.clients.here, finder.newcomer)
+    newcomers = [
+        Newcomers(part, finder.clients.directory(part), finder.newcomer)
+        for part in wanted.by_region()
+    ]
+    if newcomers:
         arns = _matching(wanted, newcomers, strict)
         _refuse_too_many({*found, *arns}, yes=yes)
         for arn in arns:
             if arn not in found:
                 found[arn] = finder.follow(arn)
     if not found:
-        raise next(iter(missing.values()), None) or nothing_matches(wanted.globs)
+        raise next(iter(missing.values()), None) or wanted.nothing_matches(wanted.globs)
     for trouble in missing.values():
         logger.error(f"{trouble}; the others are watched")
     _refuse_too_many(found, yes=yes)
+    style.show_tables(wanted.are_several, found)
     return Streams(found.values(), newcomers, missing)
 
 
@@ -107,9 +109,9 @@ def _refuse_too_many(found: Collection[str], *, yes: bool) -> None:
         raise UsageError(f"{len(found):,} streams match: narrow that down, or add --yes")
 
 
-def _matching(wanted: WantedStreams, newcomers: Newcomers, strict: bool) -> list[str]:
+def _matching(wanted: WantedStreams, newcomers: Sequence[Newcomers], strict: bool) -> list[str]:
     try:
-        rows = newcomers.first()
+        rows = [row for each in newcomers for row in each.first()]
     except ServiceError as error:
         text = f"can't list the streams: {error}"
         raise StreamError(text, about=("endpoint_url", "region")) from error

@@ -19,6 +19,9 @@ from watcher.service.login import own_credentials
 from watcher.service.names import region_in
 from watcher.service.tally import Board
 
+# Files of botocore's; a handler may change the folder that their names begin in.
+_FILES = ("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "REQUESTS_CA_BUNDLE")
+
 
 class Forked:
     """Starts them; what is not `wanted` they may leave out.
@@ -29,6 +32,12 @@ class Forked:
     def __init__(self, wanted: Selection | None = None, *, with_threads: bool = False) -> None:
         self._wanted = wanted
         self._context = forks.processes(with_threads=with_threads)
+        files = {name: os.environ.get(name, "") for name in _FILES}
+        self._files = {
+            name: os.path.abspath(file)
+            for name, file in files.items()
+            if file and not file.startswith("~")
+        }
         # By stream. Never used in this process: a socket that is open can't be shared with a fork.
         self._clients: dict[str, StreamsClient] = {}
 
@@ -45,7 +54,7 @@ class Forked:
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
             args=(reading, writer, board, self._clients, shared, self._wanted),
-            kwargs={} if is_fork else {"environment": dict(os.environ)},
+            kwargs={} if is_fork else {"environment": {**os.environ, **self._files}},
             name=f"watcher {name}",
             daemon=True,
         )
@@ -53,7 +62,7 @@ class Forked:
         gc.freeze()
         try:
             open_files.refuse_scarce(writing.fileno())
-            process.start()
+            forks.start(process)
         except BaseException:
             orders.close()
             raise

@@ -134,9 +134,9 @@ class Handover:
     def deliver(self, stream: str, shard: Tracked, page: Page) -> Iterator[None]:
         """Hand a page over; stops a few times a second, for what must not wait for slow observers.
 
-        When the end is late, what is `left` of the page stays where it is, and no further page of
-        the shard may follow. Raises as `Dispatcher.deliver`; the position is then before the record
-        that it failed on.
+        Once the end has begun, what is `left` of the page stays where it is, and no further page
+        of the shard may follow. Raises as `Dispatcher.deliver`; the position is then before the
+        record that it failed on.
         """
         ending = self._dispatcher.ending
         self._shard, self._page = shard, page
@@ -155,7 +155,7 @@ class Handover:
                 yield
                 ending.at_work = True
                 self._tick_due = self._clock.monotonic() + _TICK_SECONDS
-            if not self._is_late():
+            if not ending.has_begun or self._done == page.count:
                 self._dispatcher.page_end(origin)
                 if page.read and not self.is_complete:
                     self._behind = page
@@ -169,9 +169,10 @@ class Handover:
     def _counted(self) -> int:
         return self._totals.records + self._totals.filtered
 
-    def _is_late(self) -> bool:
-        ending = self._dispatcher.ending
-        return ending.has_begun and ending.is_late()
+    @property
+    def _done(self) -> int:
+        """How many records of the page are delivered, or left out by a filter here."""
+        return self._counted - self._began - self._passed_over
 
     def _test(self, origin: Origin) -> Wanted | None:
         """Whether a record of this shard goes to the observers; None: every one."""
@@ -190,7 +191,7 @@ class Handover:
         most -= self._totals.records
         self._uncounted = records, 0
         for wire, record in zip(records.wires, records.picked(wanted), strict=True):
-            if len(kinds) >= most or (ending.has_begun and ending.is_late()):
+            if len(kinds) >= most or ending.has_begun:
                 break
             if record is None:
                 self._filtered += 1
@@ -219,8 +220,8 @@ class Handover:
 
         A slow reader of what is printed (a pipe's) gets a few at a time.
         """
-        monotonic = self._clock.monotonic
-        while records and not self._is_late():
+        monotonic, ending = self._clock.monotonic, self._dispatcher.ending
+        while records and not ending.has_begun:
             part, records = records[: self._at_once], records[self._at_once :]
             began = monotonic()
             if self._totals.records + len(part) > self._limit or not self._together(part, wanted):
@@ -258,7 +259,7 @@ class Handover:
         if self._behind is None or self._shard is None:
             return
         self._dispatcher.flush()
-        page, done = self._page, self._counted - self._began - self._passed_over
+        page, done = self._page, self._done
         if isinstance(self._behind, Page):
             number, created = page.last_sequence_number, page.last_created
             passed_over = page.read - page.count

@@ -205,7 +205,7 @@ class Lanes(Handover):
     def give_up(self) -> None:
         """See `Handover.give_up`."""
         if not self._is_over:
-            with contextlib.suppress(OutputClosed, ObserverError):
+            with contextlib.suppress(OutputClosed, ObserverError, Overdue):
                 self.rest()
 
     def _wait(self, seconds: float) -> None:
@@ -253,10 +253,9 @@ class Lanes(Handover):
             self._hands.take(partial(self._turn, lane))
 
     def _goes_on(self, lane: Lane) -> bool:
-        ending = self._dispatcher.ending
-        is_late = ending.has_begun and ending.is_late()
         has_turn = self._items in (None, lane.origin)
-        return has_turn and not (self._is_over or self._error or is_late)
+        is_over = self._is_over or self._error or self._dispatcher.ending.has_begun
+        return has_turn and not is_over
 
     def _turn(self, lane: Lane) -> Iterator[None]:
         """Work for a shard for a while; stops after each step of that."""

@@ -36,7 +36,6 @@ logger = logging.getLogger("watcher")
 
 _TICK_SECONDS = 0.2
 _HOPELESS_SECONDS = 60.0
-_END_SECONDS = 2.0
 
 
 class Manager:
@@ -78,7 +77,7 @@ class Manager:
         self._checks = Checks(Parts(*parts), settings.poll_max, clock)
 
     def stop(self) -> None:
-        """End the watch soon; what was read is delivered while there is time. Safe in a handler."""
+        """End the watch: the record in hand is the last one. Safe in a signal handler."""
         self.ending.begin()
         self._pulse.end()
         self._workers.queue.wake()
@@ -93,8 +92,8 @@ class Manager:
                 self._keep_house()
                 self._take_items()
                 self._snapshots.changes_come = self._receive(self._snapshots.pause(_TICK_SECONDS))
-            if not self._handover.is_complete:
-                self._drain()
+            # What was read by now and is not in hand can be read again.
+            self._workers.stop()
             self._handover.rest()
             self._dispatcher.settle()
         except OutputClosed:
@@ -131,24 +130,12 @@ class Manager:
 
     def _receive(self, seconds: float = _TICK_SECONDS) -> bool:
         """Take in what one of the workers says, if one does."""
-        received = self._handover.receive(self._workers.receive, seconds)
-        if received is None:
+        if (received := self._handover.receive(self._workers.receive, seconds)) is None:
             return False
         origin, message = received
         if stream := self._streams.get(origin.stream):  # else it has left
             self._hear(stream, stream.roster.lineage.shards[origin.shard_id], message)
         return True
-
-    def _drain(self) -> None:
-        """Stop the reading, and deliver what was read while there is time."""
-        self._workers.stop()
-        deadline = self._clock.monotonic() + _END_SECONDS
-        while not self.ending.is_late() and self._clock.monotonic() < deadline:
-            if not (self._workers or self._handover.at_work):
-                return
-            self._keep_house()
-            if self._receive() or self._handover.at_work:
-                deadline = self._clock.monotonic() + _END_SECONDS
 
     # The beginning and the end
 
@@ -162,6 +149,7 @@ class Manager:
                 self._handover.end_with(self._streams.at_tail(self._settings, self._look_again))
                 for stream in self._streams if not self.ending.look() else ():
                     self._begin_stream(stream)
+                    self._attend(stream)  # "latest" is not to wait for the others' listings
         except Overdue:
             logger.warning("The service had not answered by then")
             return

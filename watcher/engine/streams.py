@@ -36,7 +36,7 @@ class Streams:
     def __init__(
         self,
         followed: Iterable[Followed],
-        newcomers: Newcomers | None = None,
+        newcomers: Sequence[Newcomers] = (),
         missing: Mapping[str, StreamError] | None = None,
         clock: Clock = CLOCK,
     ) -> None:
@@ -47,7 +47,7 @@ class Streams:
         """What a checkpoint holds of streams that are not followed."""
         self._errors = dict(missing or {})
         """Why a stream can't be read, by its ARN, or by the name that it was asked for by."""
-        self.alone = newcomers is None and not missing and len(self._followed) == 1
+        self.alone = not newcomers and not missing and len(self._followed) == 1
         self._clock = clock
         self._share()
 
@@ -65,7 +65,7 @@ class Streams:
     @property
     def awaits_more(self) -> bool:
         """Whether others may join."""
-        return self._newcomers is not None
+        return bool(self._newcomers)
 
     def _share(self) -> None:
         """DescribeStream's limit is for all of them together."""
@@ -141,11 +141,11 @@ class Streams:
 
     def joining(self) -> list[Followed]:
         """Those that join now, to be begun."""
-        if self._newcomers is None:
+        if not (new := [stream for each in self._newcomers for stream in each.look()]):
             return []
         found = []
         left = {stream.arn for stream in self._left}
-        for stream in self._newcomers.look():
+        for stream in new:
             if stream.arn in left or any(each.is_same_table(stream.arn) for each in self):
                 continue
             if token := next(filter(stream.is_of, self._kept), None):

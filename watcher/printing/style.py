@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final
@@ -11,6 +12,7 @@ import msgspec
 from cyclopts import Parameter
 
 from watcher.errors import UsageError
+from watcher.service.names import apart, table_of
 
 if TYPE_CHECKING:
     from watcher.record.page import RecordPage
@@ -38,7 +40,9 @@ class _Style(msgspec.Struct):
     """What is to be seen at a glance."""
     prefix: bool = False
     tables: dict[str, str] | None = None
-    """Each table's name as it stands before a line; None where there is only one table."""
+    """By tables' ARNs, what they are called; None where there is only one table."""
+    prefixes: dict[str, str] = {}
+    """By streams' ARNs, what stands before a line."""
 
 
 # As long as nobody sets it up (in a library's use): no colours, local time.
@@ -124,21 +128,34 @@ def _wants_color() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
-def show_tables(several: bool) -> None:
-    """Whether `table_prefix` says from which of several tables a record is."""
-    _style.tables = {} if several or _style.prefix else None
+def show_tables(several: bool, arns: Iterable[str] = ()) -> None:
+    """Whether `table_prefix` says from which of several tables a record is; of these at first."""
+    _style.tables = apart(arns) if several or _style.prefix else None
+    _style.prefixes.clear()
+
+
+def shown_table(record: "Record | RecordPage") -> str:
+    """What a record's table is called, so that no other of those seen is called the same."""
+    arn = table_of(record.origin.stream)
+    known = _style.tables or {}
+    if arn not in known:
+        known.update(apart([*known, arn]))
+        _style.prefixes.clear()
+    return known[arn]
 
 
 def table_prefix(record: "Record | RecordPage") -> str:
     """What stands before a record's line: its table, in a colour of its own; "" for one table."""
     if _style.tables is None:
         return ""
-    table = record.table
-    if table not in _style.tables:
-        color = _TABLE_COLORS[len(_style.tables) % len(_TABLE_COLORS)]
-        name = f"\x1b[{color}m{table}{_PLAIN}" if _style.color else table
-        _style.tables[table] = f"{name} "
-    return _style.tables[table]
+    stream = record.origin.stream
+    if stream not in _style.prefixes:
+        table = shown_table(record)
+        if _style.color:
+            place = list(_style.tables).index(table_of(stream))
+            table = f"\x1b[{_TABLE_COLORS[place % len(_TABLE_COLORS)]}m{table}{_PLAIN}"
+        _style.prefixes[stream] = f"{table} "
+    return _style.prefixes[stream]
 
 
 def are_tables_shown() -> bool:

@@ -51,6 +51,11 @@ class ItemsFirst(Puller):
         self._failures = 0
         self._again_at = -math.inf
 
+    def begin_reads(self, *, at_once: bool = False) -> None:
+        """See `Puller`; while there are items to come, it is for `look` to say whose turn it is."""
+        if self._items.is_done:
+            super().begin_reads(at_once=at_once)
+
     def look(self, *, at_once: bool = False) -> float | None:
         """As `Puller.look`; an item comes before all changes. Raises StreamError."""
         if not self._shown and self._changes_left > 0:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent import futures
-from concurrent.futures import Future
-
-import msgspec
 
 from watcher.clock import CLOCK, Clock
 from watcher.reading import token as tokens
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
+from watcher.reading.pulled import Pulled
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.reading.token import Token
@@ -30,7 +28,7 @@ from watcher.service.model import (
     Position,
     Service,
 )
-from watcher.side_by_side import SideBySide
+from watcher.side_by_side import FEW, SideBySide
 
 # So long it looks for a record where pages are empty that need not be the last ones.
 _MOST_SECONDS = 1.0
@@ -38,7 +36,7 @@ _MOST_SECONDS = 1.0
 _MOMENT_SECONDS = 0.05
 # So long for what is asked about shards; an answer that comes later is taken in then.
 _ANSWER_SECONDS = 1.0
-# A listing of more pages takes longer: four of them are asked for in a second.
+# More pages, of all streams together, take longer: four of them are asked for in a second.
 _PAGES_AT_ONCE = 2
 # Reads at the same time, and bytes of pages that wait for their turn.
 _READS_AHEAD = 100
@@ -49,48 +47,12 @@ _HURRY_SECONDS = 30.0
 _BUSY_SECONDS = 60.0
 
 
-class _Pulled(msgspec.Struct, eq=False):
-    """A shard that is being read: its reader, and what it has read and not given out yet."""
-
-    tracked: Tracked
-    reader: ShardReader
-    due: float = 0.0
-    """When it is to be read again, by itself and …"""
-    soonest: float = 0.0
-    """… where somebody asks who would go away with nothing."""
-    answer: Future[list[Message]] | None = None
-    """What a read of it brings that is going on, or has just ended."""
-    records: Iterator[Record] = iter(())
-    size: int = 0
-    """How many bytes hold what it has read and not given out."""
-    buffered: bool = False
-    """Whether a record of it stands in the heap."""
-    busy_until: float = 0.0
-    """Until then more records of it are likely."""
-    refused: bool = False
-    """Whether the service lists it, and does not let it be read just now."""
-    ended: bool = False
-
-    @property
-    def may_have_more(self) -> bool:
-        """Whether another read may find something at once."""
-        return not (self.refused or self.reader.at_tip)
-
-    @property
-    def is_free(self) -> bool:
-        """Whether it may be read: nothing of it is waiting, or still to come."""
-        return not (self.buffered or self.ended or self.answer)
-
-    def rests(self, now: float, seconds: float, least: float) -> None:
-        """Let it rest so long, or at least so long."""
-        self.due, self.soonest = now + seconds, now + min(least, seconds)
-
-
 class Puller:
     """One stream, from a position or from where a token stands.
 
-    `losses` is told what was gone; `calls` makes those that may go on side by side. The constructor
-    reads a first time: "latest" means now. Raises StreamError, DataLossError.
+    `losses` is told what was gone; `calls` makes those that may go on side by side; `sharers` is
+    how many streams are pulled together. The constructor reads a first time: "latest" means now.
+    Raises StreamError, DataLossError.
     """
 
     def __init__(
@@ -103,6 +65,7 @@ class Puller:
         *,
         calls: SideBySide,
         poll_max: float = 1.0,
+        sharers: int = 1,
         on_stale: str = "trim-horizon",
     ) -> None:
         self.arn = arn
@@ -110,10 +73,11 @@ class Puller:
         self._clock = clock
         self._calls = calls
         self._poll_max = poll_max
-        self._reading: dict[str, _Pulled] = {}
-        self._in_call: dict[str, _Pulled] = {}
+        self._sharers = sharers
+        self._reading: dict[str, Pulled] = {}
+        self._in_call: dict[str, Pulled] = {}
         self._size = 0
-        self._run_out: list[_Pulled] = []
+        self._run_out: list[Pulled] = []
         """Of these all was taken; their children's turn may have come."""
         self._hurry_due = 0.0
         self._heap: list[tuple[float, int, str, Record]] = []
@@ -126,15 +90,23 @@ class Puller:
             in_use=self._reading,
             clock=clock,
         )
+        self._roster.next_listing.sharers = sharers
         self._roster.begin(service)
         # What there is to read must not wait for a listing, or for a shard that hangs.
-        patience = _ANSWER_SECONDS if self.listing.pages <= _PAGES_AT_ONCE else 0.0
+        is_small = self.listing.pages * sharers <= _PAGES_AT_ONCE
+        patience = _ANSWER_SECONDS if is_small else 0.0
         aside = Aside(service, patience=patience)
         self._asking: Service = aside if calls.may_have_threads else service
         saved_at = token.saved_at if token else None
         self._anew = losses.begins_anew(on_stale, "token", saved_at, self.listing)
         # Iterators at once: "latest" means now, not the moment of the first `next`.
         self.read_all()
+
+    def begin_reads(self, *, at_once: bool = False) -> None:
+        """What `look` would read first, for those who look at several streams one by one."""
+        if not self._heap:
+            self._go_on()
+            self._start_due(at_once)
 
     def look(self, *, at_once: bool = False) -> float | None:
         """The creation time (epoch seconds) of the next record; None when there is nothing now.
@@ -217,8 +189,16 @@ class Puller:
         """One read of each shard with nothing buffered that may have more, or has rested.
 
         Those that may have more are waited for, the others (unless `at_once` can mean all of them)
-        for a moment only. Those that had records lately have half of the turns.
+        for a moment only.
         """
+        behind, rested = self._start_due(at_once)
+        is_crowd = len(self._reading) * self._sharers > _READS_AHEAD
+        self._take(behind + rested if at_once and not is_crowd else behind, _MOST_SECONDS)
+        moment = _MOMENT_SECONDS / self._sharers
+        self._take(list(self._in_call.values()), moment / 2 if is_crowd else moment)
+
+    def _start_due(self, at_once: bool) -> tuple[list[Pulled], list[Pulled]]:
+        """Begin to read; those that had records lately have half of the turns."""
         self._attend()
         now = self._clock.monotonic()
         free = [shard for shard in self._reading.values() if shard.is_free]
@@ -231,17 +211,16 @@ class Puller:
         busy = [shard for shard in rested if now < shard.busy_until][: (room + 1) // 2]
         rested = list(dict.fromkeys(busy + rested))[:room]
         self._read(behind + rested)
-        is_crowd = len(self._reading) > _READS_AHEAD
-        self._take(behind + rested if at_once and not is_crowd else behind, _MOST_SECONDS)
-        self._take(list(self._in_call.values()), _MOMENT_SECONDS / (2 if is_crowd else 1))
+        return behind, rested
 
-    def _read(self, shards: list[_Pulled]) -> None:
-        answers = self._calls.start([shard.reader.read for shard in shards])
+    def _read(self, shards: list[Pulled]) -> None:
+        calls = [shard.reader.read for shard in shards]
+        answers = self._calls.start(calls, FEW // self._sharers)
         for shard, answer in zip(shards, answers, strict=True):
             shard.answer = answer
             self._in_call[shard.tracked.id] = shard
 
-    def _take(self, shards: list[_Pulled], seconds: float | None) -> None:
+    def _take(self, shards: list[Pulled], seconds: float | None) -> None:
         """What these reads have brought; waited for up to so long (None: without an end)."""
         answers = [shard.answer for shard in shards if shard.answer is not None]
         done = futures.wait(answers, seconds).done if answers else set()
@@ -257,7 +236,7 @@ class Puller:
         for shard in self._reading.values():
             shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
         for tracked in self._roster.to_begin():
-            self._reading[tracked.id] = _Pulled(tracked, self._reader(tracked))
+            self._reading[tracked.id] = Pulled(tracked, self._reader(tracked))
 
     def _reader(self, tracked: Tracked) -> ShardReader:
         closed = self._roster.is_closed(tracked.id)
@@ -271,7 +250,7 @@ class Puller:
             clock=self._clock,
         )
 
-    def _hear(self, shard: _Pulled, messages: list[Message]) -> None:
+    def _hear(self, shard: Pulled, messages: list[Message]) -> None:
         for message in messages:
             match message:
                 case Page(first, last, _, body):
@@ -313,7 +292,7 @@ class Puller:
             if shard.answer is None and shard.reader.hurry():
                 shard.due = shard.soonest = now
 
-    def _finished(self, shard: _Pulled, message: Finished) -> None:
+    def _finished(self, shard: Pulled, message: Finished) -> None:
         if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
             shard.reader = self._reader(shard.tracked)
             shard.reader.pause = AGAIN_SECONDS
@@ -321,7 +300,7 @@ class Puller:
         else:
             shard.ended = True
 
-    def _buffer(self, shard: _Pulled) -> None:
+    def _buffer(self, shard: Pulled) -> None:
         """Put the shard's next record on the heap, if there is one."""
         record = next(shard.records, None)
         if record is not None:
@@ -345,5 +324,5 @@ class Puller:
             self._attend()
 
 
-def _due(shard: _Pulled) -> float:
+def _due(shard: Pulled) -> float:
     return shard.due

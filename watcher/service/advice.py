@@ -16,6 +16,7 @@ _ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
 # "Signature expired: OURS is now earlier than … (THEIRS - 5 min.)"; "Signature not yet current: …"
 _STAMPS = re.compile(r"(\d{8}T\d{6}Z) is .* \((\d{8}T\d{6}Z) [+-]")
 _TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,100}?)\s*</title>", re.IGNORECASE)
+_SHOWN_BYTES = 60
 _CLOCKS_MAY_DIFFER = timedelta(minutes=4)  # AWS lets 5 pass
 _NEEDED = (
     "the role needs dynamodb:DescribeTable on the table, and DescribeStream, GetShardIterator, "
@@ -95,6 +96,18 @@ def page_in(answer: Mapping[str, Any]) -> str | None:
     return (
         f"HTTP {status} with a page{told} in place of an answer: a proxy or gateway is in the way; "
         "HTTPS_PROXY and NO_PROXY say which one is to be used"
+    )
+
+
+def on_no_answer(body: bytes, metadata: Mapping[str, Any]) -> str:
+    """What came with a status of success, and is no answer of the service's at all."""
+    text = body.decode("utf-8", "replace")
+    if page := page_in({"Error": {"Message": text}, "ResponseMetadata": metadata}):
+        return page
+    shown = repr(body[:_SHOWN_BYTES]) if body else "nothing"
+    return (
+        f"HTTP {metadata['HTTPStatusCode']} with {shown} in place of an answer: is it DynamoDB "
+        "that answers there, or a proxy or gateway?"
     )
 
 

@@ -83,6 +83,7 @@ class StreamsClient:
             self._settings: dict[str, Any] = {
                 "region_name": region,
                 "endpoint_url": connection.endpoint_url,
+                "verify": login.ca_file(session),
                 "config": Config(
                     connect_timeout=_CONNECT_SECONDS,
                     read_timeout=read_seconds or _READ_SECONDS,
@@ -301,8 +302,8 @@ class StreamsClient:
     def _call(self, operation: Callable[..., Any], member: str, **query: Any) -> Any:
         """Call an operation whose answer has this member.
 
-        botocore takes a 200 answer whose body is cut off for an empty one: it would say that a
-        shard has ended, or that a stream has none.
+        botocore takes one whose body is cut off for an empty one: it would say that a shard has
+        ended, or that a stream has none.
         """
         name = operation.__name__.title().replace("_", "")
         self.tally.call(name)
@@ -311,7 +312,7 @@ class StreamsClient:
             self.tally.call(name, _retries(answer))
             if member in answer:
                 return answer
-            raise TransientError(advice.page_in(answer) or f"an answer without {member}")
+            raise TransientError(f"{name}: an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
             if isinstance(error, boto.ClientError):
                 self.tally.call(name, _retries(error.response))

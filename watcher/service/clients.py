@@ -6,6 +6,7 @@ from watcher.errors import ServiceError, StreamError
 from watcher.service.client import StreamsClient
 from watcher.service.connect import connect, for_loop
 from watcher.service.connection import Connection
+from watcher.service.model import StreamName
 from watcher.service.names import parsed, region_in
 from watcher.service.wanted_streams import WantedStreams
 
@@ -18,10 +19,9 @@ class Clients:
         self._patient: dict[str | None, StreamsClient] = {}
         self._for_loop: dict[str | None, StreamsClient] = {}
 
-    @property
-    def here(self) -> StreamsClient:
-        """The one of the connection's own region, for a loop with more to do."""
-        return self.for_loop("")
+    def directory(self, wanted: WantedStreams) -> StreamsClient:
+        """What lists the streams of the region that these globs are of."""
+        return self.for_loop(wanted.globs[0])
 
     def of(self, arn: str) -> StreamsClient:
         """A patient one for an ARN, or for a name."""
@@ -50,15 +50,16 @@ class Clients:
     def all_of(self, wanted: WantedStreams) -> list[str]:
         """The ARNs of all streams that are wanted. Raises StreamError where some name has none."""
         found = [self.resolved(name) for name in wanted.names]
-        if wanted.globs:
+        rows: list[StreamName] = []
+        for part in wanted.by_region():
+            client = self.directory(part)
             try:
-                rows = list(wanted.newest(self.here.list_streams(), self.here.tags).values())
+                rows += part.newest(client.list_streams(), client.tags).values()
             except ServiceError as error:
                 text = f"can't list the streams: {error}"
                 raise StreamError(text, about=("endpoint_url", "region")) from error
-            wanted.refuse_without_match(rows)
-            found += [row.arn for row in rows]
-        return list(dict.fromkeys(found))
+        wanted.refuse_without_match(rows)
+        return list(dict.fromkeys([*found, *(row.arn for row in rows)]))
 
     def close(self) -> None:
         """Close the connections of all."""

@@ -9,6 +9,7 @@ from watcher.service.credentials import Credentials
 from watcher.service.names import Name, parsed, region_in
 from watcher.service.patience import patiently
 from watcher.service.tally import Tally
+from watcher.service.wanted_streams import is_glob
 
 _READ_SECONDS_LOOP = 3
 
@@ -35,6 +36,9 @@ def for_loop(connection: Connection, arn: str, tally: Tally) -> StreamsClient:
 def understood(text: str) -> Name:
     """What a text names, whether or not that is there. Raises StreamError where it is no name."""
     name = parsed(text)
+    if is_glob(text):
+        text = f"{text!r} may be several tables, and one is meant; see: python -m watcher streams"
+        raise StreamError(text)
     if name is None:
         raise StreamError(
             f"{text!r} is neither a stream ARN, nor a table ARN, nor a table name; "

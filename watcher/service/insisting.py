@@ -14,6 +14,7 @@ from watcher.backoff import worth_saying
 from watcher.errors import (
     CredentialsError,
     DeniedError,
+    OddAnswerError,
     StreamError,
     TransientError,
     WatcherError,
@@ -27,7 +28,7 @@ logger = logging.getLogger("watcher")
 _DENIED_SECONDS = 60.0
 # Somebody's transaction has the item for a moment.
 _IN_USE = "TransactionConflictException"
-_REFUSED = boto.ClientError, boto.BotoCoreError, TransientError, CredentialsError
+_REFUSED = boto.ClientError, boto.BotoCoreError, TransientError, CredentialsError, OddAnswerError
 
 
 class Insisting:
@@ -36,11 +37,14 @@ class Insisting:
     Throttling outlasts botocore's retries at times: it passes. As for a reader of shards, so do
     refused credentials, an answer that is none of the service's, and a denial within a minute; but
     only once there was an answer as it should be: of a denial, to that operation on that table, as
-    a role is allowed each by itself.
+    a role is allowed each by itself; of the others, to the program where it `has_begun` before.
     """
 
-    def __init__(self, credentials: Credentials, patience: float) -> None:
+    def __init__(
+        self, credentials: Credentials, patience: float, *, has_begun: bool = False
+    ) -> None:
         self._credentials = credentials
+        self._has_begun = has_begun
         self._patience = patience
         self._worked: set[str] = set()
 
@@ -81,12 +85,13 @@ class Insisting:
             text = f"no permission ({one_line(error)}); the role needs {needed}"
             meaning = DeniedError(text)
             passes = needed in self._worked
-        elif isinstance(meaning, CredentialsError):
-            passes = bool(self._worked)
+        elif isinstance(meaning, CredentialsError) or isinstance(error, OddAnswerError):
+            has_some = not isinstance(error, boto.NoCredentialsError)
+            passes = (self._has_begun and has_some) or bool(self._worked)
         else:
             meaning = StreamError(one_line(error))
             # botocore's word for an answer that names no error is its status.
-            passes = code_of(error).isdigit() and bool(self._worked)
+            passes = code_of(error).isdigit() and (self._has_begun or bool(self._worked))
         if not passes:
             raise meaning from error
         if isinstance(meaning, CredentialsError):

@@ -47,6 +47,15 @@ def session(connection: Connection) -> Any:
     return made
 
 
+def ca_file(session: Any) -> str | None:
+    """The configured file of authorities, wherever the program goes to later; None: botocore's.
+
+    As botocore.endpoint.EndpointCreator has it.
+    """
+    chosen = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
+    return chosen and os.path.abspath(chosen)
+
+
 def own_credentials(connection: Connection, region: str | None) -> OwnCredentials:
     """The program's own; the same for all who name the same profile in the same environment.
 

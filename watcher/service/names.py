@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 # AWS's own, or those of another engine. ScyllaDB's Alternator has, by its version,
@@ -74,6 +76,23 @@ def is_another(asked: str, answered: str) -> bool:
 def table_of(arn: str) -> str:
     """The table's ARN of a stream's ARN; the text itself where there is no table in it."""
     return arn.partition("/stream/")[0]
+
+
+def apart(arns: Iterable[str]) -> dict[str, str]:
+    """By its ARN, what to call each table: two of a name by their regions, or else accounts, too.
+
+    `arns` are tables' or their streams'.
+    """
+    tables = dict.fromkeys(map(table_of, arns))
+    names = Counter(map(table_name, tables))
+    places = Counter((table_name(each), region_in(each)) for each in tables)
+    found = {}
+    for each in tables:
+        name, region = table_name(each), region_in(each)
+        account = each.split(":")[4:5]
+        more = account if places[name, region] > 1 else [region] if region else []
+        found[each] = "/".join([*more, name]) if names[name] > 1 else name
+    return found
 
 
 def table_name(text: str) -> str:

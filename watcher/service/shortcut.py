@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import socket
 import ssl
@@ -25,7 +24,8 @@ from botocore.httpsession import get_cert_path
 from botocore.parsers import ResponseParser, ResponseParserError, ResponseParserFactory
 from botocore.utils import get_environ_proxies
 
-from watcher.errors import TransientError
+from watcher.errors import OddAnswerError, TransientError
+from watcher.service import advice, login
 from watcher.service.deadline import READS
 from watcher.service.plain_http import OverdueAnswerError, PlainHTTP, Posted
 
@@ -42,6 +42,7 @@ _PAGES = ("GetRecordsOutput", "ScanOutput")
 _FIRST_ERROR = 300  # as botocore has it
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 _SHOWN_BYTES = 100
+_READ_BYTES = 5000
 _ASKED_AT_ONCE = 4
 
 
@@ -61,6 +62,8 @@ class RawPages(ResponseParserFactory):
         def parse_unless_page(response: Any, shape: Any) -> Any:
             status = response["status_code"]
             metadata = {"HTTPStatusCode": status, "HTTPHeaders": response["headers"]}
+            if protocol_name == "json" and shape is not None and status < _FIRST_ERROR:
+                _refuse_what_is_no_json(response["body"], shape.name, metadata)
             if shape is not None and shape.name in _PAGES and status == 200:
                 return {"Body": response["body"], "ResponseMetadata": metadata}
             try:
@@ -79,6 +82,17 @@ class RawPages(ResponseParserFactory):
         return parser
 
 
+def _refuse_what_is_no_json(body: bytes, shape: str, metadata: dict[str, Any]) -> None:
+    """Raise OddAnswerError; what begins as an answer, and is cut off, is trouble that passes.
+
+    botocore takes 204, which a proxy may say, for an answer without members: of BatchWriteItem
+    that all is written, of GetItem that there is no such item.
+    """
+    if not body[:_SHOWN_BYTES].lstrip().startswith(b"{"):
+        operation = shape.removesuffix("Output")
+        raise OddAnswerError(f"{operation}: {advice.on_no_answer(body[:_READ_BYTES], metadata)}")
+
+
 class Shortcut:
     """Some of a client's operations without what botocore does around a call.
 
@@ -93,9 +107,7 @@ class Shortcut:
         self._client = client
         self._otherwise = otherwise
         self._parser = RawPages().create_parser("json")
-        # As botocore.endpoint.EndpointCreator has it.
-        chosen = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
-        self._ca_file: str = chosen or str(get_cert_path(True))
+        self._ca_file: str = login.ca_file(session) or str(get_cert_path(True))
         self._connections: dict[str, PlainHTTP] = {}
         self._calls: dict[str, _SentCall | None] = {}
         self._asked: weakref.WeakSet[Posted] = weakref.WeakSet()

@@ -10,9 +10,11 @@ import msgspec
 
 from watcher.errors import StreamError, UsageError
 from watcher.service.model import StreamName
-from watcher.service.names import table_name
+from watcher.service.names import region_in, table_name, table_of
 
 _GLOB = re.compile(r"[*?\[]")
+# Another account's streams are in no listing of ours, but its number may be written out.
+_ARN_GLOB = re.compile(r"arn:[\w-]+:[\w-]+:[\w.-]+:[\w.*?-]+:table/[^/]+(/stream/\*)?")
 
 Tags = Mapping[str, str]
 
@@ -23,7 +25,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     """Streams and tables by name or ARN, each of them meant to be there."""
     globs: tuple[str, ...] = ()
-    """Of tables' names; "*" where all are meant."""
+    """Of tables' names, or of their ARNs in a region; "*" where all are meant."""
     exclude: tuple[str, ...] = ()
     tags: tuple[tuple[str, frozenset[str]], ...] = ()
     """Each tag has to be there, with one of its values; with any where there are none."""
@@ -39,17 +41,22 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         """From what is given to `watch()`. Raises UsageError where it means nothing."""
         texts = [texts] if isinstance(texts, str) else list(dict.fromkeys(texts))
         tags, exclude = list(tags or ()), list(exclude or ())
-        globs = [text for text in texts if _GLOB.search(text) and not text.startswith("arn:")]
+        globs = list(filter(is_glob, texts))
         names = [text for text in texts if text not in globs]
+        for glob in globs:
+            if glob.startswith("arn:") and not _ARN_GLOB.fullmatch(glob):
+                raise UsageError(f"{glob!r}: name the region; the table's name may be a glob")
         if everything or (tags and not texts):
             globs = ["*"]
         if not (names or globs):
             raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
+        if tags and not globs:
+            raise UsageError("it chooses among a glob's tables, or all; there is no glob", "tags")
         accepted: dict[str, set[str]] = {}
         for text in tags:
             name, equals, value = text.partition("=")
             if not name:
-                raise UsageError("give NAME=VALUE, or NAME", "tag", text)
+                raise UsageError("give NAME=VALUE, or NAME", "tags", text)
             accepted.setdefault(name, set()).update([value] if equals else ())
         return cls(
             names=tuple(name for name in names if not _any(exclude, table_name(name))),
@@ -63,6 +70,14 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it can be more than one stream."""
         return bool(self.globs) or len(self.names) > 1
 
+    def by_region(self) -> list[WantedStreams]:
+        """Its globs, those of each region by themselves: their streams are listed there."""
+        regions: dict[str | None, list[str]] = {}
+        for glob in self.globs:
+            regions.setdefault(region_in(glob), []).append(glob)
+        made = msgspec.structs.replace
+        return [made(self, names=(), globs=tuple(globs)) for globs in regions.values()]
+
     def newest(
         self, rows: Iterable[StreamName], tags_of: Callable[[str], Tags]
     ) -> dict[str, StreamName]:
@@ -72,7 +87,9 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         """
         found: dict[str, StreamName] = {}
         for row in rows:
-            if not _any(self.globs, row.table) or _any(self.exclude, row.table):
+            if not any(_matches(row, glob) for glob in self.globs):
+                continue
+            if _any(self.exclude, row.table):
                 continue
             if row.table not in found or found[row.table].label < row.label:
                 found[row.table] = row
@@ -80,13 +97,21 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
 
     def unmatched(self, rows: Iterable[StreamName]) -> list[str]:
         """The globs that match the table of none of these streams."""
-        tables = {row.table for row in rows}
-        return [glob for glob in self.globs if not fnmatch.filter(tables, glob)]
+        rows = list(rows)
+        return [glob for glob in self.globs if not any(_matches(row, glob) for row in rows)]
 
     def refuse_without_match(self, rows: Iterable[StreamName]) -> None:
         """Raise StreamError where a glob has no match."""
         if unmatched := self.unmatched(rows):
-            raise nothing_matches(unmatched)
+            raise self.nothing_matches(unmatched)
+
+    def nothing_matches(self, globs: Iterable[str]) -> StreamError:
+        """What is wrong where these globs have no match."""
+        text = f"no table with a stream matches {' or '.join(map(repr, globs))}"
+        narrowed = ["its tags"] * bool(self.tags) + ["--exclude"] * bool(self.exclude)
+        if narrowed:
+            text += f" and is let through by {' and '.join(narrowed)}"
+        return StreamError(f"{text}; see: python -m watcher streams")
 
     def _has_tags(self, row: StreamName, tags_of: Callable[[str], Tags]) -> bool:
         if not self.tags:
@@ -97,10 +122,15 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def nothing_matches(globs: Iterable[str]) -> StreamError:
-    """What is wrong where globs have no match."""
-    shown = " or ".join(map(repr, globs))
-    return StreamError(f"no table with a stream matches {shown}; see: python -m watcher streams")
+def is_glob(text: str) -> bool:
+    """Whether it names by what names look like."""
+    return _GLOB.search(text) is not None
+
+
+def _matches(row: StreamName, glob: str) -> bool:
+    if glob.startswith("arn:"):
+        return fnmatch.fnmatchcase(table_of(row.arn), table_of(glob))
+    return fnmatch.fnmatchcase(row.table, glob)
 
 
 def _any(globs: Iterable[str], table: str) -> bool:

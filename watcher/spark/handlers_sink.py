@@ -42,6 +42,7 @@ class HandlersTask(msgspec.Struct, frozen=True):
     load: Callable[[], list[Observer]]
     on_error: str
     arn: str
+    """The stream's; empty where the records say it, as of several streams."""
     is_terminal: bool
     """Whether what they print ends on a terminal: colours, and control characters escaped."""
     address: tuple[str, int]
@@ -80,9 +81,7 @@ _dispatchers: dict[bytes, Dispatcher] = {}
 
 def _dispatcher(task: HandlersTask) -> Dispatcher:
     if task.authkey not in _dispatchers:
-        made = Dispatcher(task.load(), OnError.parse(task.on_error))
-        made.begin(task.arn)
-        _dispatchers[task.authkey] = made
+        _dispatchers[task.authkey] = Dispatcher(task.load(), OnError.parse(task.on_error))
     return _dispatchers[task.authkey]
 
 
@@ -108,11 +107,17 @@ class HandlersWriter(DataSourceStreamArrowWriter):
 
     def _deliver(self, dispatcher: Dispatcher, iterator: Iterator[pa.RecordBatch]) -> None:
         for batch in iterator:
-            shards = batch.column("shard_id").to_pylist()
-            for shard_id, text in zip(shards, batch.column("record").to_pylist(), strict=True):
-                dispatcher.deliver(Record.from_json(text.encode(), shard_id, self._task.arn))
+            for arn, shard_id, text in zip(*self._columns(batch), strict=True):
+                dispatcher.begin(arn)
+                dispatcher.deliver(Record.from_json(text.encode(), shard_id, arn))
         dispatcher.settle()
         dispatcher.flush()
+
+    def _columns(self, batch: pa.RecordBatch) -> Iterator[list[str]]:
+        named = "event_source_arn" in batch.schema.names
+        yield batch["event_source_arn"].to_pylist() if named else [self._task.arn] * len(batch)
+        yield batch["shard_id"].to_pylist()
+        yield batch["record"].to_pylist()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Hand over what was printed. Raises ObserverError under `on_error="stop"`."""

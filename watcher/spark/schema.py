@@ -16,6 +16,7 @@ from watcher.record import images
 from watcher.record import page as pages
 from watcher.record.compare import changed_attributes
 from watcher.record.wire import WireChange, WireRecord
+from watcher.service.names import table_name
 from watcher.spark.options import SourceOptions
 from watcher.spark.typed import TypedImages
 
@@ -36,7 +37,8 @@ _IDENTITY: Final = pa.struct([("type", pa.string()), ("principal_id", pa.string(
 def columns(options: SourceOptions) -> dict[str, str]:
     """The columns of a read, in their order, and their types in Spark's DDL."""
     if options.wire_records:
-        return _chosen({"shard_id": "string", "record": "string"}, options)
+        of_several = {"event_source_arn": "string"} if options.table_names else {}
+        return _chosen({"shard_id": "string", "record": "string"} | of_several, options)
     whole = dict(_COLUMNS)
     if options.image_schema:
         whole["new_image"] = whole["old_image"] = f"struct<{options.image_schema}>"
@@ -88,19 +90,20 @@ class Columns:
         self,
         page: Page,
         shard_id: str,
-        table: str = "",
+        arn: str = "",
         chosen: Callable[[Sequence[WireRecord]], Sequence[WireRecord]] = lambda records: records,
     ) -> pa.RecordBatch:
-        """One Arrow batch of (the chosen) records of one shard of a table, in their order."""
+        """One Arrow batch of (the chosen) records of one shard of a stream, in their order."""
         if self._wire_records:
             raws = pages.raw_records(page.body)[page.first : page.last]
             made = {
                 "shard_id": pa.repeat(shard_id, len(raws)),
                 "record": _strings(images.wire_json(raws)),
-                "table_name": pa.repeat(table, len(raws)),
+                "event_source_arn": pa.repeat(arn, len(raws)),
+                "table_name": pa.repeat(table_name(arn), len(raws)),
             }
             return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
-        return self.of_records(chosen(page.records()), shard_id, table)
+        return self.of_records(chosen(page.records()), shard_id, table_name(arn))
 
     def of_records(
         self, records: Sequence[WireRecord], shard_id: str, table: str

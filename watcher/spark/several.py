@@ -15,7 +15,8 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import ServiceError, StreamGoneError, UsageError
 from watcher.service.client import StreamsClient
 from watcher.service.connect import connect
-from watcher.service.model import TrimHorizon
+from watcher.service.model import StreamName, TrimHorizon
+from watcher.service.names import region_in
 from watcher.spark.options import SourceOptions, wanted_streams
 from watcher.spark.travels import Travels
 from watcher.spark.versions import (
@@ -51,12 +52,13 @@ class StreamsByName:
             self._named = [connect(name, connection)[1] for name in self._wanted.names]
         if not self._wanted.globs:
             return self._named
-        client = StreamsClient(connection, None)
-        rows = list(client.list_streams())
+        rows: list[StreamName] = []
+        for part in self._wanted.by_region():
+            client = StreamsClient(connection, region_in(part.globs[0]))
+            rows += part.newest(client.list_streams(), client.tags).values()
         if not self._named:
             self._wanted.refuse_without_match(rows)
-        newest = self._wanted.newest(rows, client.tags)
-        return list(dict.fromkeys([*self._named, *(row.arn for row in newest.values())]))
+        return list(dict.fromkeys([*self._named, *(row.arn for row in rows)]))
 
 
 class SeveralReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):

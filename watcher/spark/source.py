@@ -90,10 +90,10 @@ class _Rows:
             return  # Spark's own, for a stream without shards
         if partition.keys is not None:
             handed_credentials(self._options.connection, partition.arn).take(partition.keys)
-        table = table_name(partition.arn)
         for each in partition.ranges:
             for page in self._pages(partition.arn, each):
-                yield self._columns.batch(page, each.between.shard_id, table, self.pushed.records)
+                shard_id, chosen = each.between.shard_id, self.pushed.records
+                yield self._columns.batch(page, shard_id, partition.arn, chosen)
 
     def _pages(self, arn: str, held: HeldRange) -> Iterator[Page]:
         if held.pages is None:

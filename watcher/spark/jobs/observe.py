@@ -21,6 +21,7 @@ from watcher.service.connection import Connection
 from watcher.spark import handlers_sink
 from watcher.spark.jobs.run import JobTotals, changes, in_one_line, run, triggered
 from watcher.spark.jobs.settings import HERE
+from watcher.spark.options import wanted_streams
 
 logger = logging.getLogger("watcher")
 
@@ -40,6 +41,8 @@ def observe(
 ) -> JobTotals:
     """Hand every change to the observers that `load` makes, in each executor's processes.
 
+    `stream` may be several, with commas between them.
+
     What they print comes out here, batch by batch. After a crash a batch is delivered again as a
     whole; state that an observer keeps is its own process's. At the end each process that is left
     calls `close`; Spark ends processes that were idle for a minute, without a word.
@@ -47,7 +50,8 @@ def observe(
     Raises ObserverError under `on_error="stop"`, and what the source raises.
     """
     OnError.parse(on_error)  # what is wrong with it is said here, not by an executor
-    _, arn = connect(stream, connection)
+    several = wanted_streams(stream).are_several
+    arn = "" if several else connect(stream, connection)[1]
     printer = handlers_sink.Printer()
     is_terminal = sys.stdout.isatty()
     task = handlers_sink.HandlersTask(
@@ -56,7 +60,7 @@ def observe(
     handlers_sink.register(spark, task)
     frame = changes(
         spark,
-        arn,
+        arn or stream,
         connection,
         startingPosition=start,
         wireRecords=True,

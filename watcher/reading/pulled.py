@@ -1,0 +1,50 @@
+"""A shard that is pulled: when it is to be read again, and what it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import msgspec
+
+from watcher.reading.lineage import Tracked
+from watcher.reading.messages import Message
+from watcher.reading.shard_reader import ShardReader
+from watcher.record.record import Record
+
+
+class Pulled(msgspec.Struct, eq=False):
+    """A shard that is being read: its reader, and what it has read and not given out yet."""
+
+    tracked: Tracked
+    reader: ShardReader
+    due: float = 0.0
+    """When it is to be read again, by itself and …"""
+    soonest: float = 0.0
+    """… where somebody asks who would go away with nothing."""
+    answer: Future[list[Message]] | None = None
+    """What a read of it brings that is going on, or has just ended."""
+    records: Iterator[Record] = iter(())
+    size: int = 0
+    """How many bytes hold what it has read and not given out."""
+    buffered: bool = False
+    """Whether a record of it stands in the heap."""
+    busy_until: float = 0.0
+    """Until then more records of it are likely."""
+    refused: bool = False
+    """Whether the service lists it, and does not let it be read just now."""
+    ended: bool = False
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether another read may find something at once."""
+        return not (self.refused or self.reader.at_tip)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be read: nothing of it is waiting, or still to come."""
+        return not (self.buffered or self.ended or self.answer)
+
+    def rests(self, now: float, seconds: float, least: float) -> None:
+        """Let it rest so long, or at least so long."""
+        self.due, self.soonest = now + seconds, now + min(least, seconds)
