@@ -181,4 +181,19 @@ WATCH = [
         "        if False:\n",
         "processes",
     ),
+    # What it says of its health
+    Mutant(
+        "a read that was answered is taken for a refused one",
+        "engine/readers.py",
+        "answered=self._tally.answers > answers",
+        "answered=False",
+        "processes",
+    ),
+    Mutant(
+        "a shard counts as stuck though it is read, as nothing new is in it",
+        "engine/health.py",
+        "if now - max(since, tried) > self._read_seconds",
+        "if now - since > self._read_seconds",
+        "processes",
+    ),
 ]
