@@ -1,6 +1,8 @@
 """How processes are started is chosen here, not left to Python's version."""
 
+import contextlib
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
@@ -44,3 +46,19 @@ def test_whatever_is_the_default_of_the_program_or_of_python(default: str) -> No
         check=True,
     )
     assert done.stdout.split() == ["fork", default]
+
+
+def test_a_process_starts_though_nobody_reads_what_this_one_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", buffering=1) as unread:
+        with contextlib.suppress(BrokenPipeError):
+            unread.write("what stays in the buffer\n")
+        monkeypatch.setattr(sys, "stderr", unread)
+        process = forks.processes().Process(target=os._exit, args=(7,))  # type: ignore[attr-defined]
+        forks.start(process)
+        process.join(20)
+        assert process.exitcode == 7
+        monkeypatch.undo()

@@ -103,6 +103,18 @@ class WholeFile(io.FileIO):
                 os.lseek(self.fileno(), end, os.SEEK_SET)
 
 
+def raw(stream: object) -> object:
+    """The file that a text stream writes to."""
+    buffer = getattr(stream, "buffer", None)
+    return getattr(buffer, "raw", buffer)
+
+
+def give_up(stream: object) -> None:
+    """Have a text stream that has failed drop what it is given, if it is on a WholeFile."""
+    if isinstance(file := raw(stream), WholeFile):
+        file.give_up()
+
+
 def append_lines(path: str) -> WholeFile:
     """A file to append lines to; one that is new is its owner's alone.
 

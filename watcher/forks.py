@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 
 _methods: set[weakref.WeakMethod[Callable[[], object]]] = set()
 _before: set[weakref.WeakMethod[Callable[[], object]]] = set()
@@ -51,3 +52,20 @@ def processes(*, with_threads: bool = False) -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["watcher.engine.worker"])  # 130 ms are left
     return context
+
+
+def start(process: BaseProcess) -> None:
+    """Start a process, also where nobody reads any more what this one says. Raises OSError.
+
+    Python brings out what is left to be said on stderr first, and fails as long as it can't. Whose
+    log has lost its reader is to lose no shard's process: what is left goes nowhere.
+    """
+    try:
+        sys.stderr.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
+    except (AttributeError, ValueError):
+        pass  # there is none, or it is closed
+    process.start()

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.odd_pages import pages
 from tests.wire import origin
 from watcher.errors import OddAnswerError, TransientError
 from watcher.record import page
@@ -21,6 +22,25 @@ def test_a_page_has_its_records_and_the_next_iterator() -> None:
     wire = page.decode(BODY)
     assert [record.dynamodb.SequenceNumber for record in wire.Records] == ["1", "2", "3"]
     assert wire.NextShardIterator == "next"
+
+
+@given(body=pages())
+def test_some_records_have_the_bytes_that_all_have(body: bytes) -> None:
+    wires, raws = page.decode(body).Records, [bytes(raw) for raw in page.raw_records(body)]
+    for places in ([], [0], [2], [0, 1], [1, 4], [5]):
+        some = [place for place in places if place < len(raws)]
+        assert [*map(bytes, page.raws_of(body, wires, some))] == [raws[place] for place in some]
+
+
+def test_a_few_records_are_found_without_reading_the_others_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = b'{"dynamodb":{"Keys":{"k":{"L":[{"S":"\\"2\\""}]}},"SequenceNumber":"%d"}}'
+    records = [record % number for number in range(9)]
+    body = b'{"Records":[%b],"NextShardIterator":"next"}' % b",".join(records)
+    wires = page.decode(body).Records
+    monkeypatch.delattr(page, "raw_records")
+    assert page.raws_of(body, wires, [2, 3, 8]) == [records[2], records[3], records[8]]
 
 
 @pytest.mark.parametrize(

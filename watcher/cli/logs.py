@@ -14,6 +14,7 @@ import msgspec
 
 from watcher.delivery.ending import Overdue, Saying
 from watcher.errors import without_passwords
+from watcher.files import give_up
 
 logger = logging.getLogger("watcher")
 
@@ -47,8 +48,13 @@ class _Stderr(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:
         """Say so, and where it comes from."""
         error = sys.exc_info()[1]
-        if isinstance(error, OSError) or not record.pathname:
-            return  # there is no stderr to say it on; or this is what was said of another
+        if isinstance(error, OSError):
+            # There is no stderr to say it on. Python brings out what was not said before it starts
+            # a process: as long as that fails, there would be none for another shard.
+            give_up(self.stream)
+            return
+        if not record.pathname:
+            return  # this is what was said of another
         text = f"{record.msg!r} with {record.args!r} can't be logged: {error}"
         text += f" ({record.pathname}:{record.lineno})"
         self.emit(logger.makeRecord(record.name, record.levelno, "", 0, text, (), None))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from cyclopts import Parameter
 
 from watcher.cli import logs
-from watcher.files import BrokenOff, WholeFile
+from watcher.files import BrokenOff, WholeFile, give_up, raw
 
 logger = logging.getLogger("watcher")
 
@@ -126,7 +126,7 @@ def status_line(
     dumb = os.environ.get("TERM") in (None, "", "dumb", "unknown")
     unwanted = not status or dumb or logs.is_json() or _is_piped()
     unwanted = unwanted or not logger.isEnabledFor(logging.INFO)  # --quiet
-    if unwanted or not isinstance(_raw(sys.stderr), TerminalFile):
+    if unwanted or not isinstance(raw(sys.stderr), TerminalFile):
         yield None
         return
     line = TerminalFile.line = Line(sys.stderr.fileno())
@@ -155,11 +155,6 @@ def _is_piped() -> bool:
     except (OSError, ValueError):  # there is no such stream
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-
-
-def _raw(stream: object) -> object:
-    buffer = getattr(stream, "buffer", None)
-    return getattr(buffer, "raw", buffer)
 
 
 # Standard output, from the start to the end
@@ -218,14 +213,12 @@ def flush_stdout() -> bool:
 
 def give_up_streams() -> None:
     """Whoever read our output has gone (`| head`): Python's own last flush must not complain."""
-    if isinstance(raw := _raw(sys.stderr), WholeFile):
-        raw.give_up()
+    give_up(sys.stderr)
     try:
         sys.stdout.flush()
     except OSError:
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if isinstance(raw := _raw(sys.stdout), WholeFile):
-                raw.give_up()
+            give_up(sys.stdout)
     except ValueError:  # closed by a handler
         pass

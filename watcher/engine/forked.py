@@ -64,7 +64,7 @@ class Forked:
         gc.freeze()
         try:
             open_files.refuse_scarce(writing.fileno())
-            process.start()
+            forks.start(process)
         except BaseException:
             orders.close()
             raise

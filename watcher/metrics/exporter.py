@@ -100,7 +100,7 @@ class Exporter(Display):
             name="watcher metrics",
             daemon=True,
         )
-        self._process.start()
+        forks.start(self._process)
         receiving.close()
 
     def show(self, snapshot: Snapshot) -> None:

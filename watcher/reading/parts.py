@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from watcher.reading.messages import Page
-from watcher.record.page import raw_records
+from watcher.record.page import raws_of
 from watcher.record.wire import WireRecord
 
 Wanted = Callable[[WireRecord], bool]
@@ -31,7 +31,8 @@ def part(
                 left_out = [place - first - before for before, place in enumerate(kept)]
                 left_out.append(last - first - len(kept))
                 kinds = _kinds([records[place] for place in kept])
-                return Page(0, len(kept), number, _of(body, kept), created, kinds, left_out)
+                smaller = _of(body, records, kept)
+                return Page(0, len(kept), number, smaller, created, kinds, left_out)
     return Page(first, last, number, body, created, _kinds(records[first:last]))
 
 
@@ -39,7 +40,6 @@ def _kinds(records: Sequence[WireRecord]) -> dict[str, int]:
     return dict(Counter([each.eventName or "" for each in records]))
 
 
-def _of(body: bytes, places: Sequence[int]) -> bytes:
+def _of(body: bytes, records: Sequence[WireRecord], places: Sequence[int]) -> bytes:
     """A body with some of a page's records, byte for byte."""
-    raws = raw_records(body) if places else []
-    return b'{"Records":[%b]}' % b",".join([raws[place] for place in places])
+    return b'{"Records":[%b]}' % b",".join(raws_of(body, records, places))

@@ -53,9 +53,10 @@ class Sieve:
 
     def through(self, records: list[WireRecord]) -> list[tuple[int, int]]:
         """The parts `first:last` of a page that go on. Raises TransientError."""
-        numbers = numbers_of(records)
-        if self._all_go_on(numbers):
-            return [(0, len(numbers))]
+        texts = _texts_of(records)
+        if self._all_go_on(texts):
+            return [(0, len(texts))]
+        numbers = list(map(int, texts))
         fresh = self._fresh(records, numbers)
         self._note_repeats(numbers, len(fresh))
         parts: list[tuple[int, int]] = []
@@ -69,14 +70,16 @@ class Sieve:
                 parts.append((place, place + 1))
         return parts
 
-    def _all_go_on(self, numbers: list[int]) -> bool:
+    def _all_go_on(self, texts: list[str]) -> bool:
         """A shortcut, for nearly all pages: each number beyond the last one, and of any time."""
-        if not numbers or self.skip_before is not None or self._end is not None:
+        if not texts or self.skip_before is not None or self._end is not None:
             return False
-        if numbers[0] <= self.newest or not all(map(operator.lt, numbers, numbers[1:])):
+        # Of one length, digits stand in the order of their numbers.
+        is_plain = len(set(map(len, texts))) == 1 and int(texts[0]) > self.newest
+        if not is_plain or not all(map(operator.lt, texts, texts[1:])):
             return False
-        self.newest = self._passed = numbers[-1]
-        self._note_repeats(numbers, len(numbers))
+        self.newest = self._passed = int(texts[-1])
+        self._note_repeats([self.newest], 1)
         return True
 
     def _fresh(self, records: list[WireRecord], numbers: list[int]) -> list[int]:
@@ -120,8 +123,13 @@ class Sieve:
 
 def numbers_of(records: list[WireRecord]) -> list[int]:
     """The records' sequence numbers. Raises TransientError where one is none."""
+    return list(map(int, _texts_of(records)))
+
+
+def _texts_of(records: list[WireRecord]) -> list[str]:
     texts = [each.dynamodb.SequenceNumber for each in records]
     digits = "".join(texts)
-    if not all(texts) or (texts and not (digits.isascii() and digits.isdigit())):
+    # Of bytes, as that takes a tenth of the time.
+    if not all(texts) or (texts and not (digits.isascii() and digits.encode().isdigit())):
         raise TransientError(f"an answer with a sequence number that is none, of {texts[:3]}")
-    return [int(text) for text in texts]
+    return texts

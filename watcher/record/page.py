@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +33,10 @@ _MEMBER = rb'"NextShardIterator"\s*:\s*"([ !#-\[\]-~]+)"\s*'
 _is_first = re.compile(rb"\s*\{\s*" + _MEMBER).match
 _is_last = re.compile(_MEMBER + rb"\}\s*\Z").search
 _ITERATOR_BYTES = 4096
+_FEW = 100
 
 _wire_page = msgspec.json.Decoder(WirePage)
+_wire_record = msgspec.json.Decoder(WireRecord)
 _NO_PAGE = "GetRecords: an answer that is not a page of records"
 _raw_page = msgspec.json.Decoder(_RawPage)
 
@@ -65,6 +68,37 @@ def raw_records(body: bytes) -> list[msgspec.Raw]:
         return _raw_page.decode(body).Records
     except msgspec.DecodeError:
         return _unmended(bytes(body), mend(bytes(body)))
+
+
+def raws_of(
+    body: bytes, wires: Sequence[WireRecord], places: Sequence[int]
+) -> Sequence[bytes | msgspec.Raw]:
+    """The wire JSON of some of a page's records, byte for byte.
+
+    A shortcut: where they begin alike, a few are found by their numbers, and by how the next one
+    begins; what is found is read and compared. To read the whole page again takes much longer.
+    """
+    if len(places) <= _FEW:
+        with contextlib.suppress(ValueError, msgspec.DecodeError):
+            return list(_found(body, wires, places))
+    raws = raw_records(body)
+    return [raws[place] for place in places]
+
+
+def _found(body: bytes, wires: Sequence[WireRecord], places: Sequence[int]) -> Iterator[bytes]:
+    """Raises ValueError or DecodeError where they can't be found."""
+    end = body.index(b"{", body.index(b"["))
+    beginning = body[end : body.index(b":", end) + 1]
+    for place in places:
+        number = body.index(b'"%b"' % wires[place].dynamodb.SequenceNumber.encode(), end)
+        begin = body.rindex(beginning, 0, number)
+        end = body.find(b"," + beginning, number)
+        if end < 0:
+            end = body.rindex(b"]")
+        raw = body[begin:end]
+        if not raw.endswith(b"}") or read(_wire_record, raw) != wires[place]:
+            raise ValueError("no record, or another one")
+        yield raw
 
 
 def _unmended(body: bytes, mended: bytes) -> list[msgspec.Raw]:

@@ -108,8 +108,9 @@ READING = [
     Mutant(
         "the position moves before the page is there",
         "reading/shard_reader.py",
-        "            body = self._records(self._iterator)\n",
-        "            self.position = Latest()\n            body = self._records(self._iterator)\n",
+        "            body = self._reads.page(self.streams, self._iterator)\n",
+        "            self.position = Latest()\n"
+        "            body = self._reads.page(self.streams, self._iterator)\n",
     ),
     Mutant(
         "a new reader begins at its last record, not after it",

@@ -60,8 +60,8 @@ WATCH = [
     Mutant(
         "the position moves before delivery",
         "engine/handover.py",
-        "                deliver(record)\n",
-        "                self._behind = records, index\n                deliver(record)\n",
+        '                deliver(record)\n                kinds.append(wire.eventName or "")\n',
+        '                kinds.append(wire.eventName or "")\n                deliver(record)\n',
         "processes",
     ),
     Mutant(
@@ -75,18 +75,18 @@ WATCH = [
     Mutant(
         "of a filtered page the first records go on, in place of those wanted",
         "reading/parts.py",
-        "[raws[place] for place in places]",
-        "[raws[place] for place in range(len(places))]",
+        "raws_of(body, records, places)",
+        "raws_of(body, records, range(len(places)))",
         "processes",
         given={"filtered": True},
     ),
     Mutant(
         "a slow page's position is its end, from the first pause on",
         "engine/handover.py",
-        "                    self.move()\n                    yield\n",
-        "                    self.move()\n"
-        "                    shard.position = AfterSequence(page.last_sequence_number)\n"
-        "                    yield\n",
+        "                self.move()\n                yield\n",
+        "                self.move()\n"
+        "                shard.position = AfterSequence(page.last_sequence_number)\n"
+        "                yield\n",
         "processes",
     ),
     Mutant(
