@@ -17,7 +17,11 @@ _MOST_POINTS = 200
 
 
 class Sample(NamedTuple):
-    """A moment; memory is in MB, with what processes share counted once."""
+    """A moment; memory is in MB: what is written to, counted once where processes share it.
+
+    What is mapped from files (Python itself, libraries) is shared with other programs, too, and
+    moves with what they do.
+    """
 
     hours: float
     manager: float
@@ -66,7 +70,7 @@ def memory_of(process: int) -> float:
     """In MB; 0 where it has ended meanwhile."""
     with contextlib.suppress(OSError, IndexError):
         text = Path(f"/proc/{process}/smaps_rollup").read_text()
-        return int(text.split("Pss:")[1].split()[0]) / 1024
+        return int(text.split("Pss_Anon:")[1].split()[0]) / 1024
     return 0.0
 
 
