@@ -79,16 +79,21 @@ def handle_page(page: RecordPage) -> bool:
         return False
     if not getattr(out, "write_through", False):
         return False
-    lines = map(wire_json, page) if are_tables_shown() else page.raws
+    head = of_several(page.origin.stream)
+    lines = [head + bytes(raw)[1:] for raw in page.raws] if head else page.raws
     out.buffer.write(b"\n".join([*lines, b""]))
     return True
 
 
 def wire_json(record: Record) -> Any:
     """Of several tables, with the stream's ARN as Lambda's events have it; else as it came."""
-    if not are_tables_shown():
-        return record.raw
-    return b'{"eventSourceARN":"%b",%b' % (record.stream.encode(), bytes(record.raw)[1:])
+    head = of_several(record.stream)
+    return head + bytes(record.raw)[1:] if head else record.raw
+
+
+def of_several(arn: str) -> bytes:
+    """How a record of one of several tables begins."""
+    return b'{"eventSourceARN":"%b",' % arn.encode() if are_tables_shown() else b""
 
 
 def write(line: str) -> None:

@@ -11,7 +11,7 @@ from tests.program import run
 from tests.simulator import Simulator
 
 ODD: list[dict[str, Any]] = [
-    {"closed_empty": 300, "open_empty": 60},
+    {"closed_empty": 300, "open_empty": 30},
     {"back_rate": 0.3, "max_records": 7},
     {"ahead_rate": 0.3},
     {"date_skew": -600.0},

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, NoCredentialsError
 
 from watcher.errors import CredentialsError, DeniedError, OddAnswerError, StreamError
 from watcher.service import insisting
@@ -125,6 +125,25 @@ def test_credentials_that_have_worked_for_anything_are_renewed(
     tables.codes = [REFUSED, "404", REFUSED]
     call(tables.put_item, TableName="orders")
     assert tables.renewed == 2
+
+
+def test_in_a_task_of_a_program_that_has_begun_ended_credentials_are_waited_for(
+    tables: Tables, time: Time
+) -> None:
+    """Spark has a new process now and then; a denial, or none at all, does not pass there."""
+    call = Insisting(cast(Credentials, tables), patience=300.0, has_begun=True)
+    tables.codes = [REFUSED, "404", "ExpiredTokenException"]
+    call(tables.put_item, TableName="orders")
+    assert tables.renewed == 2
+
+    def with_none(**_: Any) -> Any:
+        raise NoCredentialsError
+
+    with pytest.raises(CredentialsError, match="no AWS credentials"):
+        Insisting(cast(Credentials, tables), patience=300.0, has_begun=True)(with_none)
+    tables.codes = [DENIED]
+    with pytest.raises(DeniedError):
+        call(tables.get_item, TableName="orders")
 
 
 def test_an_answer_that_is_none_of_the_services_ends_it_where_nothing_has_worked(

@@ -46,7 +46,7 @@ _READS_UNTIL_RARE = 60
 _PAUSE_REFUSED = 0.5
 _PAUSE_REFUSED_MAX = 5.0
 _PAUSE_TO_TIP = 0.2
-_PAUSE_TO_END = 0.01
+_PAUSE_TO_END = 0.02
 # The service may answer empty pages though records follow.
 _EMPTY_PAGES_TO_TELL = 5
 _EMPTY_PAGES_TO_SAY = 1000

@@ -37,11 +37,14 @@ class Insisting:
     Throttling outlasts botocore's retries at times: it passes. As for a reader of shards, so do
     refused credentials, an answer that is none of the service's, and a denial within a minute; but
     only once there was an answer as it should be: of a denial, to that operation on that table, as
-    a role is allowed each by itself.
+    a role is allowed each by itself; of the others, to the program where it `has_begun` before.
     """
 
-    def __init__(self, credentials: Credentials, patience: float) -> None:
+    def __init__(
+        self, credentials: Credentials, patience: float, *, has_begun: bool = False
+    ) -> None:
         self._credentials = credentials
+        self._has_begun = has_begun
         self._patience = patience
         self._worked: set[str] = set()
 
@@ -83,11 +86,12 @@ class Insisting:
             meaning = DeniedError(text)
             passes = needed in self._worked
         elif isinstance(meaning, CredentialsError) or isinstance(error, OddAnswerError):
-            passes = bool(self._worked)
+            has_some = not isinstance(error, boto.NoCredentialsError)
+            passes = (self._has_begun and has_some) or bool(self._worked)
         else:
             meaning = StreamError(one_line(error))
             # botocore's word for an answer that names no error is its status.
-            passes = code_of(error).isdigit() and bool(self._worked)
+            passes = code_of(error).isdigit() and (self._has_begun or bool(self._worked))
         if not passes:
             raise meaning from error
         if isinstance(meaning, CredentialsError):

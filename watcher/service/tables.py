@@ -110,8 +110,12 @@ class TablesClient:
         attempts: int = 8,
         call_seconds: float = 60.0,
         patience: float = _GIVE_UP_SECONDS,
+        has_begun: bool = False,
     ) -> None:
-        """`patience`: for how many seconds a call is tried again that only time can mend."""
+        """`patience`: for how many seconds a call is tried again that only time can mend.
+
+        `has_begun`: another process of this program has had its answers already.
+        """
         settings = Config(
             retries={"mode": "standard", "total_max_attempts": attempts},
             connect_timeout=call_seconds,
@@ -131,7 +135,7 @@ class TablesClient:
                 verify=login.ca_file(session),
                 config=settings,
             )
-            self._call = Insisting(credentials, patience)
+            self._call = Insisting(credentials, patience, has_begun=has_begun)
         except (boto.BotoCoreError, ValueError) as error:
             told = as_user_error(error)
             told.option = connection.to_blame(error)
@@ -294,8 +298,14 @@ def _page_of(answer: dict[str, Any]) -> _ScanPage:
 
 @lru_cache(maxsize=8)
 def tables(connection: Connection) -> TablesClient:
-    """One client for a worker's life."""
+    """One client for a program's life."""
     return TablesClient(connection)
+
+
+@lru_cache(maxsize=8)
+def for_task(connection: Connection) -> TablesClient:
+    """The same in a task: its driver has begun, so credentials that have ended are waited for."""
+    return TablesClient(connection, has_begun=True)
 
 
 def _description(table: dict[str, Any]) -> Description:

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from watcher.record.boto3_shape import wire_item
 from watcher.service.connection import Connection
-from watcher.service.tables import BATCH, TablesClient, Write, tables
+from watcher.service.tables import BATCH, TablesClient, Write, for_task
 
 
 class ReplicaWriter(DataSourceStreamArrowWriter):
@@ -28,7 +28,7 @@ class ReplicaWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition."""
-        client = tables(self._connection)
+        client = for_task(self._connection)
         for batch in iterator:
             names = batch.column("event_name").to_pylist()
             keys = batch.column("keys").to_pylist()

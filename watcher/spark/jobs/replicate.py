@@ -17,7 +17,7 @@ from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART, Listing
 from watcher.service.names import table_of
 from watcher.service.patience import patiently
-from watcher.service.tables import BATCH, Description, TablesClient, tables
+from watcher.service.tables import BATCH, Description, TablesClient, for_task, tables
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
@@ -290,7 +290,7 @@ def _refuse_too_old(copy: Copy, now: datetime) -> None:
 
 def copy_segment(work: CopyWork, segment: int) -> int:
     """Copy a part of the table, on an executor; how many items it was."""
-    source, target = tables(work.source_connection), tables(work.target_connection)
+    source, target = for_task(work.source_connection), for_task(work.target_connection)
     count = 0
     for items in source.scan(work.source, segment, work.segments):
         for first in range(0, len(items), BATCH):
