@@ -33,9 +33,10 @@ def _spark() -> Iterator[str]:
 
 
 def _metrics() -> Iterator[str]:
+    from watcher.metrics.series import LastFigures
     from watcher.metrics.prometheus import SnapshotCollector
 
     yield "\n## Metrics\n\n| metric | type | |\n| --- | --- | --- |"
-    for each in SnapshotCollector().collect():
+    for each in SnapshotCollector(LastFigures()).collect():
         name = f"{each.name}_total" if each.type == "counter" else each.name
         yield f"| `{name}` | {each.type} | {each.documentation} |"
