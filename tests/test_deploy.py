@@ -208,6 +208,17 @@ def test_the_policy_is_what_the_command_prints(capsys: pytest.CaptureFixture[str
         assert capsys.readouterr().out == (DEPLOY / "policy.json").read_text()
 
 
+def test_the_commands_of_the_page_are_such(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    (asked,) = re.findall(r"^\$ python -m watcher (policy .*)$", page, re.MULTILINE)
+    assert cli.main(shlex.split(asked)) == 0
+    assert capsys.readouterr().out == (DEPLOY / "policy.json").read_text()
+    variables = dict(re.findall(r"(WATCHER_\w+)=(\w+)", page))
+    assert (
+        variables.items() >= {"WATCHER_PRINT_JSON": "1", "WATCHER_METRICS_PORT": f"{PORT}"}.items()
+    )
+
+
 POLICY = json.loads((DEPLOY / "policy.json").read_text())
 ALLOWED = {
     action.removeprefix("dynamodb:") for each in POLICY["Statement"] for action in each["Action"]

@@ -35,6 +35,7 @@ def _spark() -> Iterator[str]:
 def _metrics() -> Iterator[str]:
     from watcher.metrics.series import LastFigures
     from watcher.metrics.prometheus import SnapshotCollector
+    from watcher.metrics.series import LastFigures
 
     yield "\n## Metrics\n\n| metric | type | |\n| --- | --- | --- |"
     for each in SnapshotCollector(LastFigures()).collect():

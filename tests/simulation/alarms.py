@@ -13,7 +13,7 @@ from tests.simulator.model import Shard
 _YOUNG_SECONDS = 60.0
 _LOST = re.compile(r"DATA LOSS: shard ([\w-]+)")
 _FINISHED = re.compile(r"Finished shard: (\S+)")
-_LOST_ALL = re.compile(r"DATA LOSS: the (?:checkpoint|last listing) is of")
+_LOST_ALL = re.compile(r"DATA LOSS: the (?:checkpoint|token|last listing) is of")
 _LOST_STREAM = re.compile(r"no stream arn|DATA LOSS: between the table's streams")
 
 

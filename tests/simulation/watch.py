@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+from tests.simulation import probes
 from tests.simulation.hands import SimulatedHands
 from tests.simulation.processes import PipeSelector, SimulatedWorker
 from tests.simulation.program import LIMITED_RUNS, Program
@@ -49,8 +50,9 @@ class Watch(Program):
         self._hands: SimulatedHands | None = None
 
     def _live(self, life: Life) -> None:
-        self._manager = self._new_manager(life)
-        self._manager.run()
+        with probes.sooner():
+            self._manager = self._new_manager(life)
+            self._manager.run()
 
     def _end(self) -> None:
         if self._manager is None:  # nobody handles the signal yet
@@ -119,6 +121,7 @@ class Watch(Program):
                 lambda arn: self._universe.of(arn).judge,
                 self._kill,
             ),
+            displays=[probes.Probes(self._universe, life)],
             clock=life,
             hands=self._hands,
         )

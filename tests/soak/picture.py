@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape
 from tests.soak.samples import Sample
 
 _WIDTH, _HEIGHT, _LEFT, _GAP = 900, 130, 60, 44
+_MOST_POINTS = 300
 _COLOURS = ("#1f5fa8", "#b5541c")
 
 
@@ -28,7 +29,10 @@ _PANELS = [
 
 
 def svg(samples: Sequence[Sample], marks: Sequence[tuple[float, str]], title: str) -> str:
-    """The picture; `marks` are moments, in hours, at which something was done to it."""
+    """The picture; `marks` are moments, in hours, at which something was done.
+
+    Where samples are many, the largest one of several is drawn.
+    """
     hours = samples[-1].hours
     height = 40 + len(_PANELS) * (_HEIGHT + _GAP)
     parts = [
@@ -69,9 +73,11 @@ def _panel(
         )
     for place, (name, value) in enumerate(panel.lines.items()):
         colour = _COLOURS[place]
+        step = -(-len(samples) // _MOST_POINTS)
+        parted = (samples[first : first + step] for first in range(0, len(samples), step))
         points = (
-            f"{x(each.hours):.1f},{top + _HEIGHT * (1 - value(each) / most):.1f}"
-            for each in samples
+            f"{x(part[0].hours):.1f},{top + _HEIGHT * (1 - max(map(value, part)) / most):.1f}"
+            for part in parted
         )
         parts.append(f'<polyline fill="none" stroke="{colour}" points="{" ".join(points)}"/>')
         right = _LEFT + wide - 150 * place
@@ -79,7 +85,7 @@ def _panel(
             f'<text x="{right}" y="{top - 4}" fill="{colour}" text-anchor="end">{name}</text>'
         )
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        text = f"{hours * share:.2g} h"
+        text = f"{hours * share:.2g} h" if hours > 2 else f"{60 * hours * share:.2g} min"
         y = top + _HEIGHT + 14
         parts.append(f'<text x="{x(hours * share):.1f}" y="{y}" text-anchor="middle">{text}</text>')
     return parts

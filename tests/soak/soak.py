@@ -28,6 +28,7 @@ _MINUTE = 60.0
 # From one disturbance to the next, at most; too short a run has one of each in place of chance.
 _PEACE_SECONDS = 12.0
 _SHORT_SECONDS = 120.0
+_AT_LEAST = 3
 _STALL_SECONDS = 60.0
 
 
@@ -110,8 +111,8 @@ class Soak:
 
     def _disturb(self, disturbances: Disturbances, watch: Watch) -> None:
         first = disturbances.each if self._seconds <= _SHORT_SECONDS else []
-        for one in itertools.chain(first, itertools.repeat(disturbances.one)):
-            if self._hours * 3600 > self._seconds:
+        for done, one in enumerate(itertools.chain(first, itertools.repeat(disturbances.one))):
+            if done >= _AT_LEAST and self._hours * 3600 > self._seconds:
                 return
             time.sleep(self._rng.uniform(0.0, min(_PEACE_SECONDS, self._seconds / 10)))
             began, before = self._hours, disturbances.done.copy()
@@ -164,7 +165,8 @@ class Soak:
             with open(self._folder / "samples.csv", "w", newline="") as file:
                 table = csv.writer(file)
                 table.writerows([Sample._fields, *samples])
-            title = f"watcher for {samples[-1].hours:.2g} hours: the one that was never ended"
+            title = f"{self.outcome.written:,} changes, {len(self.outcome.marks)} disturbances: "
+            title += "what the watch takes that was never ended"
             text = picture.svg(samples, self.outcome.marks, title)
             (self._folder / "soak.svg").write_text(text)
 

@@ -29,10 +29,11 @@ import pyarrow.parquet
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE, Run, options
 from watcher.cli import main
-from watcher.errors import UsageError
+from watcher.errors import UsageError, WatcherError
 from watcher.past.archive import Archive
 from watcher.past.archived import records
 from watcher.service.connection import Connection
+from watcher.spark.folders import Folder
 from watcher.stream import Stream
 
 pytestmark = pytest.mark.spark
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
-def archived(spark: Any, sim: RemoteSimulator, to: Path, **more: Any) -> int:
+def archived(spark: Any, sim: RemoteSimulator, to: Path | str, **more: Any) -> int:
     from watcher.spark.jobs import archive
 
     connection = Connection("us-east-1", None, sim.endpoint)
@@ -129,6 +130,34 @@ def test_a_job_killed_at_any_point_goes_on_exactly(
     archived(spark, sim, lake)
 
     check(lake, sim)
+
+
+def test_elsewhere_than_on_a_disk_what_a_kill_left_copied_is_there_once(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an object store, whose rename is a copy, and then a removal."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    settings.set("fs.viewfs.mounttable.there.link./data", tmp_path.as_uri())
+    grow(sim)
+    sim.advance(60)
+
+    def copy(self: Folder, name: str, to: Folder, as_name: str) -> None:
+        assert (self.disk_path, to.scheme) == (None, "viewfs")
+        shutil.copy(tmp_path / "lake.checkpoint" / name, tmp_path / "lake" / as_name)
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Folder, "move", copy)
+        with pytest.raises(WatcherError):
+            archived(spark, sim, "viewfs://there/data/lake")
+    (half,) = (tmp_path / "lake").rglob("*.parquet")
+    archived(spark, sim, "viewfs://there/data/lake")
+
+    assert half.exists()
+    for path in (tmp_path / "lake").rglob(".*.crc"):  # Hadoop's, below the view
+        path.unlink()
+    check(tmp_path / "lake", sim)
+    assert not (tmp_path / "lake.checkpoint" / "unfinished").exists()
 
 
 @pytest.mark.parametrize("format_", ["json", "csv", "orc"])

@@ -96,3 +96,6 @@ def test_not_where_there_is_no_place_for_it_or_others_could_write_to_it(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "java/bin/java"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     assert told() == ""
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert told() == ""

@@ -1,5 +1,6 @@
 """The lock on a folder, where what holds it has gone."""
 
+import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -40,3 +41,19 @@ def test_a_jvm_that_has_ended_took_its_lock_along(tmp_path: Path) -> None:
     with folder.locked():
         pass
     file.close.assert_called_once()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("s3a://lake/orders", "has no s3a://; give --packages org.apache.hadoop:hadoop-aws:3."),
+        ("s3://lake/orders", "Hadoop calls it s3a://"),
+        ("gs://lake/orders", "Spark knows no gs://; --packages can bring it"),
+    ],
+)
+def test_a_file_system_that_is_not_there_is_named_with_what_brings_it(
+    spark: Any, path: str, text: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(text)):
+        Folder(spark, path)

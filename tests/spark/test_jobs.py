@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
-from tests.spark.conftest import PATIENCE
 from watcher.errors import DataLossError, UsageError, WatcherError
 from watcher.service.connection import Connection
 
@@ -114,29 +113,3 @@ def test_triggers_exclude_each_other(spark: Any, sim: RemoteSimulator) -> None:
     assert interval("500ms", "every") == "500 milliseconds"
     with pytest.raises(UsageError, match="as a time"):
         interval("soon", "every")
-
-
-def test_real_executors_in_other_processes(sim: RemoteSimulator, tmp_path: Path) -> None:
-    """local-cluster: what travels to an executor is only what was pickled."""
-    import subprocess
-    import sys
-
-    sim.bulk(800, keys=20)
-    sim.split()
-    sim.bulk(200, keys=20)
-    sim.advance(2)
-    command = [sys.executable, "-m", "watcher", "archive", sim.stream_arn, "--once"]
-    command += ["--to", str(tmp_path / "lake"), "--endpoint-url", sim.endpoint]
-    done = subprocess.run(
-        [*command, "--master", "local-cluster[2,1,1024]"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    import pyarrow.dataset
-
-    data = pyarrow.dataset.dataset(tmp_path / "lake", format="parquet", partitioning="hive")
-    numbers = data.to_table(columns=["sequence_number"])["sequence_number"].to_pylist()
-    assert sorted(numbers, key=int) == [each.sequence_number for each in sim.records]

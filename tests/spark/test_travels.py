@@ -11,10 +11,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle as untyped
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.options import parse
-from watcher.spark.source import BatchReader, StreamReader
+from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
 
 cloudpickle: Any = untyped
 SCHEMA = StructType().add("shard_id", "string").add("record", "string")
@@ -26,12 +28,32 @@ def packed() -> bytes:
     return made
 
 
-def test_a_worker_without_watcher_says_what_to_install() -> None:
+def packed_source(source: type[DataSource]) -> bytes:
+    """As Spark sends it with each task, beside its reader; `register` makes such a class."""
+    here = type(source.__name__, (source,), {"parallelism": 7})
+    here.__module__ = "__main__"
+    made: bytes = cloudpickle.dumps(here({}))
+    return made
+
+
+@pytest.mark.parametrize("source", [DynamoDBStreams, DynamoDBExport])
+def test_a_source_arrives_as_it_was_sent(source: type[DataSource]) -> None:
+    arrived = cloudpickle.loads(packed_source(source))
+
+    assert isinstance(arrived, source)
+    assert arrived.name() == source.name()
+    assert arrived.parallelism == 7  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "packed", [packed(), packed_source(DynamoDBStreams), packed_source(DynamoDBExport)]
+)
+def test_a_worker_without_watcher_says_what_to_install(packed: bytes) -> None:
     script = "import pickle, sys; sys.modules['watcher'] = None; "
     script += "pickle.loads(sys.stdin.buffer.read())"
 
     done = subprocess.run(
-        [sys.executable, "-c", script], input=packed(), capture_output=True, check=False
+        [sys.executable, "-c", script], input=packed, capture_output=True, check=False
     )
 
     last = done.stderr.decode().splitlines()[-1]

@@ -162,7 +162,7 @@ class Handover:
         finally:
             ending.at_work = False
             self.move()
-            self._pulse.begin(doing)
+            self._pulse.resume(doing)
             self._shard = None
 
     @property

@@ -70,6 +70,10 @@ class Pulse:
         self.try_again()
         return before
 
+    def resume(self, doing: Doing) -> None:
+        """It does this again, which it had begun before."""
+        self._cells[_DOING] = float(doing)
+
     def end(self) -> None:
         """The watch is to end. Safe in a handler."""
         self._cells[_ENDING] = self._cells[_ENDING] or self._clock.monotonic()
@@ -81,7 +85,7 @@ class Pulse:
         try:
             yield
         finally:
-            self.begin(before)
+            self.resume(before)
 
     def look(self) -> Signs:
         """What is to be seen now."""

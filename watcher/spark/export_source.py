@@ -19,6 +19,7 @@ from watcher.service.names import region_in, table_name
 from watcher.spark import options
 from watcher.spark.options import SourceOptions
 from watcher.spark.schema import Columns, columns, ddl
+from watcher.spark.travels import Travels
 from watcher.spark.typed import refuse_unfit
 
 _ROWS: Final = 1_000
@@ -38,7 +39,7 @@ class FilePartition(InputPartition):
         self.file = file
 
 
-class ExportReader(DataSourceReader):
+class ExportReader(Travels, DataSourceReader):
     """A task for each file: DynamoDB writes one for each of the table's partitions, or more."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
@@ -87,7 +88,7 @@ class ExportReader(DataSourceReader):
         return msgspec.Raw(_encode({name: found[name] for name in self._keys}))
 
 
-class DynamoDBExport(DataSource):
+class DynamoDBExport(Travels, DataSource):
     """A table's export to S3, full or incremental, in DynamoDB JSON."""
 
     @classmethod

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
@@ -25,6 +25,8 @@ DAYS = "date="
 LOCK = ".watcher-lock"
 """In a checkpoint on a disk: whoever writes holds a lock on it."""
 _DISK = "file"
+# Of Hadoop, and of the same version as Spark's own.
+_MODULES = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
 # The JVM of a job that was killed may live on, and write, for some seconds.
 _WAIT_SECONDS = 15.0
 _PAUSE_SECONDS = 0.25
@@ -39,7 +41,12 @@ class Folder:
         context: Any = spark.sparkContext
         self._jvm = context._jvm
         self._path = self._new_path(path)
-        self._system = self._path.getFileSystem(context._jsc.hadoopConfiguration())
+        try:
+            self._system = self._path.getFileSystem(context._jsc.hadoopConfiguration())
+        except Py4JJavaError as error:
+            if "ClassNotFound" in str(error) or "No FileSystem for scheme" in str(error):
+                raise UsageError(self._missing_module(path)) from error
+            raise
         self.path = path
         self._whole_path = self._system.makeQualified(self._path)
         self.whole_path: str = self._whole_path.toString()
@@ -150,6 +157,17 @@ class Folder:
         finally:
             with suppress(Py4JError, OSError):  # a JVM that has ended, and its locks with it
                 file.close()
+
+    def _missing_module(self, path: str) -> str:
+        """What to give for a file system whose classes are not in Spark's package."""
+        scheme = path.partition(":")[0]
+        if scheme == "s3":
+            return f"{path}: Hadoop calls it s3a://"
+        if scheme not in _MODULES:
+            return f"{path}: Spark knows no {scheme}://; --packages can bring it"
+        version = self._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        module = f"org.apache.hadoop:{_MODULES[scheme]}:{version}"
+        return f"{path}: this Spark has no {scheme}://; give --packages {module}"
 
     def _inside(self, name: str) -> Any:
         return self._new_path(self._path, name)

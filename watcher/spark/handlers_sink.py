@@ -28,6 +28,7 @@ from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
 from watcher.errors import ObserverError
 from watcher.record.record import Record
+from watcher.spark.travels import Travels
 
 FORMAT = "watcher_handlers"
 # A task reads in one process and writes in another: two for each that can run at once.
@@ -85,7 +86,7 @@ def _dispatcher(task: HandlersTask) -> Dispatcher:
     return _dispatchers[task.authkey]
 
 
-class HandlersWriter(DataSourceStreamArrowWriter):
+class HandlersWriter(Travels, DataSourceStreamArrowWriter):
     """Calls the handlers with each record; what they print is printed by the driver."""
 
     def __init__(self, task: HandlersTask) -> None:
@@ -124,7 +125,7 @@ class HandlersWriter(DataSourceStreamArrowWriter):
         _end(self._task, messages)
 
 
-class ClosingWriter(DataSourceArrowWriter):
+class ClosingWriter(Travels, DataSourceArrowWriter):
     """Closes the handlers of the Python process in which it happens to run."""
 
     def __init__(self, task: HandlersTask) -> None:

@@ -268,7 +268,7 @@ class FilteringReader(BatchReader):
         return filters
 
 
-class DynamoDBStreams(DataSource):
+class DynamoDBStreams(Travels, DataSource):
     """Changes of a DynamoDB table."""
 
     takes_filters: ClassVar[bool] = False

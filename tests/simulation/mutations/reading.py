@@ -76,7 +76,7 @@ READING = [
     Mutant(
         "failing listings are not said",
         "reading/roster.py",
-        "if worth_saying(self._failures, unsaid=2):",
+        "if worth_saying(failures, unsaid=2):",
         "if False:",
     ),
     Mutant(
@@ -160,8 +160,8 @@ READING = [
     Mutant(
         "an end up to now comes with the first empty page",
         "reading/open_end.py",
-        "return empty_pages >= EMPTY_PAGES and self.is_due",
-        "return empty_pages > 0",
+        "return enough and seconds >= _EMPTY_SECONDS and self.is_due",
+        "return self._empty_pages > 0",
     ),
     Mutant(
         "a shard that LATEST calls closed is left as an open one",

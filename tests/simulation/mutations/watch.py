@@ -98,12 +98,11 @@ WATCH = [
         given={"follow": False, "of_table": True, "events": ["disable"]},
     ),
     Mutant(
-        "a draining watch does not save",
-        "engine/manager.py",
-        "            self._keep_house()\n            if self._receive() or",
-        "            if self._receive() or",
+        "as the end begins, a page counts as delivered of which records are left",
+        "engine/handover.py",
+        "if not ending.has_begun or self._done == page.count:",
+        "if True:",
         "processes",
-        given={"slow": 0.3, "slow_share": 0.5, "events": ["end the program", "kill the program"]},
     ),
     Mutant(
         "what was missed in a long sleep is not said",
@@ -180,6 +179,21 @@ WATCH = [
         "engine/next_stream.py",
         "        if new and self.of_table:\n",
         "        if False:\n",
+        "processes",
+    ),
+    # What it says of its health
+    Mutant(
+        "a read that was answered is taken for a refused one",
+        "engine/readers.py",
+        "answered=self._tally.answers > answers",
+        "answered=False",
+        "processes",
+    ),
+    Mutant(
+        "a shard counts as stuck though it is read, as nothing new is in it",
+        "engine/health.py",
+        "if now - max(since, tried) > self._read_seconds",
+        "if now - since > self._read_seconds",
         "processes",
     ),
 ]
