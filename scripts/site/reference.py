@@ -33,7 +33,6 @@ def _spark() -> Iterator[str]:
 
 
 def _metrics() -> Iterator[str]:
-    from watcher.metrics.series import LastFigures
     from watcher.metrics.prometheus import SnapshotCollector
     from watcher.metrics.series import LastFigures
 
