@@ -5,15 +5,19 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.simulator import Simulator
 from watcher import forks
+from watcher.engine import forked
 from watcher.engine.forked import Forked
 from watcher.engine.orders import Read, Work
 from watcher.engine.shared_queue import Queue
 from watcher.reading.messages import Page
+from watcher.service.client import StreamsClient
+from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import TrimHorizon
 from watcher.service.tally import Board
@@ -67,3 +71,32 @@ def assert_it_reads(simulator: Simulator, start: Forked) -> None:
         process.join()
         process.dismiss()
         queue.close()
+
+
+def test_all_tables_of_a_region_are_read_with_one_client(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for each of sixty took the processes twice their memory."""
+    made: list[str] = []
+
+    def noting(connection: Connection, arn: str, *more: Any) -> StreamsClient:
+        made.append(arn)
+        return for_worker(connection, arn, *more)
+
+    monkeypatch.setattr(forks, "processes", lambda **_: multiprocessing.get_context("fork"))
+    monkeypatch.setattr(forked, "for_worker", noting)
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    arns = [simulator.stream_arn, *filter(None, map(simulator.add_table, ("users", "shop")))]
+    start, queue, board = Forked(), Queue(), Board(8)
+    for arn in arns:
+        writer = queue.writer(arn)
+        process = start(
+            "worker", Work(Connection(), arn, "s", TrimHorizon(), None, 1), writer, board
+        )
+        writer.close()
+        process.kill()
+        process.join()
+        process.dismiss()
+    queue.close()
+    assert made == arns[:1]

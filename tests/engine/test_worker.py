@@ -23,6 +23,7 @@ from watcher.record.origin import Origin
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import TrimHorizon
+from watcher.service.names import place_of
 from watcher.service.tally import Board, Tally
 
 fork = multiprocessing.get_context("fork")
@@ -50,7 +51,7 @@ class Worker:
         self.board = board or Board(8)
         writer = queue.writer("worker")
         reading, writing = multiprocessing.Pipe(duplex=False)
-        clients = {sim.stream_arn: for_worker(self._connection, sim.stream_arn)}
+        clients = {place_of(sim.stream_arn): for_worker(self._connection, sim.stream_arn)}
         self._orders = Orders(writing)
         self.process = fork.Process(target=run, args=(reading, writer, self.board, clients))
         self.process.start()

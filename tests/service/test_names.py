@@ -68,6 +68,11 @@ def test_a_region_is_real_or_an_emulators() -> None:
     assert not any(map(names.is_real, ["ddblocal", "local", "", None, "alternator_orders"]))
 
 
+def test_what_is_read_at_one_endpoint_is_of_one_region_and_account() -> None:
+    assert names.place_of(f"{TABLE}/stream/1") == names.place_of(TABLE) == TABLE.split(":table")[0]
+    assert names.place_of(STREAM_ID) == STREAM_ID
+
+
 def test_tables_of_one_name_are_told_apart_by_region_or_account() -> None:
     here, there = "arn:aws:dynamodb:us-east-1:1:table/", "arn:aws:dynamodb:eu-west-1:1:table/"
     other = "arn:aws:dynamodb:us-east-1:2:table/"

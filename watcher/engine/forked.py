@@ -16,7 +16,7 @@ from watcher.record.selection import Selection
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.login import own_credentials
-from watcher.service.names import region_in
+from watcher.service.names import place_of, region_in
 from watcher.service.tally import Board
 
 # Files of botocore's; a handler may change the folder that their names begin in.
@@ -38,7 +38,8 @@ class Forked:
             for name, file in files.items()
             if file and not file.startswith("~")
         }
-        # By stream. Never used in this process: a socket that is open can't be shared with a fork.
+        # By place, since each takes a tenth of a second, and the memory of a session. Never used in
+        # this process: a socket that is open can't be shared with a fork.
         self._clients: dict[str, StreamsClient] = {}
 
     def __call__(self, name: str, work: Work, writer: Writer, board: Board) -> Process:
@@ -47,8 +48,9 @@ class Forked:
         shared = credentials.share()
         credentials.settle()
         is_fork = self._context.get_start_method() == "fork"
-        if work.arn not in self._clients and is_fork:
-            self._clients[work.arn] = for_worker(work.connection, work.arn, shared)
+        place = place_of(work.arn)
+        if place not in self._clients and is_fork:
+            self._clients[place] = for_worker(work.connection, work.arn, shared)
         reading, writing = Pipe(duplex=False)
         orders = Orders(writing)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]

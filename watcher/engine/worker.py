@@ -24,6 +24,7 @@ from watcher.record.selection import Selection
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.credentials import SharedCredentials
+from watcher.service.names import place_of
 from watcher.service.tally import Board, Tally
 
 _libc = ctypes.CDLL(None)
@@ -47,8 +48,8 @@ def run(
 
     Most of what is not `wanted` it leaves out.
 
-    `clients`, by the stream's ARN, were made before the fork and never used there (sockets can't be
-    shared); those that are missing are made, over `credentials`.
+    `clients`, by the streams' place, were made before the fork and never used there (sockets can't
+    be shared); those that are missing are made, over `credentials`.
 
     `environment` is the program's, where it is not inherited: a fork server's is as it was when the
     program's first process was started, and may name another endpoint, proxy or profile.
@@ -84,9 +85,10 @@ def run(
 def _client(
     clients: dict[str, StreamsClient], credentials: SharedCredentials | None, work: Work
 ) -> StreamsClient:
-    if work.arn not in clients:
-        clients[work.arn] = for_worker(work.connection, work.arn, credentials)
-    return clients[work.arn]
+    place = place_of(work.arn)
+    if place not in clients:
+        clients[place] = for_worker(work.connection, work.arn, credentials)
+    return clients[place]
 
 
 def _begin(

@@ -95,6 +95,11 @@ def apart(arns: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def place_of(arn: str) -> str:
+    """What streams that are read at one endpoint have in common: account and region."""
+    return arn.partition(":table/")[0]
+
+
 def table_name(text: str) -> str:
     """The bare name of a table that is named by its ARN, its stream's ARN, or its name."""
     return table_of(text).rpartition(":table/")[2].rpartition("@")[2]
