@@ -27,6 +27,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "native": throughput.native,
     "print": throughput.printing,
     "filter": throughput.dropping,
+    "cpu": throughput.cpu,
     "pull": throughput.pull,
     "many": throughput.many,
     "late": throughput.late,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NAMES = (
-    *("raw", "keys", "native", "print", "filter", "pull", "many", "late"),
+    *("raw", "keys", "native", "print", "filter", "cpu", "pull", "many", "late"),
     *("latency", "idle", "history", "scale", "retained", "start", "memory", "spark"),
 )
 

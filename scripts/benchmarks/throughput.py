@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from scripts.benchmarks import commands
-from scripts.benchmarks.replay import ARN, RECORDS, Replay, Scenario
+from scripts.benchmarks.replay import ARN, RECORDS, Figures, Replay, Scenario
 from scripts.benchmarks.results import Row
 
 RUNS = 5
@@ -23,25 +23,33 @@ _TEN_OF_A_PAGE = {
 
 def rate(replay: Replay, command: list[str], scenario: Scenario, records: int) -> float:
     """Records a second, from the first GetRecords until the program has ended."""
+    done, figures = _run(replay, command, scenario)
+    return records / (done.ended - figures.first_read)
+
+
+def _run(replay: Replay, command: list[str], scenario: Scenario) -> tuple[commands.Done, Figures]:
     replay.begin(scenario)
     with tempfile.TemporaryFile() as output:
         done = commands.run(command, replay.endpoint, output)
-    figures = replay.begin(Scenario())
-    return records / (done.ended - figures.first_read)
+    return done, replay.begin(Scenario())
 
 
 def watched(replay: Replay, pages: int, *handlers: str, shards: int = 1, late: float = 0) -> float:
     """Records a second through `python -m watcher`."""
     records = shards * pages * RECORDS
-    options = ["--from", "trim-horizon", "--max-records", str(records)]
-    command = commands.watcher(ARN, *options, *(f"--{name}" for name in handlers))
+    command = _watching(records, *(f"--{name}" for name in handlers))
     return rate(replay, command, Scenario(shards, pages, latency=late), records)
+
+
+def _watching(records: int, *options: str) -> list[str]:
+    """`python -m watcher` until it has handed over so many."""
+    limit = ["--from", "trim-horizon", "--max-records", str(records)]
+    return commands.watcher(ARN, *limit, *options)
 
 
 def filtered(replay: Replay, pages: int, what: str) -> float:
     """Records a second that `python -m watcher` reads, to hand over one in a hundred."""
-    options = ["--from", "trim-horizon", "--max-records", str(10 * pages)]
-    command = commands.watcher(ARN, *options, *_TEN_OF_A_PAGE[what], "--read-keys")
+    command = _watching(10 * pages, *_TEN_OF_A_PAGE[what], "--read-keys")
     return rate(replay, command, Scenario(1, pages), pages * RECORDS)
 
 
@@ -54,8 +62,34 @@ def naive(replay: Replay, pages: int, what: str, late: float = 0) -> float:
 def raw(replay: Replay) -> Iterator[Row]:
     """The yardstick's own limit."""
     command = commands.program("raw_client", replay.endpoint, "300")
-    runs = [rate(replay, command, Scenario(1, 300), 300 * RECORDS) for _ in range(RUNS)]
-    yield Row("replay server to a raw client", "records/s", runs, at_least=300_000)
+    scenario = Scenario(1, 300)
+    theirs = [naive(replay, 10, "keys") for _ in range(RUNS)]
+    runs = [rate(replay, command, scenario, 300 * RECORDS) for _ in range(RUNS)]
+    figure = "replay server to a raw client"
+    yield Row(figure, "records/s", runs, at_least=300_000, compared=theirs)
+
+
+def cpu(replay: Replay) -> Iterator[Row]:
+    """What a page takes, all processes together: what else runs there changes it less than times.
+
+    Between a few pages and many, so without the program's beginning and end.
+    """
+    few, many = 40, 240
+    for figure, of_a_page, options in (
+        ("one shard, keys", RECORDS, ["--read-keys"]),
+        ("one shard, native new image", RECORDS, ["--read-new"]),
+        ("--print-json to a file", RECORDS, ["--print-json"]),
+        ("--print-summary to a file", RECORDS, ["--print-summary"]),
+        *((f"--{name}", 10, [*test, "--read-keys"]) for name, test in _TEN_OF_A_PAGE.items()),
+    ):
+        runs = []
+        for _ in range(3):
+            used = [
+                _run(replay, _watching(pages * of_a_page, *options), Scenario(1, pages))[0].cpu
+                for pages in (few, many)
+            ]
+            runs.append((used[1] - used[0]) / (many - few) * 1000)
+        yield Row(f"{figure}: CPU a page", "ms", runs)
 
 
 def _beside_naive(

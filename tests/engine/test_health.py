@@ -343,3 +343,39 @@ def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate)
         1.0,
         play.says(),
     )
+
+
+def test_with_several_at_once_one_that_is_tried_again_lives(gate: Gate) -> None:
+    lines: list[Answers] = []
+
+    def fails(record: Record) -> None:
+        raise ValueError("no")
+
+    play = Probed(fails, "a", hands=ThreadedHands(1), clock=ThreadsClock(), on_error="retry:9999")
+    play.run(
+        play.goes_on("a"), 1.0, ("a", page(1)), 70.0, lambda: lines.append(play.now)
+    )  # fmt: skip
+    assert not lines[0].live
+    assert (
+        lines[0].ready[0].startswith("shard a of orders: a handler is tried again and again, for ")
+    )
+
+
+def test_a_lease_that_has_run_out_is_waited_for_alive() -> None:
+    class Doubtful(Memory):
+        in_doubt = False
+
+    store = Doubtful()
+    play = Probed(nothing, "a", store=store)
+    told = "the lease has run out, and can't be renewed: delivery waits"
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        play.says(),
+        lambda: setattr(store, "in_doubt", True),
+        1.0,
+        play.says(ready=told),
+        lambda: setattr(store, "in_doubt", False),
+        1.0,
+        play.says(),
+    )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.dynamodb_local import DynamoDBLocal
+from tests.integration.test_health import ask, wait_for
 from tests.program import Program
 from watcher.reading.token import from_json
 
@@ -21,7 +22,7 @@ CHECKPOINT = "dynamodb://watcher-positions/orders"
 def watcher(server: DynamoDBLocal) -> Program:
     return Program(
         *("takeover", "--from", "trim-horizon", "--print-json", "--poll-max", "0.3"),
-        *("--checkpoint", CHECKPOINT, "--endpoint-url", server.endpoint_url),
+        *("--metrics-port", "0", "--checkpoint", CHECKPOINT, "--endpoint-url", server.endpoint_url),
         env={name: value for name, value in server.environment.items() if name[-3:] != "URL"},
     )
 
@@ -72,6 +73,8 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
             second.wait_for_status("Standing by: ")
             first.wait_for_lines(len(first.out) + 40)
             assert second.out == []
+            assert ask(second, "/readyz") == (503, "standing by: another watch has the lease\n")
+            assert ask(second, "/livez") == (200, "ok\n")
             with watcher(dynamodb_local) as fourth:
                 fourth.wait_for_status("Standing by: ")
                 assert fourth.end() == 0, "its turn had not come"
@@ -81,6 +84,7 @@ def test_the_next_one_takes_over_from_one_that_is_stopped_and_from_one_that_is_k
             second.wait_for_lines(1)
             assert time.monotonic() - stopped < WITHIN_SECONDS
             second.wait_for_lines(50)
+            wait_for(second, "/readyz", 200)
             by_first = len(first.out)
             os.kill(first.process.pid, signal.SIGCONT)
             assert first.wait() == 1

@@ -17,17 +17,13 @@ _MOST_POINTS = 200
 
 
 class Sample(NamedTuple):
-    """A moment; memory is in MB: what is written to, counted once where processes share it.
-
-    What is mapped from files (Python itself, libraries) is shared with other programs, too, and
-    moves with what they do.
-    """
+    """A moment; memory is in MB, without what is mapped from files (Python itself, libraries)."""
 
     hours: float
     manager: float
     """The manager's memory."""
     processes: float
-    """The memory of all its processes, and its own."""
+    """The memory of all its processes, and its own: what they share is counted once."""
     alive: int
     """How many processes there are."""
     descriptors: int
@@ -66,22 +62,21 @@ class Growth(NamedTuple):
     too_much: bool
 
 
-def memory_of(process: int) -> float:
+def memory_of(process: int, kind: str = "Pss_Anon") -> float:
     """In MB; 0 where it has ended meanwhile."""
     with contextlib.suppress(OSError, IndexError):
         text = Path(f"/proc/{process}/smaps_rollup").read_text()
-        return int(text.split("Pss_Anon:")[1].split()[0]) / 1024
+        return int(text.split(f"\n{kind}:")[1].split()[0]) / 1024
     return 0.0
 
 
 def sample(process: int, hours: float, lag: float, behind: int) -> Sample:
     """What a program takes now. Raises OSError where it has ended."""
-    own, folder = memory_of(process), Path(f"/proc/{process}")
-    others = children(process)
+    folder, others = Path(f"/proc/{process}"), children(process)
     return Sample(
         hours,
-        own,
-        own + sum(map(memory_of, others)),
+        memory_of(process, "Anonymous"),
+        sum(map(memory_of, (process, *others))),
         1 + len(others),
         len(list((folder / "fd").iterdir())),
         len(list((folder / "task").iterdir())),

@@ -245,7 +245,12 @@ def _numeric(argument: Any, numeral: bool, place: str) -> Test:
 
     def test(value: Any) -> bool:
         number = read(value)
-        return number is not None and all(compare(number, to) for compare, to in comparisons)
+        if number is None:
+            return False
+        for compare, to in comparisons:  # noqa: SIM110  all() takes a fifth longer
+            if not compare(number, to):
+                return False
+        return True
 
     return test
 
