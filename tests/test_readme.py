@@ -229,7 +229,7 @@ def test_the_handler_of_the_readme_prints_what_the_readme_shows(place: Path) -> 
 
 
 def test_the_demo_script_runs_in_an_environment_that_is_made(tmp_path: Path) -> None:
-    stamp = Path(sys.prefix) / ".watcher-demo"
+    stamp = Path(sys.prefix) / ".watcher-demo,live"
     stamp.touch()  # this environment has what the demo needs; a fresh one takes half a minute
     done = subprocess.run(
         [ROOT / "scripts" / "demo", "--seconds", "1"],

@@ -104,3 +104,18 @@ def test_bad_input_is_one_line(
     assert main(["as-of", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "xml"], "-o xml: use json, jsonl, csv or table"),
+        (["-o", "parquet"], "--output parquet: it is Spark that writes it: --engine spark"),
+        (["-o", "xml", "--engine", "spark"], "-o xml: use jsonl or parquet"),
+    ],
+)
+def test_only_the_forms_that_there_are_are_offered(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["as-of", "orders", "10m", *words]) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"

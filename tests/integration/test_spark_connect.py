@@ -1,50 +1,190 @@
-"""On Spark Connect: the client has no JVM, and the server runs the source."""
+"""On Spark Connect: the client has no JVM, and the server runs the source; and a pipeline on it.
+
+`spark-pipelines` is a client of Spark Connect, and takes the server that is there: one start of
+Spark for both.
+"""
+
+from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE, missing
+from tests.test_readme import PAGES, blocks
+
+pyspark = pytest.importorskip("pyspark")
 
 ROOT = Path(__file__).parents[2]
+SPARK = Path(pyspark.__file__).parent
+_CATALOG = ROOT / "tests" / "spark" / "MergingCatalog.java"
+_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _CHANGES = 5
+_SCD_2 = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 3)
+
+_RETAINED = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
 
 
-def play(stream: str, endpoint: str, checkpoint: str) -> None:
+@dp.materialized_view
+def retained():
+    return spark.read.format("dynamodb_streams").option("stream", "orders").load()
+"""
+
+
+def play(server: str, stream: str) -> None:
     """What a Connect client does; runs in a process of its own, since a classic Spark can't."""
     from pyspark.sql import SparkSession
 
-    from watcher.spark import register
+    from watcher.spark import register, versions
 
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
-    options = {"stream": stream, "endpointUrl": endpoint, "region": "us-east-1"}
-    found = spark.read.format("dynamodb_streams").options(**options).load()
+    spark = SparkSession.builder.remote(server).getOrCreate()
+    found = spark.read.format("dynamodb_streams").option("stream", stream).load()
     assert found.count() == _CHANGES, "found without a registration"
     register(spark)
-    assert spark.read.format("dynamodb_streams").options(**options).load().count() == _CHANGES
+    found = spark.read.format("dynamodb_streams").option("stream", stream).load()
+    assert found.count() == _CHANGES
 
     def take(batch: Any, number: int) -> None:
-        batch.write.mode("append").saveAsTable("changes")
+        batch.write.mode("append").saveAsTable("taken")
 
-    changes = spark.readStream.format("dynamodb_streams").options(**options)
-    changes = changes.options(startingPosition="trim_horizon", checkpointLocation=checkpoint)
-    writer = changes.load().writeStream.option("checkpointLocation", checkpoint)
+    changes = spark.readStream.format("dynamodb_streams").option("stream", stream)
+    changes = changes.options(startingPosition="trim_horizon", checkpointLocation="checkpoint")
+    writer = changes.load().writeStream.option("checkpointLocation", "checkpoint")
     writer.foreachBatch(take).trigger(availableNow=True).start().awaitTermination()
-    assert spark.table("changes").count() == _CHANGES
+    assert spark.table("taken").count() == _CHANGES
+    if importlib.util.find_spec("pyspark.pipelines"):
+        play_the_pipeline(spark, server, needs_checkpoint=not versions.TELLS_START)
     print("played")
-    sys.stdout.flush()
-    os._exit(0)  # the server's farewell is pages of Java, and not ours
+
+
+def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> None:
+    """docs/spark.md's, as written: first with a batch read, then with changes and AUTO CDC."""
+    project = Path("project")
+    place = project.absolute().as_uri()
+    checkpoint = f"{place}/pipeline/_checkpoints/spark_catalog/default/changes/changes/0"
+    start = '.option("startingPosition", "trim_horizon")'
+    parts = {"transformations/retained.py": _RETAINED}
+    for _, text in blocks(PAGES["spark.md"]):
+        parts[text.splitlines()[0].removeprefix("# ")] = text
+    client = boto3.client("dynamodb")
+
+    def run(*names: str) -> tuple[int, dict[str, int]]:
+        shutil.rmtree(project / "transformations", ignore_errors=True)
+        (project / "transformations").mkdir(parents=True)
+        for name in ("spark-pipeline.yml", *names):
+            text = parts[name].replace("file:///lake", place)
+            if needs_checkpoint:
+                text = text.replace(start, f'{start}.option("checkpointLocation", "{checkpoint}")')
+            (project / name).write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", "pyspark.pipelines.cli", "run"],
+            cwd=project,
+            env=os.environ | {"SPARK_REMOTE": server},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        for name in ("changes", "changes_by_kind"):
+            spark.catalog.refreshTable(name)
+        return spark.table("changes").count(), dict(spark.table("changes_by_kind").collect())
+
+    def put(key: str, total: int) -> None:
+        item = {"pk": {"S": key}, "total": {"N": str(total)}}
+        client.put_item(TableName="orders", Item=item)
+
+    found = run("transformations/changes.py", "transformations/retained.py")
+    assert found == (_CHANGES, {"INSERT": 1, "MODIFY": _CHANGES - 1})
+    assert spark.table("retained").count() == _CHANGES
+    for total in (5, 6):
+        put("b", total)
+    client.delete_item(TableName="orders", Key={"pk": {"S": "a"}})
+    put("c", 7)
+    cdc = ["transformations/orders.py"] if _SCD_2 else []
+    kinds = {"INSERT": 3, "MODIFY": _CHANGES, "REMOVE": 1}
+    assert run("transformations/changes.py", *cdc) == (_CHANGES + 4, kinds)
+    if _SCD_2:
+        key = "get_json_object(keys, '$.pk')"
+        now = spark.table("lake.shop.orders").selectExpr(key, "total")
+        assert sorted(now.collect()) == [("b", Decimal(6)), ("c", Decimal(7))]
+        history = spark.table("lake.shop.orders_history").where(f"{key} != 'a'")
+        rows = sorted(history.selectExpr(key, "total", "__END_AT IS NULL").collect())
+        assert rows == [("b", Decimal(5), False), ("b", Decimal(6), True), ("c", Decimal(7), True)]
+
+
+@contextmanager
+def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
+    """A server of Spark Connect; yields its address."""
+    from watcher.errors import UsageError
+    from watcher.spark import java
+
+    try:
+        java.use()
+    except UsageError as error:
+        missing(str(error))
+    if shutil.which("javac") is None:
+        missing("there is no javac")
+    jars = f"{SPARK / 'jars'}/*"
+    compile_ = ["javac", "-nowarn", "-cp", jars, "-d", str(folder / "classes"), str(_CATALOG)]
+    if _SCD_2:
+        subprocess.run(compile_, check=True, capture_output=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    settings = {
+        "spark.connect.grpc.binding.address": address[0],
+        "spark.connect.grpc.binding.port": address[1],
+        "spark.driver.extraClassPath": folder / "classes",
+        "spark.sql.catalog.lake": "MergingCatalog",
+        "spark.ui.enabled": "false",
+    }
+    confs = [each for key, value in settings.items() for each in ("--conf", f"{key}={value}")]
+    submit = [
+        str(SPARK / "bin" / "spark-submit"),
+        "--master",
+        "local[2]",
+        "--class",
+        _SERVER,
+        *confs,
+    ]
+    with (
+        open(folder / "server.log", "wb") as log,
+        subprocess.Popen(
+            [*submit, "spark-internal"], cwd=folder, env=os.environ | env, stdout=log, stderr=log
+        ) as server,
+    ):
+        try:
+            while True:
+                try:
+                    socket.create_connection(address).close()
+                    break
+                except ConnectionRefusedError:
+                    assert server.poll() is None, (folder / "server.log").read_text()[-3000:]
+                    time.sleep(0.1)  # nobody tells us across processes
+            yield f"sc://{address[0]}:{address[1]}"
+        finally:
+            server.terminate()
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(PATIENCE + 60)
-def test_a_connect_client_reads_batches_and_streams_registered_or_not(tmp_path: Path) -> None:
+def test_a_connect_client_and_a_pipeline_read_batches_and_streams(tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc") is None:
         missing("Spark Connect is not installed")
     package = tmp_path / "site" / "pyspark_dynamodb_streams"
@@ -53,26 +193,24 @@ def test_a_connect_client_reads_batches_and_streams_registered_or_not(tmp_path: 
     (package / "__init__.py").write_text(source.read_text())
     with Simulator.spawn(shards=2) as simulator:
         simulator.write("a", _CHANGES)
-        done = subprocess.run(
-            [
-                *(sys.executable, __file__, simulator.stream_arn, simulator.endpoint),
-                str(tmp_path / "checkpoint"),
-            ],
-            env=os.environ
-            | {
-                "AWS_ACCESS_KEY_ID": "test",
-                "AWS_SECRET_ACCESS_KEY": "test",
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(package.parent)]),
-                "PYSPARK_PYTHON": sys.executable,
-            },
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-    if "JAVA_GATEWAY_EXITED" in done.stderr:
-        missing("there is no Java")
+        paths = [str(SPARK.parent), str(ROOT), str(package.parent)]
+        env = {
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": simulator.endpoint,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        with connect_server(tmp_path, env) as server:
+            done = subprocess.run(
+                [sys.executable, __file__, server, simulator.stream_arn],
+                env=os.environ | env,
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
     assert done.stdout.strip().endswith("played"), done.stderr[-3000:]
 
 

@@ -23,7 +23,7 @@ LIMITED_RUNS = 3
 _MOST_RUNS = 60
 _LOOK_SECONDS = 1.0
 _WITHIN_SECONDS = 100.0
-# … and so long for each page of what is not read by then: a service may give one record a page.
+# … and so long for each page, or micro-batch, of what is not read by then: one may be one record.
 _PAGE_SECONDS = 0.5
 # Some runs up to now may follow, of which the last ones are to begin in calm weather.
 _ENDED_WITHIN_SECONDS = 200.0
@@ -246,7 +246,10 @@ class Program(ABC):
         missing = [shard for each in self._judges for shard in each.missing()]
         if self._to_read is None:
             self._to_read = sum(len(shard.numbers) - index for shard, index in missing)
-        since -= _PAGE_SECONDS * self._to_read / self._scenario.habits.get("max_records", 1000)
+        page = self._scenario.habits.get("max_records", 1000)
+        if self._scenario.engine == "spark":
+            page = min(page, self._scenario.limit or page)
+        since -= _PAGE_SECONDS * self._to_read / page
         is_missing = bool(missing)
         if is_missing and since > _WITHIN_SECONDS:
             for each in self._judges:

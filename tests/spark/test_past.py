@@ -141,7 +141,7 @@ def test_the_command_line(command: Run, made: Exported, tmp_path: Path) -> None:
         ),
         (
             ["-o", "csv", "--engine", "spark", "--baseline", "{full}"],
-            "Spark gives jsonl or parquet",
+            "-o csv: use jsonl or parquet",
         ),
         (
             ["--to-table", "x", "--engine", "spark", "--baseline", "{full}"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import os
@@ -63,16 +64,8 @@ _Key = Annotated[
     list[str] | None,
     Parameter(metavar="NAME=VALUE", help="one item's key; repeat it for the sort key"),
 ]
-_Output = Annotated[
-    str | None,
-    Parameter(
-        alias="-o",
-        choices=("json", "jsonl", "csv", "table", "parquet"),
-        metavar="FORMAT",
-        help="json (an array), jsonl (a line for each item; the default), csv or table; by spark "
-        "jsonl or parquet",
-    ),
-]
+_FORMS = ("json", "jsonl", "csv", "table")
+_FORMS_BY_SPARK = ("jsonl", "parquet")
 _File = Annotated[
     str | None,
     Parameter(
@@ -93,9 +86,23 @@ _Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types
 def command(words: Sequence[str]) -> Callable[..., int]:
     """What to read, of when, and where to put it."""
     parts = [*options.of(watch, "filters", *options.AWS), past_on_spark.ENGINE]
+    forms: tuple[str, ...] = _FORMS
     if commands.first("as-of", words, past_on_spark.ENGINE)[0] == "spark":
         parts += past_on_spark.parts()
+        forms = _FORMS_BY_SPARK
+    elif commands.first("as-of", words, _output((*_FORMS, "parquet")))[0] == "parquet":
+        forms += ("parquet",)  # to be told better than that there is no such form
+    parts.append(_output(forms))
     return options.spelled(_as_of, parts, options.of(style.set_up))
+
+
+def _output(forms: tuple[str, ...]) -> inspect.Parameter:
+    told = (
+        "json (an array), jsonl (a line for each item; the default), csv or table; by spark jsonl "
+        "or parquet"
+    )
+    parameter = Parameter(alias="-o", choices=forms, metavar="FORMAT", help=told)
+    return options.option("output", str, None, parameter)
 
 
 def _as_of(
@@ -103,7 +110,6 @@ def _as_of(
     at: _At = None,
     baseline: BASELINE = None,
     key: _Key = None,
-    output: _Output = None,
     to: _File = None,
     to_table: _TableName = None,
     dynamodb_json: _Wire = False,
@@ -111,6 +117,7 @@ def _as_of(
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
+    output = values["output"]
     *names, time = words if at is None else (*words, at)
     if not names:
         raise UsageError("name a stream and a time: as-of orders 14:05")
@@ -151,8 +158,6 @@ def _for_spark(output: str | None, to: str | None, to_table: str | None) -> str:
     if to_table is not None:
         raise UsageError("not for --engine spark: give --to and a folder", "to_table")
     form = output or ("jsonl" if to is None else "parquet")
-    if form not in ("jsonl", "parquet"):
-        raise UsageError("Spark gives jsonl or parquet", "output", form)
     if form == "parquet" and to is None:
         raise UsageError("give --to and a folder", "output", form)
     return form
