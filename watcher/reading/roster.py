@@ -259,10 +259,10 @@ class Roster:
             shard.position = AtTime(self.began_at)
         return shard.position
 
-    def meaning(self, shard: Tracked, message: Finished) -> End:
+    def meaning(self, shard: Tracked, message: Finished, level: int = logging.INFO) -> End:
         """What the end of its reader means; after CLOSED, `finish` is to be called.
 
-        Raises DataLossError.
+        That an open shard was left is logged at this level. Raises DataLossError.
         """
         if not message.closed:
             if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
@@ -270,7 +270,7 @@ class Roster:
             shard.status = Status.CAUGHT_UP
             self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
             what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
-            logger.info(what, extra=self.about(shard))
+            logger.log(level, what, extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
             is_over = self.is_gone or self.is_closed(shard.id)
