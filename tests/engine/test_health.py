@@ -412,3 +412,29 @@ def test_probes_that_slept_with_the_watch_give_it_a_minute_anew() -> None:
         clock.sleep(1.0)
         awake.look()
     assert live() == ["the start has stood for 61 s"]
+
+
+def test_a_delivery_that_waits_for_the_lease_is_not_ready_meanwhile() -> None:
+    class Waits(Memory):
+        in_doubt = False
+
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            self.is_ending = is_ending
+            return True
+
+        @property
+        def check(self) -> Callable[[], object]:
+            return self.wait
+
+        def wait(self) -> None:
+            self.in_doubt = True
+            for _ in range(10):
+                play.clock.sleep(0.5)
+                self.is_ending()
+            lines.append(play.now)
+            self.in_doubt = False
+
+    lines: list[Answers] = []
+    play = Probed(nothing, "a", store=Waits())
+    play.run(play.goes_on("a"), 1.0, play.says(), ("a", page(1)), 1.0, play.says())
+    assert lines == [([], ["the lease has run out, and can't be renewed: delivery waits"])]

@@ -98,8 +98,8 @@ def test_a_webhook_gets_each_change_and_can_tell_what_comes_again(receiver: Rece
 def test_a_webhook_is_told_of_no_two_items_that_they_are_the_same(receiver: Receiver) -> None:
     receiver.answers = [503]
     made = Dispatcher([load("webhook", receiver.url)], OnError.parse("retry:3"))
-    for record in (item(1, "a", "x"), item(1, "a", "x", "users"), item(1, "b", "x")):
-        made.deliver(record)
+    for each in (item(1, "a", "x"), item(1, "a", "x", "users"), item(1, "b", "x")):
+        made.deliver(each)
     made.close()
     keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
     assert len(keys) == 4 and len(set(keys)) == 3 and keys[0] == keys[1]
@@ -146,8 +146,8 @@ def test_sqlite_has_the_items_of_a_second_snapshot_too(tmp_path: Path) -> None:
     file = tmp_path / "orders.db"
     for items in [item(1, "a", "old"), item(2, "b", "old")], [item(1, "b", "new")]:
         made = Dispatcher([load("sqlite", str(file))], OnError())
-        for record in items:
-            made.deliver(record)
+        for each in items:
+            made.deliver(each)
         made.close()
     found = rows(file, "SELECT key, json_extract(item, '$.v') FROM items ORDER BY 1")
     assert found == [('{"pk":"a"}', "old"), ('{"pk":"b"}', "new")]
@@ -214,8 +214,8 @@ def test_sqs_gets_a_message_each_and_a_fifo_queue_its_order(queues: Any) -> None
 def test_a_fifo_queue_gets_the_items_of_two_tables(queues: Any) -> None:
     fifo = queues.create_queue(QueueName="items.fifo", Attributes={"FifoQueue": "true"})
     made = Dispatcher([load("sqs", fifo["QueueUrl"])], OnError())
-    for record in (item(1, "a", "x"), item(1, "a", "x", "users")):
-        made.deliver(record)
+    for each in (item(1, "a", "x"), item(1, "a", "x", "users")):
+        made.deliver(each)
     made.close()
     found = queues.receive_message(QueueUrl=fifo["QueueUrl"], MaxNumberOfMessages=10)["Messages"]
     assert {json.loads(each["Body"])["table"] for each in found} == {"orders", "users"}

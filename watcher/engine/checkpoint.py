@@ -95,9 +95,9 @@ class Keeper:
     def save_if_due(self) -> None:
         """Save about once a second, and seldom while all is idle."""
         age = self._clock.monotonic() - self._saved_at
-        if self._store is not None and self._store.is_lost:  # an idle watch is to end as well
-            self._save()
-        elif age >= max(_SAVE_SECONDS if self._unsaved else _SAVE_IDLE_SECONDS, self._took):
+        due = max(_SAVE_SECONDS if self._unsaved else _SAVE_IDLE_SECONDS, self._took)
+        is_lost = self._store is not None and self._store.is_lost  # which the save raises
+        if is_lost or age >= due:
             self._save()
 
     def save_before_waiting(self) -> None:

@@ -76,8 +76,8 @@ class Lease:
 
     @property
     def has_run_out(self) -> bool:
-        """Whether it has not been renewed in time."""
-        return self._clock.boottime() >= self._valid_until
+        """Whether it was ours, and has not been renewed in time."""
+        return bool(self._mine.holder) and self._clock.boottime() >= self._valid_until
 
     @property
     def token(self) -> bytes:
