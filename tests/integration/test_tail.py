@@ -95,6 +95,15 @@ def test_it_goes_back_as_far_as_it_takes(sim: RemoteSimulator) -> None:
     assert not any(judge(sim.records[-4:], see(sim, 4)))
 
 
+@pytest.mark.parametrize("shards", [1, 4])
+def test_empty_pages_before_records_are_no_end(sim: RemoteSimulator, shards: int) -> None:
+    """Of one shard only, the others hold enough."""
+    spread(sim, 30)
+    for shard in sim.open_shards[:shards]:
+        sim.fail_next("GetRecords", "empty", 20, shard)
+    assert not any(judge(sim.records[-7:], see(sim, 7)))
+
+
 def test_with_a_filter_it_is_the_last_that_match(sim: RemoteSimulator) -> None:
     spread(sim, 40)
     wanted = [each for each in sim.records if each.key == "key-1"]

@@ -33,6 +33,7 @@ class Table:
             limiter=Limiter(),
             granted=lambda shard, position: None,
             listed=lambda: None,
+            silent=lambda seconds: None,
         )
 
     def write(self, age: float) -> None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.parsers import ResponseParserError
 
 from watcher.errors import CredentialsError, DeniedError, OddAnswerError, StreamError
 from watcher.service import insisting
@@ -168,3 +169,15 @@ def test_an_odd_answer_ends_it_at_first_and_passes_later(call: Insisting, tables
         call(put_item)
     assert call(put_item) == {}
     assert call(put_item) == {"a": 1}
+
+
+def test_an_answer_that_is_cut_off_passes(call: Insisting, time: Time) -> None:
+    answers: list[object] = [ResponseParserError("an answer that can't be read"), {"a": 1}]
+
+    def get_item(**_: Any) -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert call(get_item) == {"a": 1}

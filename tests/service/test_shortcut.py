@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.httpsession import get_cert_path
+from botocore.parsers import ResponseParserError
 from botocore.session import get_session
 
 from tests.simulator import Simulator
@@ -276,6 +277,17 @@ def test_what_is_no_json_is_no_answer_of_a_table_either(operation: str, body: by
     with pytest.raises(OddAnswerError, match=f"{operation}: HTTP 204"):
         parser.parse(answer, shape)
     assert parser.parse(answer | {"body": b""}, None)["ResponseMetadata"], "nothing was asked for"
+
+
+def test_an_answer_that_is_cut_off_is_not_one_without_members() -> None:
+    """For an empty one botocore takes it: there would be no such item."""
+    model = get_session().get_service_model("dynamodb")
+    shape = model.operation_model("GetItem").output_shape
+    answer = {"status_code": 200, "headers": {}}
+    parser: Any = RawPages().create_parser("json")
+    with pytest.raises(ResponseParserError):
+        parser.parse(answer | {"body": b'{"Item":{"pk":{"S":"a'}, shape)
+    assert parser.parse(answer | {"body": b"{}"}, shape).keys() == {"ResponseMetadata"}
 
 
 @pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])

@@ -62,6 +62,7 @@ class SimulatedClient:
         limiter: Limiter,
         granted: Callable[[str, Position], None],
         listed: Callable[[], None],
+        silent: Callable[[float], None],
     ) -> None:
         self.tally = Tally()
         self.region = "us-east-1"
@@ -73,6 +74,7 @@ class SimulatedClient:
         self._limiter = limiter
         self._granted = granted
         self._listed = listed
+        self._silent = silent
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         return probed(self, arn, shard_ids)
@@ -188,6 +190,8 @@ class SimulatedClient:
     def _taken(self, reply: Reply, operation: str, since: float = 0.0) -> bytes:
         """The body of an answer that was asked for so many seconds ago."""
         silent = {"hang": self._read_seconds, "drip": READS * self._read_seconds}
+        if reply.trouble in silent:
+            self._silent(silent[reply.trouble])
         self._wait(max(0.0, silent.get(reply.trouble, reply.delay) - since))
         if reply.trouble == "invalid-json" and operation == "GetRecords":
             return reply.body[: reply.cut]

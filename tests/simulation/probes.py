@@ -39,7 +39,7 @@ class Probes(Display):
         judge.checked["probes"] += 1
         if snapshot.health.stuck:
             judge.complain("health", "; ".join(snapshot.health.stuck))
-        began = max(self._universe.calm_since, self._began)
+        began = max(self._universe.calm_since, self._universe.silent_until, self._began)
         unready = [
             line  # one that was refused once rests for long
             for line in snapshot.health.unready

@@ -52,6 +52,11 @@ def test_no_seed_breaks_a_promise(engine: str) -> None:
     assert_something_was_tried(outcomes)
 
 
+@pytest.mark.parametrize("seed", [103975, 104930])
+def test_a_read_that_drips_on_in_calm_weather_is_no_complaint(seed: int) -> None:
+    assert play(seed, "processes").complaints == []
+
+
 def assert_something_was_tried(outcomes: list[Outcome]) -> None:
     checked = sum((outcome.checked for outcome in outcomes), Counter[str]())
     assert checked["records delivered"] > 10 * _SEEDS

@@ -47,6 +47,8 @@ class Universe:
         self.injected: Counter[str] = Counter()
         self.troubled_until = scenario.trouble
         """From then on nothing goes wrong any more."""
+        self.silent_until = 0.0
+        """By then a call that was asked in trouble has got its answer, or has given it up."""
         self.judge = Judge(scenario, self.world, lambda: self.scheduler.awake, self.scheduler.tell)
         self._calm = True
         self._hours = 0.0
@@ -102,7 +104,11 @@ class Universe:
             self.limiter,
             granted=self._granted,
             listed=self.judge.listed,
+            silent=self._silent,
         )
+
+    def _silent(self, seconds: float) -> None:
+        self.silent_until = max(self.silent_until, self.scheduler.now + seconds)
 
     def _granted(self, shard_id: str, position: Position) -> None:
         if isinstance(position, Latest):

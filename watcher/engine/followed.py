@@ -134,7 +134,7 @@ class Followed:
         return self._stored is not None
 
     def pulled(self, window: timedelta | None, calls: SideBySide) -> Puller:
-        """What reads it from so long ago (None: from its horizon), before it begins.
+        """What reads it from so long ago (None: from its horizon) up to now, before it begins.
 
         Raises StreamError.
         """
@@ -143,7 +143,9 @@ class Followed:
             now = datetime.fromtimestamp(int(self._clock.time()), UTC)
             start = AtTime(now - window)
         losses = Losses(clock=self._clock)
-        return Puller(self._first, self.arn, start, losses, self._clock, calls=calls)
+        return Puller(
+            self._first, self.arn, start, losses, self._clock, calls=calls, up_to_now=True
+        )
 
     def begin(self) -> None:
         """Make the first listing. Raises StreamError, DataLossError."""

@@ -87,7 +87,8 @@ class Tail:
                 found = [(each, self._pulled(each, window, calls)) for each in followed]
             if self._is_ending():
                 return
-            if self.found >= self._count or window is None:
+            is_whole = all(each is None or each.has_caught_up for _, each in found)
+            if window is None or (is_whole and self.found >= self._count):
                 break
         if self._error is not None and len(followed) == 1:
             raise self._error
@@ -104,9 +105,11 @@ class Tail:
         try:
             puller = stream.pulled(window, calls)
             while not self._is_ending():
+                # What seems to hold too little is read anew from before: it need not be certain.
+                is_too_short = window is not None and self.found < self._count
                 if puller.look() is not None:
                     self._note(puller.take())
-                elif puller.has_caught_up:
+                elif puller.has_caught_up or (is_too_short and puller.seems_caught_up):
                     break
                 else:
                     self._clock.sleep(_TICK_SECONDS)

@@ -81,11 +81,12 @@ def mirror(
             tables.named(table_of(arn)),
             to,
             history=history,
+            once=once,
             given=given,
             fail_on_data_loss=fail_on_data_loss,
         )
         logger.info(f"Mirroring {stream} to {to}")
-        job.run(seconds, once=once, stopped=stop.is_set)
+        job.run(seconds, stop.is_set)
     return Mirrored(job.items, job.changes, ending.signal)
 
 

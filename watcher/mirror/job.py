@@ -37,7 +37,7 @@ _IDLE_SECONDS: Final = 600.0
 
 
 class MirrorJob:
-    """One stream, its table, and the mirror `to`.
+    """One stream, its table, and the mirror `to`; with `once` up to now.
 
     Raises UsageError where the mirror is of something else, or can't have these columns, and
     StreamError for a stream without the images that it takes.
@@ -52,6 +52,7 @@ class MirrorJob:
         to: str,
         *,
         history: bool = False,
+        once: bool = False,
         given: pa.Schema | None = None,
         fail_on_data_loss: bool = True,
         calls: SideBySide | None = None,
@@ -62,6 +63,7 @@ class MirrorJob:
         self._tables = tables
         self._name, self._like = table
         self._history = history
+        self._once = once
         self._kind = EveryVersion() if history else LastVersion()
         self._columns = MirrorColumns(self._like.types, given or pa.schema([]), self._kind.own)
         self._mirror = MirrorTable(to)
@@ -76,18 +78,17 @@ class MirrorJob:
         self.changes = 0
         """How many were applied in this run."""
 
-    def run(self, every: float, *, once: bool, stopped: Callable[[], bool]) -> None:
+    def run(self, every: float, stopped: Callable[[], bool]) -> None:
         """Copy what is to be copied, then apply changes, `every` so many seconds, until stopped.
 
-        With `once` up to now. Raises StreamError, DataLossError, WatcherError.
+        Raises StreamError, DataLossError, WatcherError.
         """
         self._copy(stopped)
-        end = self._puller.listing.time.timestamp() if once else None
         while not stopped():
-            changes, is_all = self._gather(every, end, stopped)
+            changes, is_all = self._gather(every, stopped)
             if changes or self._is_old():
                 self._apply(changes)
-            if once and is_all:
+            if is_all:
                 return
 
     def _refuse_other(self, to: str) -> None:
@@ -113,7 +114,15 @@ class MirrorJob:
             self._refuse_view(listing)
             # Fixed before the first item is read: a change from here on is in the stream.
             start = AtTime((listing.time - CLOCKS_APART).replace(microsecond=0))
-        return Puller(self._service, self._arn, start, self._losses, self._clock, calls=self._calls)
+        return Puller(
+            self._service,
+            self._arn,
+            start,
+            self._losses,
+            self._clock,
+            calls=self._calls,
+            up_to_now=self._once,
+        )
 
     def _refuse_view(self, listing: Listing) -> None:
         wanted = "NEW_AND_OLD_IMAGES" if self._history else "NEW"
@@ -164,24 +173,19 @@ class MirrorJob:
 
     # The changes
 
-    def _gather(
-        self, every: float, end: float | None, stopped: Callable[[], bool]
-    ) -> tuple[list[ItemChange], bool]:
-        """What comes within so many seconds; and whether that is all up to the end."""
+    def _gather(self, every: float, stopped: Callable[[], bool]) -> tuple[list[ItemChange], bool]:
+        """What comes within so many seconds; and whether that is all, of a mirror up to now."""
         found: list[ItemChange] = []
         size = 0
         until = self._clock.monotonic() + every
         while not stopped():
-            created = self._puller.look()
-            if created is None:
-                if end is not None and self._puller.has_caught_up:
+            if self._puller.look() is None:
+                if self._once and self._puller.has_caught_up:
                     return found, True
                 if self._clock.monotonic() >= until:
                     return found, False
                 self._clock.sleep(_PAUSE_SECONDS)
                 continue
-            if end is not None and created > end:
-                return found, True
             record = self._puller.take()
             size += len(record.raw)
             found.append(change_of(record))

@@ -81,11 +81,6 @@ class ItemsFirst(Puller):
         return -math.inf if self._shown else super().next_at
 
     @property
-    def has_caught_up(self) -> bool:
-        """See `Puller`."""
-        return self._items.is_done and not self._shown and super().has_caught_up
-
-    @property
     def token(self) -> Token:
         """See `Puller`."""
         token = super().token

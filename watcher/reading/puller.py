@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 from collections.abc import Mapping
 from concurrent import futures
 
@@ -51,8 +52,9 @@ class Puller:
     """One stream, from a position or from where a token stands.
 
     `losses` is told what was gone; `calls` makes those that may go on side by side; `sharers` is
-    how many streams are pulled together. The constructor reads a first time: "latest" means now.
-    Raises StreamError, DataLossError.
+    how many streams are pulled together. With `up_to_now` it ends where all is read that there was
+    as it began (see `open_end`). The constructor reads a first time: "latest" means now. Raises
+    StreamError, DataLossError.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Puller:
         poll_max: float = 1.0,
         sharers: int = 1,
         on_stale: str = "trim-horizon",
+        up_to_now: bool = False,
     ) -> None:
         self.arn = arn
         self._service = service
@@ -74,6 +77,7 @@ class Puller:
         self._calls = calls
         self._poll_max = poll_max
         self._sharers = sharers
+        self._up_to_now = up_to_now
         self._reading: dict[str, Pulled] = {}
         self._in_call: dict[str, Pulled] = {}
         self._size = 0
@@ -150,7 +154,12 @@ class Puller:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether the last read of each shard says that there is nothing more, not only now."""
+        """Whether all is read, and taken, that there was as it began; only with `up_to_now`."""
+        return not self._reading and self._roster.is_settled()
+
+    @property
+    def seems_caught_up(self) -> bool:
+        """Whether the last reads say so; but empty pages may come though records follow."""
         read = all(shard.reader.caught_up for shard in self._reading.values())
         return read and not self._heap and not self._in_call and self._roster.is_settled()
 
@@ -246,6 +255,7 @@ class Puller:
             tracked.id,
             tracked.position,
             closed=closed,
+            until=self._roster.written_at if self._up_to_now else None,
             poll_max=self._poll_max,
             clock=self._clock,
         )
@@ -293,7 +303,8 @@ class Puller:
                 shard.due = shard.soonest = now
 
     def _finished(self, shard: Pulled, message: Finished) -> None:
-        if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
+        # Where to begin, or to end, is found by it: nobody asked how each shard was left.
+        if self._roster.meaning(shard.tracked, message, logging.DEBUG) is End.READ_AGAIN:
             shard.reader = self._reader(shard.tracked)
             shard.reader.pause = AGAIN_SECONDS
             shard.refused = True
@@ -316,11 +327,12 @@ class Puller:
                 self._run_out.append(shard)
 
     def _go_on(self) -> None:
-        """From shards that have ended to their children."""
+        """From shards that have ended to their children; none come of those left open."""
         while self._run_out:
             shard = self._run_out.pop()
             del self._reading[shard.tracked.id]
-            self._roster.finish(shard.tracked)
+            if shard.tracked.status is not Status.CAUGHT_UP:
+                self._roster.finish(shard.tracked)
             self._attend()
 
 

@@ -10,6 +10,8 @@ from watcher.reading.messages import Kind, Remark, Trouble
 
 # A policy that is changed is not everywhere at once; what is denied for longer is meant so.
 _DENIED_SECONDS = 60.0
+# Of the time between two denials so much counts: in more, the machine has slept, or was stopped.
+_BETWEEN_SECONDS = 10.0
 # What is said so long afterwards is of other refused credentials.
 _ANEW_SECONDS = 60.0
 # Where nothing was read yet, some odd answers in a row are how this endpoint is.
@@ -20,8 +22,8 @@ class Refusals:
     """What is asked here, and refused in ways that only the user can mend.
 
     An odd answer (a proxy that restarts, an error that nobody knows) ends nothing once there was
-    an answer as it should be; no permission does after a minute of it. Without any, both are the
-    cause why nothing works.
+    an answer as it should be; no permission does after a minute of attempts. Without any, both are
+    the cause why nothing works.
     """
 
     def __init__(self, clock: Clock, *, has_worked: bool = False) -> None:
@@ -30,7 +32,7 @@ class Refusals:
         self.last = ""
         """What was said last."""
         self._first_at = math.inf
-        self._denied_since: dict[str, float] = {}
+        self._denied: dict[str, tuple[float, float]] = {}  # for how long, and when the last time
         self._credentials = 0
         self._credentials_at = -math.inf
 
@@ -47,11 +49,13 @@ class Refusals:
         self.last = trouble.text
         self._first_at = min(self._first_at, self._clock.monotonic())
         if trouble.failures == 1 or trouble.kind is not Kind.DENIED:
-            self._denied_since.pop(name, None)
+            self._denied.pop(name, None)
         if trouble.kind is Kind.DENIED:
             now = self._clock.monotonic()
-            since = self._denied_since.setdefault(name, now)
-            if not self._has_worked or now - since >= _DENIED_SECONDS:
+            seconds, last = self._denied.get(name, (0.0, now))
+            seconds += min(now - last, _BETWEEN_SECONDS)
+            self._denied[name] = seconds, now
+            if not self._has_worked or seconds >= _DENIED_SECONDS:
                 raise DeniedError(trouble.text)
         if trouble.kind is Kind.ODD and not self._has_worked and trouble.failures >= _ODD_AT_FIRST:
             raise OddAnswerError(trouble.text)

@@ -35,14 +35,7 @@ from watcher.reading.messages import Finished, Remark, Trouble
 from watcher.reading.next_listing import NextListing
 from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS
 from watcher.reading.refusals import Refusals, kind_of
-from watcher.service.model import (
-    CLOCKS_APART,
-    AtTime,
-    Latest,
-    Listing,
-    Position,
-    Service,
-)
+from watcher.service.model import CLOCKS_APART, AtTime, Latest, Listing, Position, Service
 from watcher.service.patience import patiently
 
 logger = logging.getLogger("watcher")
@@ -141,7 +134,8 @@ class Roster:
         """Whether another listing could tell something: of closed shards all is known."""
         shards = self.lineage.shards.values()
         reading = [each.id for each in shards if each.status is Status.RUNNING]
-        return not reading or len(self._hidden) > 0 or not all(map(self.is_closed, reading))
+        are_awaited = len(self._hidden) > 0 or self._late.may_still_come()
+        return are_awaited or not reading or not all(map(self.is_closed, reading))
 
     def put(self, ask: Ask, service: Service) -> None:
         """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
@@ -265,10 +259,10 @@ class Roster:
             shard.position = AtTime(self.began_at)
         return shard.position
 
-    def meaning(self, shard: Tracked, message: Finished) -> End:
+    def meaning(self, shard: Tracked, message: Finished, level: int = logging.INFO) -> End:
         """What the end of its reader means; after CLOSED, `finish` is to be called.
 
-        Raises DataLossError.
+        That an open shard was left is logged at this level. Raises DataLossError.
         """
         if not message.closed:
             if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
@@ -276,7 +270,7 @@ class Roster:
             shard.status = Status.CAUGHT_UP
             self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
             what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
-            logger.info(what, extra=self.about(shard))
+            logger.log(level, what, extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
             is_over = self.is_gone or self.is_closed(shard.id)

@@ -17,6 +17,7 @@ from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
 from watcher.errors import (
+    OddAnswerError,
     StreamError,
     TimestampRefusedError,
     TransientError,
@@ -302,8 +303,7 @@ class StreamsClient:
     def _call(self, operation: Callable[..., Any], member: str, **query: Any) -> Any:
         """Call an operation whose answer has this member.
 
-        botocore takes one whose body is cut off for an empty one: it would say that a shard has
-        ended, or that a stream has none.
+        Without it, it would say that a shard has ended, or that a stream has none.
         """
         name = operation.__name__.title().replace("_", "")
         self.tally.call(name)
@@ -312,7 +312,7 @@ class StreamsClient:
             self.tally.call(name, _retries(answer))
             if member in answer:
                 return answer
-            raise TransientError(f"{name}: an answer without {member}")
+            raise OddAnswerError(f"{name}: an answer without {member}")
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
             if isinstance(error, boto.ClientError):
                 self.tally.call(name, _retries(error.response))

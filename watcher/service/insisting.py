@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
 
 from watcher.backoff import worth_saying
 from watcher.errors import (
@@ -28,7 +29,14 @@ logger = logging.getLogger("watcher")
 _DENIED_SECONDS = 60.0
 # Somebody's transaction has the item for a moment.
 _IN_USE = "TransactionConflictException"
-_REFUSED = boto.ClientError, boto.BotoCoreError, TransientError, CredentialsError, OddAnswerError
+_REFUSED = (
+    boto.ClientError,
+    boto.BotoCoreError,
+    ResponseParserError,
+    TransientError,
+    CredentialsError,
+    OddAnswerError,
+)
 
 
 class Insisting:

@@ -62,12 +62,17 @@ class RawPages(ResponseParserFactory):
         def parse_unless_page(response: Any, shape: Any) -> Any:
             status = response["status_code"]
             metadata = {"HTTPStatusCode": status, "HTTPHeaders": response["headers"]}
-            if protocol_name == "json" and shape is not None and status < _FIRST_ERROR:
+            is_answer = protocol_name == "json" and shape is not None and status < _FIRST_ERROR
+            if is_answer:
                 _refuse_what_is_no_json(response["body"], shape.name, metadata)
             if shape is not None and shape.name in _PAGES and status == 200:
                 return {"Body": response["body"], "ResponseMetadata": metadata}
             try:
-                return parse(response, shape)
+                parsed = parse(response, shape)
+                # botocore takes one that is cut off for an empty one.
+                if is_answer and parsed.keys() <= {"ResponseMetadata"}:
+                    json.loads(response["body"])
+                return parsed
             except _UNREADABLE as error:
                 # Neither UTF-8 nor an object, or one whose members are none of the service's.
                 if status < _FIRST_ERROR:

@@ -198,7 +198,7 @@ READING = [
     Mutant(
         "no permission ends the reading at once, also later",
         "reading/refusals.py",
-        "if not self._has_worked or now - since >= _DENIED_SECONDS:",
+        "if not self._has_worked or seconds >= _DENIED_SECONDS:",
         "if True:",
     ),
     # Losses
