@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
+from watcher import safe_path
 from watcher.cli import options
 from watcher.cli.options import option
 from watcher.errors import UsageError
@@ -140,7 +141,7 @@ def _serve(address: str) -> None:
     _refuse_missing("textual_serve")
     from watcher.live.web import serve
 
-    words = [sys.executable, "-m", "watcher", *_without_web(sys.argv[1:]), "--live"]
+    words = [*safe_path.interpreter(), "-m", "watcher", *_without_web(sys.argv[1:]), "--live"]
     serve(shlex.join(words), address)
 
 
