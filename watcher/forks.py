@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from multiprocessing.context import BaseContext, ForkProcess
 from multiprocessing.process import BaseProcess
@@ -55,6 +55,17 @@ def processes(*, with_threads: bool = False) -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["watcher.engine.worker"])  # 130 ms are left
     return context
+
+
+def take_environment(environment: Mapping[str, str] | None) -> None:
+    """In a child: have the program's environment, where it is not inherited.
+
+    A fork server's is as it was when the program's first process was started, and may name another
+    endpoint, proxy, profile or collector.
+    """
+    if environment is not None:
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def start(process: BaseProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -78,3 +79,21 @@ def test_a_receiver_that_hangs_keeps_the_end_no_longer_than_it_may(
         began = time.monotonic()
     assert time.monotonic() - began < 2.0
     assert "OpenTelemetry: the last metrics could not be sent in time" in caplog.messages
+
+
+def test_it_sends_where_the_environment_says_now_also_from_a_fork_servers_process(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        with receiving() as later:
+            for place in (receiver, later):
+                monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", place.endpoint)
+                with exporting(None, Pulse.shared(), HTTP, 5.0) as exporter:
+                    exporter.show(SNAPSHOT)
+                place.wait_for(lambda place=place: place.metrics)  # type: ignore[misc]
+    finally:
+        done.set()
+        other.join()

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection as Pipe
 
+from watcher import forks
 from watcher.clock import CLOCK
 from watcher.engine.orders import Close, Ear, Hurry, Read, Rest, Work
 from watcher.engine.readers import Readers, Reading
@@ -51,13 +52,10 @@ def run(
     `clients`, by the streams' place, were made before the fork and never used there (sockets can't
     be shared); those that are missing are made, over `credentials`.
 
-    `environment` is the program's, where it is not inherited: a fork server's is as it was when the
-    program's first process was started, and may name another endpoint, proxy or profile.
+    `environment` is that of `forks.take_environment`.
     """
     _end_with_parent()
-    if environment is not None:
-        os.environ.clear()
-        os.environ.update(environment)
+    forks.take_environment(environment)
     # Ctrl-C goes to the whole group: the manager decides. SIGTERM ends us at once, at any point:
     # the manager knows what it has received.
     signal.set_wakeup_fd(-1)

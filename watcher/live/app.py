@@ -125,6 +125,8 @@ class LiveView(App[Totals | None]):
         self.ring.add(record)
 
     def _frame(self) -> None:
+        if not self.is_running:  # it is being taken down
+            return
         if not self._thread.is_alive():
             if self._stop.is_set() or self.error is not None:
                 self.exit(self._totals)

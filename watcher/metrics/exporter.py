@@ -14,7 +14,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from multiprocessing.connection import Connection, Pipe
 from typing import BinaryIO
@@ -94,9 +94,11 @@ class Exporter(Display):
         self._latest: Snapshot | None = None
         self._due = 0.0
         context = forks.processes()
+        is_fork = context.get_start_method() == "fork"
         self._process = context.Process(  # type: ignore[attr-defined]
             target=serve,
             args=(listening, receiving, pulse, senders),
+            kwargs={} if is_fork else {"environment": dict(os.environ)},
             name="watcher metrics",
             daemon=True,
         )
@@ -143,9 +145,17 @@ class Exporter(Display):
 
 
 def serve(
-    listening: socket.socket | None, receiving: Connection, pulse: Pulse, senders: Sequence[str]
+    listening: socket.socket | None,
+    receiving: Connection,
+    pulse: Pulse,
+    senders: Sequence[str],
+    environment: Mapping[str, str] | None = None,
 ) -> None:
-    """The exporter's whole life: to the end of the pipe, however the manager ends."""
+    """The exporter's whole life: to the end of the pipe, however the manager ends.
+
+    `environment` is that of `forks.take_environment`.
+    """
+    forks.take_environment(environment)
     # Both are meant for the manager; until its end there may be somebody who scrapes.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

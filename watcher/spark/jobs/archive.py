@@ -52,7 +52,7 @@ def archive(
         ),
     ] = "trim-horizon",
     dynamodb_json: Annotated[
-        bool, Parameter(help="images in DynamoDB's JSON, with all types: what undo puts back")
+        bool, Parameter(help="images in DynamoDB's JSON, with all types")
     ] = False,
     image_schema: settings.ImageSchema = None,
     checkpoint: settings.Checkpoint = None,

@@ -20,9 +20,7 @@ PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
 
 Checkpoint: TypeAlias = Annotated[
     str | None,
-    Parameter(
-        metavar="PATH", help="Spark's checkpoint: where the job goes on after an end or a crash"
-    ),
+    Parameter(metavar="PATH", help="where the job goes on after an end or a crash"),
 ]
 Once: TypeAlias = Annotated[bool, Parameter(help="end when everything up to now is done")]
 Every: TypeAlias = Annotated[
