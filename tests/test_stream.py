@@ -40,6 +40,33 @@ def test_records_come_one_by_one_and_none_when_there_is_nothing(sim: Simulator) 
     assert next(made) is None
 
 
+def test_what_was_written_while_a_full_page_was_taken_comes_before_none(sim: Simulator) -> None:
+    made = stream(sim, "latest")
+    assert next(made) is None
+    for _ in range(2):
+        pull(made, len(sim.write("a", 1000, size=600)))  # the next page is asked for ahead
+        (number,) = sim.write("a", 1)
+        time.sleep(0.1)
+        record = next(made)
+        assert record is not None and record.sequence_number == number
+
+
+def test_of_several_one_that_is_refused_at_first_goes_on_where_all_began(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.stream._REST_SECONDS", 0.1)
+    sim.add_table("users")
+    sim.fail_next("DescribeStream", "AccessDeniedException")
+    where = {"region": "us-east-1", "endpoint_url": sim.endpoint}
+    made = Stream(["orders", "users"], "latest", **where)  # type: ignore[arg-type]
+    assert list(made.errors) == [sim.stream_arn]
+    written = sim.write("a", 3)
+    until = time.monotonic() + 10
+    while (record := next(made)) is None:
+        assert time.monotonic() < until
+    assert [record.sequence_number, *pull(made, 2)] == written and not made.errors
+
+
 @pytest.mark.parametrize(
     "faults", [{"short_page_rate": 1.0}, {"empty_page_rate": 0.3}, {"last_page_empty": True}]
 )

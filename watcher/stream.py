@@ -7,7 +7,7 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import methodcaller
 from typing import Any, Self, TypeAlias
 
@@ -25,7 +25,7 @@ from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.service.clients import Clients
 from watcher.service.connection import Connection
-from watcher.service.model import Latest, Position, Service
+from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service
 from watcher.service.table_items import TableItems
 from watcher.service.wanted_streams import WantedStreams
 from watcher.side_by_side import SideBySide
@@ -223,13 +223,10 @@ class Stream:
         if len(self._services) > 1:
             for arn in self._services:
                 self._let(arn, methodcaller("begin_reads", at_once=at_once))
-        found: list[tuple[float, Puller]] = []
-        for arn in self._services:
-            seconds = self._let(arn, methodcaller("look", at_once=at_once))
-            if seconds is not None:
-                found.append((seconds, self._pullers[arn]))
+        look = methodcaller("look", at_once=at_once)
+        times = {arn: self._let(arn, look) for arn in self._services}
         self._raise_if_all_fail()
-        return found
+        return [(at, self._pullers[arn]) for arn, at in times.items() if at is not None]
 
     # For tasks
 
@@ -293,6 +290,9 @@ class Stream:
             if arn not in self.errors:
                 logger.error(f"{error}; the other streams are read on", extra={"stream": arn})
             self.errors[arn] = error
+            if arn not in self._pullers and isinstance(self._starts[arn], Latest):
+                now = datetime.fromtimestamp(int(self._clock.time()), UTC)
+                self._starts[arn] = AtTime(now - CLOCKS_APART)  # not when it can be read again
             self._rests[arn] = self._clock.monotonic() + _REST_SECONDS
             return None
         self.errors.pop(arn, None)

@@ -77,3 +77,17 @@ def test_what_came_ahead_is_left_where_something_else_is_to_be_read(
     made.ask_ahead(service, b'{"NextShardIterator":"three","Records":[]}')
     assert made.page(service, "three") == b"three ahead"
     assert made.page(service, "three") == b"three"
+
+
+def test_an_empty_answer_that_came_ahead_long_ago_is_no_word_of_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reads, "FULL_BYTES", 10)
+    service, clock = Noted(), HandClock()
+    streams: Any = service
+    made = Reads(clock)
+    for seconds, body in ((0.05, b"two ahead"), (1.0, b"two")):
+        made.ask_ahead(streams, b'{"NextShardIterator":"two","Records":[]}')
+        clock.sleep(seconds)
+        assert made.page(streams, "two") == body
+    assert service.asked == ["two"] * 3

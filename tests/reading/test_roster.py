@@ -107,6 +107,21 @@ def test_a_history_of_closed_shards_takes_hardly_a_listing_until_its_open_end(
     assert 3 <= service.listings <= 4, "what comes after it is to be found out again"
 
 
+def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_history(
+    service: PlayedService,
+) -> None:
+    service.add("other")
+    service.add("its child", "other")
+    made = roster(service)
+    begun(made)
+    pass_time(made, service, 30)
+    end(made, "a")
+    pass_time(made, service, 8)
+    service.add("late", "a")
+    pass_time(made, service, 6)
+    assert begun(made) == ["late"]
+
+
 def test_troubles_of_a_listing_pass_and_wait_longer_each_time(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,6 +13,8 @@ from watcher.service.model import opened_at
 # After a shard's end its child is a moment away, or a listing that lags hides it.
 _PAUSE_SECONDS = 0.25
 PAUSE_SECONDS_MAX = 1.0
+# One that listings hide for longer is still looked for, every few seconds, for so long.
+_LOOKED_FOR_SECONDS = 60.0
 
 
 def is_young(shard: Tracked, listed: datetime) -> bool:
@@ -30,15 +32,22 @@ class LateChildren:
         self._clock = clock
         self._until: dict[str, float] = {}
         self._pause = _PAUSE_SECONDS
+        self._looked_for_until = -math.inf
 
     def finished(self, shard_id: str, *, is_alone: bool, may_have_more: bool) -> None:
         """A shard has finished; `is_alone`: without a child that is known."""
-        until = self._clock.monotonic() + SETTLED_SECONDS
+        now = self._clock.monotonic()
+        until = now + SETTLED_SECONDS
         if is_alone:
+            self._looked_for_until = now + _LOOKED_FOR_SECONDS
             self._until[shard_id] = until
             self._pause = _PAUSE_SECONDS
         if may_have_more:
             self.settled_at = until
+
+    def may_still_come(self) -> bool:
+        """Whether a shard has finished without a child in the last minute."""
+        return self._clock.monotonic() < self._looked_for_until
 
     def are_missing(self, lineage: Lineage) -> bool:
         """Whether a shard has finished so lately that its child may not be listed yet."""

@@ -13,20 +13,34 @@ from watcher.service.model import Service
 
 FULL_BYTES = 500_000
 """A full page is about 1 MB; from here on more is likely to follow at once."""
+# What was answered ahead is so long as good as an answer of now; and a page without a record is
+# smaller than this.
+_FRESH_SECONDS = 0.1
+_EMPTY_BYTES = 2_000
 
 
 class Reads:
     """Asks for a shard's pages, one at a time."""
 
     def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._rate = ReadRate(clock)
         self._ahead: tuple[str, Callable[[], bytes] | None] = "", None
+        self._asked_at = 0.0
 
     def page(self, streams: Service, iterator: str) -> bytes:
         """A page's body. Raises as `Service.records`."""
         (asked, answer), self._ahead = self._ahead, ("", None)
+        read = partial(streams.records, iterator)
         if asked != iterator or answer is None:
-            answer = partial(streams.records, iterator)
+            return self._answered(read)
+        body = self._answered(answer)
+        is_fresh = self._clock.monotonic() - self._asked_at < _FRESH_SECONDS
+        if is_fresh or len(body) >= _EMPTY_BYTES or self._rate.pause():
+            return body
+        return self._answered(read)  # something may have been written since
+
+    def _answered(self, answer: Callable[[], bytes]) -> bytes:
         self._rate.begin()
         try:
             body = answer()
@@ -46,6 +60,7 @@ class Reads:
         if len(body) >= FULL_BYTES and not self._rate.pause():
             following = page.next_iterator(body)
             if following is not None:
+                self._asked_at = self._clock.monotonic()
                 self._ahead = following, streams.ask(following)
 
     def pause(self) -> float:

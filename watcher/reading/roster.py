@@ -35,14 +35,7 @@ from watcher.reading.messages import Finished, Remark, Trouble
 from watcher.reading.next_listing import NextListing
 from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS
 from watcher.reading.refusals import Refusals, kind_of
-from watcher.service.model import (
-    CLOCKS_APART,
-    AtTime,
-    Latest,
-    Listing,
-    Position,
-    Service,
-)
+from watcher.service.model import CLOCKS_APART, AtTime, Latest, Listing, Position, Service
 from watcher.service.patience import patiently
 
 logger = logging.getLogger("watcher")
@@ -141,7 +134,8 @@ class Roster:
         """Whether another listing could tell something: of closed shards all is known."""
         shards = self.lineage.shards.values()
         reading = [each.id for each in shards if each.status is Status.RUNNING]
-        return not reading or len(self._hidden) > 0 or not all(map(self.is_closed, reading))
+        are_awaited = len(self._hidden) > 0 or self._late.may_still_come()
+        return are_awaited or not reading or not all(map(self.is_closed, reading))
 
     def put(self, ask: Ask, service: Service) -> None:
         """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
