@@ -11,6 +11,7 @@ PACKAGE = Path(watcher.__file__).parent
 
 # The rooms, from the ground up: a file imports only from rooms below its own, and from its own.
 ROOMS = [
+    {"safe_path"},
     {
         *("backoff", "clock", "declared", "errors", "files", "forks"),
         *("side_by_side", "stepping", "version"),

@@ -62,3 +62,31 @@ def test_a_process_starts_though_nobody_reads_what_this_one_says(
         process.join(20)
         assert process.exitcode == 7
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("is_here", [False, True])
+def test_what_is_started_looks_into_the_working_folder_only_if_the_program_does(
+    tmp_path: Path, is_here: bool
+) -> None:
+    """A fork server is a `python -c`, which has that folder before all others."""
+    (tmp_path / "multiprocessing.py").write_text("open('ran', 'w').close()\n")
+    program = (
+        "import multiprocessing, os, sys; from watcher import forks, safe_path\n"
+        f"sys.path[:0] = {[''] if is_here else []}\n"
+        "process = forks.processes(with_threads=True).Process(target=os._exit, args=(7,))\n"
+        "try: forks.start(process); process.join()\n"
+        "except EOFError: pass\n"
+        "print(os.path.exists('ran'), safe_path.interpreter()[1:], 'PYTHONSAFEPATH' in os.environ)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONSAFEPATH", None)
+    done = subprocess.run(
+        # As `__main__` leaves the path; -P itself would be handed on.
+        [sys.executable, "-c", f"import sys; del sys.path[0]; exec({program!r})"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == ("True [] False" if is_here else "False ['-P'] False")

@@ -9,8 +9,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from multiprocessing.context import BaseContext
+from contextlib import nullcontext
+from multiprocessing.context import BaseContext, ForkProcess
 from multiprocessing.process import BaseProcess
+
+from watcher import safe_path
 
 _methods: set[weakref.WeakMethod[Callable[[], object]]] = set()
 _before: set[weakref.WeakMethod[Callable[[], object]]] = set()
@@ -68,4 +71,7 @@ def start(process: BaseProcess) -> None:
         os.close(nowhere)
     except (AttributeError, ValueError):
         pass  # there is none, or it is closed
-    process.start()
+    # A fork server is a `python -c`, which would look into the working folder before all others.
+    is_fork = isinstance(process, ForkProcess)
+    with nullcontext() if is_fork or not safe_path.is_kept() else safe_path.inherited():
+        process.start()

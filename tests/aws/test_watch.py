@@ -73,7 +73,7 @@ def test_with_mfa_one_is_asked_once_on_the_terminal_and_not_by_the_next_program(
 )
 def test_a_wrong_code_ends_it_at_once(aws: FakeAWS, tmp_path: Path, code: bytes, said: str) -> None:
     role(tmp_path, f"mfa_serial = {MFA_SERIAL}")
-    with Terminal(*WATCH, aws.table.stream_arn, env={}) as terminal:
+    with Terminal(*WATCH, "orders", env={}) as terminal:
         terminal.wait_for(lambda: b"Enter MFA code for" in terminal.written)
         terminal.press(code + b"\n")
         assert terminal.end() == 3

@@ -8,9 +8,11 @@ import pytest
 
 from tests.hand_clock import HandClock
 from tests.play import PlayedService
+from tests.reading.test_read_rate import Slots
 from tests.wire import body
 from watcher.engine.orders import Work
 from watcher.engine.readers import Readers, Reading
+from watcher.errors import TransientError
 from watcher.service.connection import Connection
 from watcher.service.model import TrimHorizon
 from watcher.service.tally import Tally
@@ -107,6 +109,25 @@ def test_turns_of_idle_shards_come_together() -> None:
         else:
             shards.clock.sleep(max(shards.readers.wait(), 0.0001))
     assert len(moments) <= 2
+
+
+def test_few_reads_are_throttled_where_hardly_one_a_second_is_allowed() -> None:
+    """What is waited for after a throttled read does not end with the pauses of idle shards."""
+    shards = Shards(1)
+    slots, answers = Slots(0.95), {True: 0, False: 0}
+
+    def records(iterator: str) -> bytes:
+        answers[is_free := slots.is_free(shards.clock.passed)] += 1
+        if not is_free:
+            raise TransientError("Rate of requests exceeds the allowed throughput", throttled=True)
+        return body([])
+
+    shards.all[0].reader.streams.records = records  # type: ignore[method-assign,assignment]
+    shards.idle(60)
+    answers.update({True: 0, False: 0})
+    shards.idle(600)
+    assert answers[False] < 0.05 * sum(answers.values())
+    assert answers[True] > 0.8 * 600
 
 
 @pytest.mark.parametrize("is_read", [False, True])

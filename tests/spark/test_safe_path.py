@@ -9,8 +9,9 @@ pytest.importorskip("pyspark")
 
 from pyspark import SparkContext
 
+from watcher import safe_path
 from watcher.errors import UsageError
-from watcher.spark import jvm, safe_path
+from watcher.spark import jvm
 
 
 def test_sparks_processes_inherit_it_and_give_it_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
+from watcher import safe_path
 from watcher.cli import choosing, live, options, terminal
 from watcher.cli.commands import PROGRAM
 from watcher.cli.watch import closing_line
@@ -94,7 +95,8 @@ def _demo(choice: choosing.Choice, values: dict[str, Any]) -> int:
     }
     os.environ.update(reach, AWS_EC2_METADATA_DISABLED="true")
     # The shop stands in a session of its own: Ctrl-C is for the watch.
-    command = [sys.executable, "-m", "watcher.cli.shop", str(CHANGES), str(values["seconds"])]
+    settings = str(CHANGES), str(values["seconds"])
+    command = [*safe_path.interpreter(), "-m", "watcher.cli.shop", *settings]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as shop:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
+from watcher import safe_path
 from watcher.cli import options
 from watcher.cli.options import option
 from watcher.errors import UsageError
@@ -142,7 +143,7 @@ def _serve(address: str) -> None:
 
     # The last one empties what a variable or a file of defaults may say.
     own = [*_without_web(sys.argv[1:]), "--live", "--live-web="]
-    words = [sys.executable, "-m", "watcher", *own]
+    words = [*safe_path.interpreter(), "-m", "watcher", *own]
     serve(shlex.join(words), address)
 
 

@@ -127,7 +127,8 @@ class Readers:
             self._to_hurry.remove(reading)
             reading.reader.hurry()
         if not reading.is_over:
-            self._turns.rest(reading, self._shortened(reading.reader.pause))
+            pause = self._shortened(reading.reader.pause)
+            self._turns.rest(reading, max(pause, reading.reader.least_pause))
 
     def hurry(self, arn: str) -> None:
         """The shards of this stream that are seldom read, as they were idle, are read now."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from watcher.errors import DeniedError, ShardNotFoundError, StreamError
-from watcher.service.errors_of import code_of
+from watcher.service.errors_of import code_of, operation_of
 from watcher.service.model import StreamName
 from watcher.service.names import is_another, is_real, region_in, table_name, table_of
 
@@ -40,6 +40,9 @@ def current_stream(tables: Tables, table: str) -> str:
     try:
         described = _described(tables, table)
     except DeniedError as error:
+        # Where it is the role, or the MFA code, that is refused, so is all else.
+        if operation_of(error.__cause__).startswith("AssumeRole"):
+            raise
         return _listed(tables, table, error)
     _refuse_another(table, described, tables.region)
     arn: str | None = described.get("LatestStreamArn")

@@ -143,6 +143,11 @@ def code_of(error: BaseException | None) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def operation_of(error: BaseException | None) -> str:
+    """Which of the service's operations an error answers; empty where it is not the service's."""
+    return str(error.operation_name) if isinstance(error, boto.ClientError) else ""
+
+
 def one_line(error: Exception) -> str:
     """What it says, on one line."""
     page = advice.page_in(error.response) if isinstance(error, boto.ClientError) else None

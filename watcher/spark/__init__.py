@@ -1,6 +1,6 @@
 """DynamoDB Streams on Spark: `register(spark)`, then `format("dynamodb_streams")`."""
 
-from watcher.spark import safe_path
+from watcher import safe_path
 from watcher.spark.source import register
 
 safe_path.end()
