@@ -12,6 +12,7 @@ from watcher import Record
 from watcher.printing.plain_json import plain_key
 from watcher.printing.style import time_text
 from watcher.record.images import plain_json
+from watcher.record.wire import SNAPSHOT
 from watcher.service.names import table_of
 
 OPTIONS = {
@@ -30,6 +31,8 @@ CREATE TABLE IF NOT EXISTS items (
     PRIMARY KEY (table_name, key));
 """
 ADD = "INSERT OR IGNORE INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+# Each snapshot counts its items from 1: what a former one said under a number is of another item.
+ADD_ITEM = ADD.replace("IGNORE", "REPLACE")
 PUT = "INSERT OR REPLACE INTO items VALUES (?, ?, ?)"
 REMOVE = "DELETE FROM items WHERE table_name = ? AND key = ?"
 # Another program may read, or write for a moment.
@@ -65,7 +68,8 @@ def handle(record: Record) -> None:
         if arns.setdefault(record.table, arn) != arn:  # of another region, or account
             raise ValueError(f"{arn}: the file has another {record.table}; give it one of its own")
         try:
-            added = database.execute(ADD, (*row, time_text(record.created_at), key, old, new))
+            add = ADD_ITEM if record.event_name == SNAPSHOT else ADD
+            added = database.execute(add, (*row, time_text(record.created_at), key, old, new))
             if not added.rowcount:  # it came before: a restart repeats a little
                 return
             if record.event_name == "REMOVE":

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from watcher import Record
-from watcher.printing.plain_json import plain_line
+from watcher.printing.plain_json import identity, plain_line
 
 OPTIONS = {
     "sqs": (
@@ -39,7 +39,7 @@ def handle(record: Record) -> None:
         item = f"{record.table} {sorted(record['dynamodb']['Keys'].items(), key=str)!r}"
         in_order = {
             "MessageGroupId": hashlib.sha256(item.encode()).hexdigest(),
-            "MessageDeduplicationId": f"{record.shard_id}:{record.sequence_number}",
+            "MessageDeduplicationId": identity(record),
         }
     client.send_message(QueueUrl=queue_url, MessageBody=plain_line(record), **in_order)
 

@@ -6,7 +6,7 @@ import urllib3
 
 from watcher import Record
 from watcher.errors import without_passwords
-from watcher.printing.plain_json import plain_line
+from watcher.printing.plain_json import identity, plain_line
 
 OPTIONS = {
     "webhook": (
@@ -43,7 +43,7 @@ def configure(webhook: str) -> None:
 
 def handle(record: Record) -> None:
     # The same for a change that is sent again: who gets both can tell.
-    once = {"Idempotency-Key": f"{record.shard_id}:{record.sequence_number}"}
+    once = {"Idempotency-Key": identity(record)}
     body = plain_line(record).encode()
     answer = http.request("POST", url, body=body, headers=headers | once)
     if not 200 <= answer.status < 300:

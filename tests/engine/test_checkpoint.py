@@ -9,7 +9,7 @@ import pytest
 from tests.hand_clock import HandClock
 from tests.play import Memory
 from watcher.engine.checkpoint import Keeper
-from watcher.errors import UsageError, WatcherError
+from watcher.errors import LeaseLostError, UsageError, WatcherError
 from watcher.reading.token import Token
 
 TOKEN = Token("arn", [], [])
@@ -96,3 +96,18 @@ def test_without_a_store_nothing_is_saved(clock: HandClock) -> None:
     keeper.moved()
     keeper.end()
     keeper.raise_error()
+
+
+def test_an_idle_watch_whose_lease_is_lost_ends(clock: HandClock) -> None:
+    class Lost(Memory):
+        is_lost = False
+
+        def save(self, stored: Sequence[Token]) -> None:
+            raise LeaseLostError("another has it")
+
+    store = Lost()
+    keeper = Keeper(store, lambda: [TOKEN], clock)
+    keeper.save_if_due()
+    store.is_lost = True
+    with pytest.raises(LeaseLostError):
+        keeper.save_if_due()

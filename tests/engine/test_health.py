@@ -14,12 +14,13 @@ from tests.hand_clock import HandClock
 from tests.play import Memory, Play, PlayedService, page
 from watcher.engine.figures import Snapshot
 from watcher.engine.hands import ThreadedHands
+from watcher.engine.pulse import Pulse
 from watcher.errors import (
     StillAskingError,
     TransientError,
     UsageError,
 )
-from watcher.metrics.probes import Answers, judge
+from watcher.metrics.probes import Answers, Awake, judge
 from watcher.reading.messages import Failed, Finished
 from watcher.reading.token import Token
 from watcher.record.record import Record
@@ -345,6 +346,23 @@ def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate)
     )
 
 
+def test_with_several_at_once_a_machine_that_slept_blames_no_handler(gate: Gate) -> None:
+    play = Probed(gate, "a", hands=ThreadedHands(2), clock=ThreadsClock())
+    play.run(
+        lambda: play.read("a"),
+        1.0,
+        ("a", page(1)),
+        gate.begins(1),
+        1.0,
+        lambda: play.clock.sleep(90.0),
+        1.0,
+        play.says(),
+        gate.let(-1, 1),
+        1.0,
+        play.says(),
+    )
+
+
 def test_with_several_at_once_one_that_is_tried_again_lives(gate: Gate) -> None:
     lines: list[Answers] = []
 
@@ -379,3 +397,44 @@ def test_a_lease_that_has_run_out_is_waited_for_alive() -> None:
         1.0,
         play.says(),
     )
+
+
+def test_probes_that_slept_with_the_watch_give_it_a_minute_anew() -> None:
+    clock = HandClock()
+    pulse, awake = Pulse(clock=clock), Awake(clock)
+
+    def live() -> list[str]:
+        return judge(Snapshot(), pulse.look().not_before(awake.look()), clock.monotonic()).live
+
+    clock.sleep(90.0)
+    assert live() == []
+    for _ in range(61):
+        clock.sleep(1.0)
+        awake.look()
+    assert live() == ["the start has stood for 61 s"]
+
+
+def test_a_delivery_that_waits_for_the_lease_is_not_ready_meanwhile() -> None:
+    class Waits(Memory):
+        in_doubt = False
+
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            self.is_ending = is_ending
+            return True
+
+        @property
+        def check(self) -> Callable[[], object]:
+            return self.wait
+
+        def wait(self) -> None:
+            self.in_doubt = True
+            for _ in range(10):
+                play.clock.sleep(0.5)
+                self.is_ending()
+            lines.append(play.now)
+            self.in_doubt = False
+
+    lines: list[Answers] = []
+    play = Probed(nothing, "a", store=Waits())
+    play.run(play.goes_on("a"), 1.0, play.says(), ("a", page(1)), 1.0, play.says())
+    assert lines == [([], ["the lease has run out, and can't be renewed: delivery waits"])]

@@ -8,7 +8,8 @@ import pytest
 
 from tests.hand_clock import HandClock
 from watcher.engine.lease import LEASE_SECONDS, Lease
-from watcher.errors import CheckpointError, LeaseLostError
+from watcher.engine.shared_store import SharedStore
+from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
 from watcher.service.lease_table import Leased
 
 
@@ -20,6 +21,7 @@ class Item:
     def __init__(self) -> None:
         self.there: Leased | None = None
         self.trouble: CheckpointError | None = None
+        self.write_trouble: Exception | None = None
         self.answers_get_lost = False
 
     def get(self) -> Leased | None:
@@ -28,6 +30,8 @@ class Item:
         return self.there
 
     def replace(self, leased: Leased, seen: Leased | None) -> bool:
+        if self.write_trouble:
+            raise CheckpointError("no write", answered=True) from self.write_trouble
         if self.trouble:
             raise self.trouble
         now = self.there and (self.there.holder, self.there.counter)
@@ -191,3 +195,26 @@ def test_what_cannot_be_read_at_first_is_an_error(item: Item, clock: HandClock) 
     item.trouble = CheckpointError("no permission", answered=True)
     with pytest.raises(CheckpointError):
         Lease(item, "one:1:a", clock).stand_by(never)
+
+
+def test_who_may_not_write_is_told_so_at_once_and_does_not_stand_by(
+    item: Item, clock: HandClock
+) -> None:
+    item.write_trouble = DeniedError("no permission")
+    with pytest.raises(CheckpointError, match="no write"):
+        Lease(item, "one:1:a", clock).stand_by(never)
+    item.write_trouble = TransientError("throttled")
+    assert not Lease(item, "one:1:a", clock).stand_by(after(clock, 60.0))
+
+
+def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Item, clock: HandClock) -> None:
+    lease = held(item, clock)
+    store = SharedStore(lease, item.name)
+    assert not store.in_doubt and not store.is_lost
+    item.trouble = CheckpointError("no answer")
+    clock.passed += LEASE_SECONDS
+    assert store.in_doubt, "also where nothing is delivered"
+    item.trouble = None
+    assert Lease(item, "two:2:b", clock).stand_by(never)
+    assert lease.renew() == 0.0
+    assert store.is_lost

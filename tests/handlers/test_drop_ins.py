@@ -34,6 +34,15 @@ def deliver(observer: Observer, numbers: Sequence[int], on_error: str = "log") -
     return made
 
 
+def item(number: int, key: str, value: str, table: str = "orders") -> Record:
+    """An item as a snapshot hands it over: the number is a count that each of them begins anew."""
+    image = {"pk": {"S": key}, "v": {"S": value}}
+    change = {"SequenceNumber": str(number), "Keys": {"pk": {"S": key}}, "NewImage": image}
+    line = json.dumps({"eventName": "SNAPSHOT", "dynamodb": change}).encode()
+    arn = f"arn:aws:dynamodb:us-east-1:1:table/{table}/stream/1"
+    return Record.from_json(line, "snapshot", arn)
+
+
 class Receiver(ThreadingHTTPServer):
     """Answers what it is told to, and keeps what it gets."""
 
@@ -86,6 +95,16 @@ def test_a_webhook_gets_each_change_and_can_tell_what_comes_again(receiver: Rece
     assert body["eventName"] == "MODIFY" and body["sequenceNumber"] == str(FIRST + 1)
 
 
+def test_a_webhook_is_told_of_no_two_items_that_they_are_the_same(receiver: Receiver) -> None:
+    receiver.answers = [503]
+    made = Dispatcher([load("webhook", receiver.url)], OnError.parse("retry:3"))
+    for each in (item(1, "a", "x"), item(1, "a", "x", "users"), item(1, "b", "x")):
+        made.deliver(each)
+    made.close()
+    keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
+    assert len(keys) == 4 and len(set(keys)) == 3 and keys[0] == keys[1]
+
+
 def test_what_a_webhook_refuses_is_a_failure_without_its_password(
     receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -121,6 +140,17 @@ def test_sqlite_has_each_change_once_and_no_more_than_is_flushed(tmp_path: Path)
     found = rows(file, "SELECT sequence_number, event_name FROM changes ORDER BY 1")
     assert found == [(str(FIRST + n), "MODIFY") for n in (1, 2)]
     assert len(rows(file, "SELECT * FROM items")) == 1
+
+
+def test_sqlite_has_the_items_of_a_second_snapshot_too(tmp_path: Path) -> None:
+    file = tmp_path / "orders.db"
+    for items in [item(1, "a", "old"), item(2, "b", "old")], [item(1, "b", "new")]:
+        made = Dispatcher([load("sqlite", str(file))], OnError())
+        for each in items:
+            made.deliver(each)
+        made.close()
+    found = rows(file, "SELECT key, json_extract(item, '$.v') FROM items ORDER BY 1")
+    assert found == [('{"pk":"a"}', "old"), ('{"pk":"b"}', "new")]
 
 
 def test_sqlite_mixes_no_two_tables_of_one_name(tmp_path: Path) -> None:
@@ -179,6 +209,16 @@ def test_sqs_gets_a_message_each_and_a_fifo_queue_its_order(queues: Any) -> None
     numbers = [json.loads(each["Body"])["sequenceNumber"] for each in found]
     assert numbers == [str(FIRST + n) for n in (1, 2)]
     assert len({each["Attributes"]["MessageGroupId"] for each in found}) == 1
+
+
+def test_a_fifo_queue_gets_the_items_of_two_tables(queues: Any) -> None:
+    fifo = queues.create_queue(QueueName="items.fifo", Attributes={"FifoQueue": "true"})
+    made = Dispatcher([load("sqs", fifo["QueueUrl"])], OnError())
+    for each in (item(1, "a", "x"), item(1, "a", "x", "users")):
+        made.deliver(each)
+    made.close()
+    found = queues.receive_message(QueueUrl=fifo["QueueUrl"], MaxNumberOfMessages=10)["Messages"]
+    assert {json.loads(each["Body"])["table"] for each in found} == {"orders", "users"}
 
 
 def test_a_queue_that_is_not_there_is_refused(queues: Any) -> None:

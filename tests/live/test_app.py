@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -78,9 +79,9 @@ class Case:
         self.watch = Played()
         self.view = LiveView(self.watch, history, listings, ring)
 
-    def run(self, play: Callable[[Pilot[Any]], Any]) -> None:
+    def run(self, play: Callable[[Pilot[Any]], Any], columns: int = 80) -> None:
         async def whole() -> None:
-            async with self.view.run_test(size=(80, 20)) as pilot:
+            async with self.view.run_test(size=(columns, 20)) as pilot:
                 await asyncio.to_thread(self.watch.began.wait)
                 await play(pilot)
             self.view.join()
@@ -121,6 +122,19 @@ def test_changes_are_followed_until_somebody_moves_up() -> None:
         assert case.view.changes.selected == case.view.changes._shown[-1]
 
     case.run(play)
+
+
+@pytest.mark.parametrize(
+    ("columns", "begin"), [(80, r"\d{4}-\d\d-\d\dT"), (60, r"\d\d:\d\d:\d\d MODIFY")]
+)
+def test_a_narrow_terminal_has_room_for_the_key(columns: int, begin: str) -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1))
+        assert re.match(begin, case.line(0)), case.line(0)
+
+    case.run(play, columns)
 
 
 def test_a_search_is_for_what_there_is_and_what_is_to_come() -> None:

@@ -90,6 +90,13 @@ def test_a_time_begins_and_ends_the_reading_near_it(
     assert Pushed(until=since).options(given, NOW).end == since + timedelta(minutes=1)
 
 
+def test_the_end_of_all_times_is_no_end_of_the_reading() -> None:
+    given = parse({"stream": "orders"}, streaming=False)
+
+    assert Pushed(until=datetime.max.replace(tzinfo=UTC)).options(given, NOW) == given
+    assert Pushed(since=datetime.min.replace(tzinfo=UTC)).options(given, NOW) == given
+
+
 @pytest.mark.spark
 def test_the_rows_are_those_that_spark_would_keep(spark: Any, sim: RemoteSimulator) -> None:
     sim.bulk(120, keys=10, remove_every=5)

@@ -188,7 +188,8 @@ class Dispatcher:
 
     def _let(self, observer: Observer, step: Callable[[], None]) -> None:
         """Let an observer do what is its turn, whatever fails meanwhile. Raises as `deliver`."""
-        if self._check is not None:
+        # Where nothing waits it takes no lease: neither one that a standby has not, nor a late one.
+        if self._check is not None and observer.waiting():
             self._check()
         with self.ending.working():
             while True:
@@ -228,8 +229,7 @@ class Dispatcher:
         for observer in self._observers:
             if self.ending.is_late():
                 return
-            if observer.waiting():  # else it takes no lease, which a standby has not
-                self._let(observer, functools.partial(observer.settle, origin))
+            self._let(observer, functools.partial(observer.settle, origin))
 
     def unsettled(self, origin: Origin) -> str | None:
         """The first of a shard's delivered records that some observer has not settled yet."""

@@ -46,6 +46,11 @@ class Store(Protocol):
         """Whether delivery waits as nobody knows just now whose turn it is."""
         return False
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is another's turn by now: the next save raises that."""
+        return False
+
     def load(self) -> list[Token]:
         """The stored ones; none where nothing was stored yet."""
 
@@ -90,7 +95,9 @@ class Keeper:
     def save_if_due(self) -> None:
         """Save about once a second, and seldom while all is idle."""
         age = self._clock.monotonic() - self._saved_at
-        if age >= max(_SAVE_SECONDS if self._unsaved else _SAVE_IDLE_SECONDS, self._took):
+        due = max(_SAVE_SECONDS if self._unsaved else _SAVE_IDLE_SECONDS, self._took)
+        is_lost = self._store is not None and self._store.is_lost  # which the save raises
+        if is_lost or age >= due:
             self._save()
 
     def save_before_waiting(self) -> None:

@@ -122,7 +122,8 @@ class Checks:
             _PerShard("a handler stands"),
             _PerShard("a handler is tried again and again"),
         )
-        for origin, since, tried in self._parts.handover.standing():
+        for origin, begun, tried in self._parts.handover.standing():
+            since = max(begun, self._stood_until)
             if now - max(since, tried) > LATE_SECONDS:
                 stands.add(origin, now - max(since, tried))
             elif now - since > LATE_SECONDS:

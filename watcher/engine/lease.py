@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 
 from watcher.clock import CLOCK, Clock
-from watcher.errors import CheckpointError, LeaseLostError
+from watcher.errors import CheckpointError, LeaseLostError, StreamError
 from watcher.service.lease_table import Leased
 
 logger = logging.getLogger("watcher")
@@ -70,6 +70,16 @@ class Lease:
         self._is_ending: Callable[[], bool] = lambda: False
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it is known to be another's, or to be given back."""
+        return bool(self._lost)
+
+    @property
+    def has_run_out(self) -> bool:
+        """Whether it was ours, and has not been renewed in time."""
+        return bool(self._mine.holder) and self._clock.boottime() >= self._valid_until
+
+    @property
     def token(self) -> bytes:
         """What is stored."""
         return self._mine.token
@@ -79,10 +89,11 @@ class Lease:
     def stand_by(self, is_ending: Callable[[], bool]) -> bool:
         """Wait until the lease is ours; False where the watch is to end first.
 
-        Raises CheckpointError where the very first look fails.
+        Raises CheckpointError where the very first look fails, or the very first write for a reason
+        that only the user can mend.
         """
         self._is_ending = is_ending
-        there, failed, said = self._shared.get(), False, False
+        there, failed, said, first = self._shared.get(), False, False, True
         seen, watched, at = there, 0.0, self._clock.boottime()
         while not is_ending():
             try:
@@ -91,10 +102,13 @@ class Lease:
                 if there is not None and not said:
                     said, who = True, there.holder.rpartition(":")[0]
                     logger.info(f"Standing by: {who} has the lease on {self._shared.name}")
+                first = False
                 self._nap(_LOOK_SECONDS)
                 there = self._shared.get()
                 failed = False
             except CheckpointError as error:
+                if first and isinstance(error.__cause__, StreamError):
+                    raise
                 if not failed:
                     logger.warning(f"{error}; standing by, trying again")
                 # Nor may its holder have got through: it is given the whole time anew.

@@ -162,6 +162,8 @@ class Manager:
     def _look_again(self) -> bool:
         """Whether the watch is to end; for what attempts the same again and again meanwhile."""
         self._pulse.try_again()
+        if self._store is not None and self._store.in_doubt and not self._handover.at_work:
+            self._display()  # the loop waits in here for a lease that has run out
         return self.ending.look()
 
     def _begin_stream(self, stream: Followed) -> None:

@@ -36,6 +36,10 @@ class Signs(NamedTuple):
     ending: float
     """When it was told to end, which takes its own time; 0: it was not."""
 
+    def not_before(self, moment: float) -> Signs:
+        """The same, for who could see nothing before this moment."""
+        return self._replace(got_on=max(self.got_on, moment), tried=max(self.tried, moment))
+
 
 class Pulse:
     """Written by the one thread of the loop, a few numbers at a time: it costs no message."""

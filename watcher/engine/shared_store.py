@@ -85,7 +85,12 @@ class SharedStore(Store):
     @property
     def in_doubt(self) -> bool:
         """See `Store`."""
-        return self._lease.in_doubt
+        return self._lease.in_doubt or self._lease.has_run_out
+
+    @property
+    def is_lost(self) -> bool:
+        """See `Store`."""
+        return self._lease.is_lost
 
     def save(self, tokens: Sequence[Token]) -> None:
         """Store them, if the lease is still ours. Raises UsageError, LeaseLostError."""

@@ -18,6 +18,8 @@ from watcher.live.ring import MOST, Ring, Shown, Test
 
 _COLORS: Final = {"INSERT": "green", "MODIFY": "yellow", "REMOVE": "red", "TTL": "magenta"}
 _PLAIN: Final = Style()
+# With fewer columns a key is worth more than a date.
+_NARROW: Final = 70
 
 
 class ChangeList(ScrollView, can_focus=True):
@@ -116,13 +118,18 @@ class ChangeList(ScrollView, can_focus=True):
         entry = self._shown[at]
         color = Style(color=_COLORS.get(entry.kind))
         segments = [
-            Segment(f"{entry.time} ", Style(dim=True)),
+            Segment(f"{self._time(entry)} ", Style(dim=True)),
             Segment(f"{entry.kind:<6} ", color),
             *([Segment(f"{entry.table} ", Style(color="cyan"))] if self.has_tables else []),
             Segment(entry.key, _PLAIN),
         ]
         strip = Strip(segments).adjust_cell_length(self.size.width)
         return strip.apply_style(Style(reverse=True)) if at == self._cursor else strip
+
+    def _time(self, entry: Shown) -> str:
+        """As `--time` says; where there is little room, only the time of day of it."""
+        is_dated = entry.time[10:11] in ("T", " ")
+        return entry.time[11:19] if is_dated and self.size.width < _NARROW else entry.time
 
     def action_move(self, by: int) -> None:
         """Go up or down; at the last change it follows again."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from watcher.clock import CLOCK, Clock
 from watcher.engine.figures import Snapshot
 from watcher.engine.health import LATE_SECONDS
 from watcher.engine.pulse import Doing, Pulse, Signs
@@ -22,6 +23,8 @@ _WHAT = {
 }
 _STANDING_BY = "standing by: another watch has the lease"
 _METHODS = "GET, HEAD"
+# Whoever looks twice a second, and has not for so long, stood still.
+_STILL_SECONDS = 5.0
 
 
 class Answers(NamedTuple):
@@ -50,8 +53,27 @@ def judge(snapshot: Snapshot, signs: Signs, now: float) -> Answers:
     return Answers(live, [*ready, *health.unready])
 
 
+class Awake:
+    """Since when this process has not stood still, as it does with all of a machine that sleeps.
+
+    `look` is to be called often.
+    """
+
+    def __init__(self, clock: Clock = CLOCK) -> None:
+        self._clock = clock
+        self._looked_at = self._since = clock.monotonic()
+
+    def look(self) -> float:
+        """Since when, in monotonic seconds."""
+        now = self._clock.monotonic()
+        if now - self._looked_at > _STILL_SECONDS:
+            self._since = now
+        self._looked_at = now
+        return self._since
+
+
 def answering_probes(
-    metrics: Application, latest: Callable[[], Snapshot], pulse: Pulse
+    metrics: Application, latest: Callable[[], Snapshot], pulse: Pulse, awake: Awake
 ) -> Application:
     """An application that answers /livez and /readyz beside /metrics (and /)."""
 
@@ -65,7 +87,8 @@ def answering_probes(
             status, text = "405 Method Not Allowed", f"use {_METHODS}"
             headers.append(("Allow", _METHODS))
         elif path in ("/livez", "/readyz"):
-            live, ready = judge(latest(), pulse.look(), time.monotonic())
+            since = awake.look()
+            live, ready = judge(latest(), pulse.look().not_before(since), time.monotonic())
             if wrong := live if path == "/livez" else ready:
                 status, text = "503 Service Unavailable", "\n".join(wrong)
         elif path not in ("/", "/metrics"):

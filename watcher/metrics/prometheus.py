@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from watcher.engine.pulse import Pulse
-from watcher.metrics.probes import answering_probes
+from watcher.metrics.probes import Awake, answering_probes
 from watcher.metrics.series import Instrument, LastFigures
 
 _CLIENT_SECONDS = 10.0
@@ -50,6 +50,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def __init__(self, listening: socket.socket) -> None:
+        self.awake = Awake()
         host, port = listening.getsockname()[:2]
         super().__init__((host, port), _Request, bind_and_activate=False)
         self.socket.close()
@@ -57,6 +58,10 @@ class _Server(ThreadingMixIn, WSGIServer):
         # As server_bind does, which would also ask the name service for the host's name.
         self.server_name, self.server_port = host, port
         self.setup_environ()
+
+    def service_actions(self) -> None:
+        """Called twice a second by `serve_forever`."""
+        self.awake.look()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away in the middle is no news."""
@@ -68,7 +73,8 @@ def answering(listening: socket.socket, latest: LastFigures, pulse: Pulse) -> It
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(latest))
     server = _Server(listening)
-    server.set_app(answering_probes(make_wsgi_app(registry), lambda: latest.snapshot, pulse))
+    app = make_wsgi_app(registry)
+    server.set_app(answering_probes(app, lambda: latest.snapshot, pulse, server.awake))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ from boto3.dynamodb.types import Binary
 from watcher.printing.style import time_text
 from watcher.record.images import plain_json
 from watcher.record.record import Record
+from watcher.record.wire import SNAPSHOT
 
 # DynamoDB's numbers end before 1E126; what an emulator lets through beyond is no number to JSON.
 _MOST_DIGITS = 300
@@ -58,6 +60,15 @@ def plain_key(record: Record) -> str:
     (text,) = plain_json([record.wire.dynamodb.Keys])
     parts = msgspec.json.decode(text or "{}", type=dict[str, msgspec.Raw])
     return msgspec.json.encode(dict(sorted(parts.items()))).decode()
+
+
+def identity(record: Record) -> str:
+    """The same text for a record that is sent again, and for no other record."""
+    if record.event_name != SNAPSHOT:
+        return f"{record.shard_id}:{record.sequence_number}"
+    # Its number is a count: each table's, and each snapshot's, begins with 1.
+    body = record.stream.encode() + bytes(record.raw)
+    return f"{record.shard_id}:{hashlib.sha256(body).hexdigest()}"
 
 
 def plain(value: Any) -> Any:

@@ -46,7 +46,8 @@ class Pushed(msgspec.Struct, frozen=True):
         start, end = given.start, given.end
         if self.since is not None and self.since > now - RETENTION:
             start = _later(start, (min(self.since, now) - _APART).replace(microsecond=0))
-        if self.until is not None:
+        # One far ahead, where time ends for Python (9999-12-31 23:59:59), leaves nothing out.
+        if self.until is not None and self.until < now + RETENTION:
             until = self.until + _APART
             end = until if end is None else min(end, until)
         return msgspec.structs.replace(given, start=start, end=end)
