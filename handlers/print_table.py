@@ -23,7 +23,7 @@ def handle(record: Record) -> None:
         cells.insert(2, shown_table(record))
         names.insert(2, "TABLE")
     if not widths:
-        widths[:] = [25, 6, *(16 for _ in names[2:])]
+        widths[:] = [len(cells[0]), 6, *(16 for _ in names[2:])]
         fit(cells)
         sys.stdout.write(row(names, "CHANGES") + "\n")
     fit(cells)

@@ -252,8 +252,8 @@ def watch(
     them (see docs/tables.md); an observer is a callable that takes a
     Record, a module with `handle`, or the name of a handler such as "print_summary". The
     parameters are the command line's options of the same names. In the main thread, SIGINT, SIGTERM
-    and SIGHUP end the watch: the record in hand is delivered, and of what was read already as much
-    as `stop_timeout` seconds allow; the rest is said, and the checkpoint saved. In every thread,
+    and SIGHUP end the watch: the record in hand is delivered, within `stop_timeout` seconds, and
+    nothing behind it; what is left is said, and the checkpoint saved. In every thread,
     `stop` does, once it is set: within a fifth of a second, unless a handler keeps it longer (only
     in the main thread can one be broken off). `display` is shown the figures of the watch a few
     times a second, as the command line's status line is.

@@ -152,6 +152,12 @@ def test_a_table_s_columns_stand_below_their_names(capsys: pytest.CaptureFixture
     assert [line.split()[1] for line in lines] == ["INSERT", "MODIFY", "TTL"]
 
 
+def test_a_table_s_times_take_no_more_than_they_need(capsys: pytest.CaptureFixture[str]) -> None:
+    style.set_up(time="short")
+    head, _ = printed(capsys, "table", CHANGES[1])
+    assert head.index("KIND") == len("hh:mm:ss  ")
+
+
 def test_a_table_s_kinds_have_colours_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     style.set_up(color="always", utc=True)
     assert "  \x1b[33mMODIFY\x1b[0m  id=111" in printed(capsys, "table", CHANGES[1])[1]

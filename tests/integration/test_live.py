@@ -1,6 +1,7 @@
 """The live view on a terminal, over a real watch."""
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ import pytest
 from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator
 from tests.terminal import Terminal
+from watcher.cli import live
+from watcher.cli.commands import Invocation
 
 WATCH = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "--live"]
 
@@ -79,3 +82,16 @@ def test_what_can_not_be_is_said_in_a_line(
     program = run("orders", *words, env=sim.environment)
     assert program.process.returncode == 2
     assert program.err[-1].startswith(told)
+
+
+def test_what_a_browser_is_shown_is_a_view_also_where_a_variable_asks_for_the_browser(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands: list[str] = []
+    monkeypatch.setattr("watcher.live.web.serve", lambda command, address: commands.append(command))
+    monkeypatch.setattr(sys, "argv", ["watcher", "orders"])
+    monkeypatch.setenv("WATCHER_LIVE_WEB", "0")
+    live._serve("0")
+    words = shlex.split(commands[0])
+    values = Invocation("watch", words[words.index("watcher") + 1 :]).values
+    assert values["live"] and not values["live_web"]

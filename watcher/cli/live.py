@@ -141,7 +141,9 @@ def _serve(address: str) -> None:
     _refuse_missing("textual_serve")
     from watcher.live.web import serve
 
-    words = [*safe_path.interpreter(), "-m", "watcher", *_without_web(sys.argv[1:]), "--live"]
+    # The last one empties what a variable or a file of defaults may say.
+    own = [*_without_web(sys.argv[1:]), "--live", "--live-web="]
+    words = [*safe_path.interpreter(), "-m", "watcher", *own]
     serve(shlex.join(words), address)
 
 
