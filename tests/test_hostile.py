@@ -22,7 +22,7 @@ from tests.wire import body, origin, wire
 from watcher import StreamError, watch
 from watcher.cli import main
 from watcher.delivery.handlers import find, load
-from watcher.errors import TransientError
+from watcher.errors import OddAnswerError, TransientError
 from watcher.record import page
 from watcher.record.boto3_shape import creation_time
 from watcher.record.record import Record
@@ -41,7 +41,7 @@ def walk(records: Iterator[Record]) -> None:
 def decoded(raw: bytes) -> None:
     try:
         wire_page = page.decode(raw)
-    except TransientError:
+    except (TransientError, OddAnswerError):
         return
     walk(page.records(raw, origin("shard"), 0, len(wire_page.Records)))
 

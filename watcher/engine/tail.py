@@ -27,7 +27,7 @@ MOST = 100_000
 
 # What is read twice is a small part of each, and what is read too much not many times the rest.
 _WINDOWS = (timedelta(minutes=1), timedelta(minutes=15), timedelta(hours=4), None)
-_TICK_SECONDS = 0.1
+_TICK_SECONDS = 0.02
 
 
 class _Place(msgspec.Struct, frozen=True, order=True):

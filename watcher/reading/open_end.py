@@ -39,12 +39,12 @@ SETTLED_SECONDS = 5.0
 """So long after a moment, listings show what was closed, or opened, by then."""
 # … and a roster has seen a listing made then.
 _LISTING_SECONDS = 0.5
-# So long nothing but empty pages, and, where the service holds the reading back, so many of them
-# from one iterator (bloop counts 5 to get through a shard that is 4 hours old), or from all of
-# those that are refused one after the other.
+# So long nothing but empty pages, and, where the service or the network holds the reading back, so
+# many of them from one iterator (bloop counts 5 to get through a shard that is 4 hours old: this is
+# a day), or from all of those that are refused one after the other.
 _EMPTY_SECONDS = 2.0
-_EMPTY_PAGES = 10
-_EMPTY_PAGES_IN_ALL = 50
+_EMPTY_PAGES = 30
+_EMPTY_PAGES_IN_ALL = 100
 _ASK_SECONDS = 1.0
 # An iterator may go back, also one at LATEST: not all of so many.
 _TIMES_ASKED = 3
