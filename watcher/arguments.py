@@ -51,6 +51,13 @@ def refuse_bad_seconds(**seconds: object) -> None:
             raise UsageError("give more than 0 seconds", option, text)
 
 
+def price(dollars: float) -> float:
+    """What 100,000 calls cost. Raises UsageError."""
+    if not 0 <= dollars < math.inf:
+        raise UsageError("give dollars, 0 or more", "price", f"{dollars:g}")
+    return dollars
+
+
 def hands(concurrency: int) -> "Hands | None":
     """What handles several shards' records at once; None: they are handled one by one.
 

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.tree import Tree
 
+from watcher import arguments
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
 from watcher.printing.plural import counted
@@ -29,6 +30,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
 
 def _shards(stream: options.Stream, /, *, output: options.Output = "text", **values: Any) -> int:
+    price = arguments.price(values["price"])
     streams, arn = connect(stream, options.connection(values))
     try:
         listing = streams.listing(arn)
@@ -40,7 +42,7 @@ def _shards(stream: options.Stream, /, *, output: options.Output = "text", **val
     # A line each, however long: the tree may go to grep.
     Console(file=sys.stdout, highlight=False, width=100_000).print(tree(listing))
     is_open = len(listing.shards) - len(listing.closed())
-    pauses = [(pause, dollars(polling(is_open, pause, values["price"]))) for pause in (1, 5, 60)]
+    pauses = [(pause, dollars(polling(is_open, pause, price))) for pause in (1, 5, 60)]
     costs = ", ".join(f"{cost} with --poll-max {pause}" for pause, cost in pauses)
     logger.info(f"To watch {counted(is_open, 'open shard')} while idle costs a month: {costs}")
     return 0
