@@ -47,8 +47,7 @@ class Universe:
         self.injected: Counter[str] = Counter()
         self.troubled_until = scenario.trouble
         """From then on nothing goes wrong any more."""
-        self.silent_until = 0.0
-        """By then a call that was asked in trouble has got its answer, or has given it up."""
+        self._silent_until = 0.0
         self.judge = Judge(scenario, self.world, lambda: self.scheduler.awake, self.scheduler.tell)
         self._calm = True
         self._hours = 0.0
@@ -94,6 +93,11 @@ class Universe:
         own = max(self.troubled_until, self.scenario.writes)
         return max(own, *(each.calm_since for each in self.others), 0.0)
 
+    @property
+    def silent_until(self) -> float:
+        """By then a call that was asked in trouble has got its answer, or has given it up."""
+        return max(self._silent_until, *(each.silent_until for each in self.others), 0.0)
+
     def client(self, wait: Callable[[float], None], read_seconds: float = 3.0) -> SimulatedClient:
         """A client of a process whose time passes by `wait`."""
         return SimulatedClient(
@@ -108,7 +112,7 @@ class Universe:
         )
 
     def _silent(self, seconds: float) -> None:
-        self.silent_until = max(self.silent_until, self.scheduler.now + seconds)
+        self._silent_until = max(self._silent_until, self.scheduler.now + seconds)
 
     def _granted(self, shard_id: str, position: Position) -> None:
         if isinstance(position, Latest):
