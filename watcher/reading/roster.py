@@ -133,9 +133,10 @@ class Roster:
     def _reads_to_an_open_end(self) -> bool:
         """Whether another listing could tell something: of closed shards all is known."""
         shards = self.lineage.shards.values()
-        reading = [each.id for each in shards if each.status is Status.RUNNING]
+        reading = [each for each in shards if each.status is Status.RUNNING]
+        reading += self.lineage.ready()  # between one's end and its child's beginning
         are_awaited = len(self._hidden) > 0 or self._late.may_still_come()
-        return are_awaited or not reading or not all(map(self.is_closed, reading))
+        return are_awaited or not reading or not all(self.is_closed(each.id) for each in reading)
 
     def put(self, ask: Ask, service: Service) -> None:
         """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
