@@ -269,7 +269,8 @@ class Roster:
             if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
                 return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
-            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
+            if not message.proven:  # a listing may yet show that it was closed
+                self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
             what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
             logger.log(level, what, extra=self.about(shard))
             return End.CAUGHT_UP
