@@ -337,7 +337,7 @@ POSITIONS = st.one_of(
     st.just(TrimHorizon()),
     NUMBERS.map(AtSequence),
     NUMBERS.map(AfterSequence),
-    TIMES.filter(lambda time: time <= NOON + timedelta(hours=1)).map(AtTime),
+    TIMES.map(AtTime),
 )
 
 
@@ -355,9 +355,11 @@ def test_what_a_checkpoint_saves_it_can_load(
     loaded = checkpoint.from_json(checkpoint.encode(saved))
     assert loaded == saved
     positions = {shard.id: shard.position for shard in checkpoint.resume(loaded)}
-    assert positions == {
-        each.shard_id: lineage.shards[each.shard_id].position for each in saved.shards
-    }
+    for each in saved.shards:
+        position = lineage.shards[each.shard_id].position
+        if isinstance(position, AtTime):  # one that is still to come leaves out what is before it
+            position = AtTime(min(position.time, max(now, NOON)))
+        assert positions[each.shard_id] == position
 
 
 @pytest.mark.parametrize(
