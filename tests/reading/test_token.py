@@ -369,5 +369,7 @@ def test_a_naive_time_of_saving_is_one_or_refused(time: str) -> None:
     """Without a zone it is in local time; then it is compared with the service's."""
     text = json.dumps({"stream_arn": "arn", "active": [], "shards": [], "saved_at": time})
     with contextlib.suppress(UsageError):
-        saved_at = checkpoint.from_json(text).saved_at
-        assert saved_at is not None and saved_at - NOON is not None
+        loaded = checkpoint.from_json(text)
+        assert loaded.saved_at is not None and loaded.saved_at - NOON is not None
+        loaded.shards = [TokenShard("s", "trim_horizon", time=NOON)]
+        checkpoint.resume(loaded)

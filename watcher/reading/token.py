@@ -194,7 +194,7 @@ def _position(stored: TokenShard, saved_at: datetime | None) -> Position:
         now = datetime.now(UTC)
         try:
             return at_time(stored.time, max(now, saved_at or now) + _CLOCKS_APART)
-        except UsageError as error:
+        except (UsageError, OverflowError) as error:
             raise UsageError(f"shard {stored.shard_id} of the token: {error}") from None
     if stored.iterator_type == "latest":
         return Latest()
