@@ -14,6 +14,9 @@ Wanted = Callable[[WireRecord], bool]
 Chosen = Callable[[Sequence[WireRecord]], list[int]]
 """The places of those that are wanted."""
 
+Part = Callable[..., Page]
+"""What makes a page of a body, its records, and where the part of it begins and ends."""
+
 
 def part(
     body: bytes, records: Sequence[WireRecord], first: int, last: int, chosen: Chosen | None = None
