@@ -92,6 +92,8 @@ def page_in(answer: Mapping[str, Any]) -> str | None:
     about = [f'"{title[1]}"'] if title else []
     about += [f"{name.title()}: {headers[name]}" for name in ("server", "via") if name in headers]
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
+    if "HTTPS port" in message:  # nginx's, and so what many balancers say
+        return f"HTTP {status} with a page in place of an answer: it is an https:// endpoint"
     told = f" ({', '.join(about)})" if about else ""
     return (
         f"HTTP {status} with a page{told} in place of an answer: a proxy or gateway is in the way; "
@@ -121,6 +123,12 @@ def on_tls(text: str) -> str:
     if "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower():
         return f"{text}; this is no TLS: is it an http:// endpoint?"
     return f"{text}; where TLS is inspected, set AWS_CA_BUNDLE to the file with that certificate"
+
+
+def on_no_word(text: str) -> str:
+    """What may be wrong where a connection is closed each time, before anything came."""
+    is_plain = "Connection was closed" in text and '"http://' in text
+    return " (is it an https:// endpoint?)" if is_plain else ""
 
 
 def on_endpoints(tables: str, streams: str, is_unknown: bool) -> str:

@@ -98,7 +98,7 @@ class StreamsClient:
                 ),
             }
             self._client: Any = session.create_client("dynamodbstreams", **self._settings)
-            login.refuse_bad_ca_file(session, self._client.meta.endpoint_url)
+            login.refuse_bad_way(session, self._client.meta.endpoint_url)
             self._timely = self._in_time(self._client)
             self._reads: Any = self._timely
             self._shortcut: Shortcut | None = None

@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import botocore.session
 from botocore import exceptions as boto
@@ -61,11 +62,15 @@ def ca_file(session: Any) -> str | None:
     return chosen and os.path.abspath(chosen)
 
 
-def refuse_bad_ca_file(session: Any, url: str) -> None:
-    """Name a file of authorities that can't be used. Raises StreamError.
+def refuse_bad_way(session: Any, url: str) -> None:
+    """Refuse an endpoint, or a file of authorities, that no call could be made with.
 
-    What makes the calls would say only that there is no such file.
+    What makes the calls would say so less clearly, and try them again. Raises ValueError,
+    StreamError.
     """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or parts.port == 0:  # a bad port raises by itself
+        raise ValueError(f"Invalid endpoint: {url}: it takes http:// or https:// and a host")
     if (file := ca_file(session)) is None or not url.startswith("https:"):
         return
     try:
