@@ -28,8 +28,8 @@ _NEEDED = (
 _WRONG_CODE = "MultiFactorAuthentication failed"
 
 
-def on_denial(error: boto.ClientError, text: str) -> str:
-    """Which action to allow, and where."""
+def on_denial(error: boto.ClientError, text: str, needed: str = "") -> str:
+    """Which action to allow, and where; `needed` is the one that was asked, where that is all."""
     if _WRONG_CODE in text:
         wrong = "mistyped, or used before (each is good once)"
         return f"AWS refused the MFA code: {wrong}; start again with the next one"
@@ -46,6 +46,8 @@ def on_denial(error: boto.ClientError, text: str) -> str:
             f"no permission ({text}); allow {action or 'kms:Decrypt'} on the key that the table is "
             "encrypted with, in the role's policy or in the key's"
         )
+    if needed:
+        return f"no permission ({text}); the role needs {needed}"
     if not action and error.operation_name in _NEEDED:  # a short answer says no more than no
         action = f"dynamodb:{error.operation_name}"
     named = f"allow {action}; " if action else ""
@@ -122,6 +124,10 @@ def on_tls(text: str) -> str:
     """botocore has named the URL."""
     if "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower():
         return f"{text}; this is no TLS: is it an http:// endpoint?"
+    if "No such file" in text:
+        return (
+            f"{text}: set AWS_CA_BUNDLE (or ca_bundle, REQUESTS_CA_BUNDLE) to a file that is there"
+        )
     return f"{text}; where TLS is inspected, set AWS_CA_BUNDLE to the file with that certificate"
 
 
