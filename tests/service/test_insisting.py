@@ -44,8 +44,8 @@ class Tables:
 
     def _answer(self, operation: str) -> dict[str, Any]:
         if self.codes:
-            error = {"Code": self.codes.pop(0), "Message": self.message}
-            raise ClientError({"Error": error}, operation)
+            code = self.codes.pop(0)
+            raise ClientError({"Error": {"Code": code, "Message": self.message}}, operation)
         return {}
 
     def get_item(self, **_: Any) -> dict[str, Any]:
