@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -181,6 +182,11 @@ class Figures:
             return True
         tallies = [self._ended, *(shard.tally for shard in self.shards.values())]
         return any(tally.answers for tally in tallies)
+
+    def is_read(self, arn: str, since: float) -> bool:
+        """Whether a read of a stream was answered since this (monotonic) moment, if it is one."""
+        shards = (shard for origin, shard in self.shards.items() if origin.stream == arn)
+        return since == -math.inf or any(shard.tally.answered_at > since for shard in shards)
 
     def moved(self, origin: Origin, created: float | None, totals: Totals) -> None:
         """Take note of when the last record delivered (or filtered out) of a shard was made."""
