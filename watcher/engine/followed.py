@@ -61,10 +61,6 @@ class Followed:
         """How often in a row it could not be listed or read, while others are followed."""
         self.left_at = math.inf
         """When (monotonic) it has left the watch."""
-        self.rests_until = -math.inf
-        """When (monotonic) it is to be tried again."""
-        self.unread_since = -math.inf
-        """When (monotonic) a read was refused: a listing alone does not mend that."""
         self.reading: set[str] = set()
         """The shards that a worker reads, or is to read again."""
         self._closed: set[str] = set()  # of these
@@ -217,11 +213,6 @@ class Followed:
         for each in shards:
             text = f"Starting watcher for shard: {each.id}"
             logger.log(level, text, extra=self.roster.about(each))
-
-    def started(self, shard: Tracked, moment: datetime) -> None:
-        """A reader has an iterator since this moment, by the service. Raises DataLossError."""
-        self.unread_since = -math.inf
-        self.roster.started(shard, moment)
 
     def newly_closed(self) -> list[Origin]:
         """The shards being read that are known to get no more records, each once."""

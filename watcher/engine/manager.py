@@ -244,7 +244,7 @@ class Manager:
         except StreamError as error:
             return self._streams.in_trouble(stream, error)
         if stream.roster.listing is not listing:
-            if self._figures.is_read(stream.arn, stream.unread_since):
+            if self._figures.is_read(stream.arn, self._streams.unread_since(stream)):
                 self._streams.works(stream)
             for origin in stream.newly_closed():
                 self._workers.close(origin)
@@ -297,9 +297,10 @@ class Manager:
             self._keeper.moved()
 
     def _started(self, stream: Followed, shard: Tracked, moment: datetime) -> None:
-        stream.started(shard, moment)
+        stream.roster.started(shard, moment)
         self._keeper.moved()
         self._workers.reads(stream.origin(shard))
+        self._streams.reads(stream)
         self._streams.say_if_watched(stream, self._workers)
 
     def _finished(self, stream: Followed, shard: Tracked, message: Finished) -> None:

@@ -56,6 +56,8 @@ class Streams:
         self._left: list[Followed] = []
         self._kept: list[Token] = []
         """What a checkpoint holds of streams that are not followed."""
+        self._rest_until: dict[Followed, float] = {}
+        self._unread_since: dict[Followed, float] = {}
         self._errors = dict(missing or {})
         """Why a stream can't be read, by its ARN, or by the name that it was asked for by."""
         self.alone = not newcomers and not missing and len(self._followed) == 1
@@ -193,11 +195,12 @@ class Streams:
         if self.alone or isinstance(error, CredentialsError):
             raise error
         now = self._clock.monotonic()
-        if now >= stream.rests_until:  # else it is the same, of another of its shards
+        if now >= self._rest_until.get(stream, now):  # else it is the same, of another shard
             stream.failures += 1
-            stream.rests_until = now + backoff(stream.failures, _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
+            pause = backoff(stream.failures, _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
+            self._rest_until[stream] = now + pause
         if reading:
-            stream.unread_since = now
+            self._unread_since[stream] = now
         if stream.arn not in self._errors:
             text = f"{stream.table}: {error}; the other streams are watched on"
             logger.error(text, extra={"stream": stream.arn})
@@ -212,12 +215,22 @@ class Streams:
 
     def rests(self, stream: Followed) -> bool:
         """Whether it is to be left alone for a while, or until it is begun."""
-        return stream in self._to_begin or self._clock.monotonic() < stream.rests_until
+        rest_until = self._rest_until.get(stream, -math.inf)
+        return stream in self._to_begin or self._clock.monotonic() < rest_until
+
+    def unread_since(self, stream: Followed) -> float:
+        """When (monotonic) a read of it was refused, which a listing alone does not mend."""
+        return self._unread_since.get(stream, -math.inf)
+
+    def reads(self, stream: Followed) -> None:
+        """One of its shards has an iterator."""
+        self._unread_since.pop(stream, None)
 
     def works(self, stream: Followed) -> None:
         """What was wrong with it is over."""
         if stream.failures:
-            stream.failures, stream.unread_since = 0, -math.inf
+            stream.failures = 0
+            self.reads(stream)
             if self._errors.pop(stream.arn, None):
                 text = f"{stream.table} can be read again"
                 logger.info(text, extra={"stream": stream.arn})
