@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from watcher.cli import choosing, commands, live, mistakes, options, terminal
 from watcher.delivery.handlers import Handler
-from watcher.errors import CredentialsError, StreamError, StreamGoneError, UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.printing import style
 from watcher.watching import watch
 
@@ -73,7 +73,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
         _refuse_an_option_behind_dashes(streams)
         try:
             return _watch(streams, handlers, given, values)
-        except (StreamGoneError, CredentialsError) as error:
+        except StreamError as error:
             if near := mistakes.nearest("".join(streams), commands.COMMANDS):
                 error.add(f"; or did you mean the command {near}?")
             raise

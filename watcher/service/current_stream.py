@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from watcher.errors import DeniedError, ShardNotFoundError, StreamError, StreamGoneError
+from watcher.errors import DeniedError, ShardNotFoundError, StreamError
 from watcher.service.errors_of import code_of, operation_of
 from watcher.service.model import StreamName
 from watcher.service.names import is_another, is_real, region_in, table_name, table_of
@@ -66,7 +66,7 @@ def _described(tables: Tables, table: str) -> dict[str, Any]:
                 raise
             return tables.describe_table(table_name(table))
     except ShardNotFoundError:
-        raise StreamGoneError(
+        raise StreamError(
             f"no table {table!r} in {tables.region}: check the name, --region and --profile",
             about=_ABOUT,
         ) from None
