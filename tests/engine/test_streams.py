@@ -299,6 +299,16 @@ def test_a_permission_that_one_stream_lacks_is_its_own_trouble_and_said_once(
     assert told == ["users: not authorized; the other streams are watched on"]
 
 
+def test_where_no_read_of_any_is_allowed_from_the_start_the_watch_ends(
+    region: Region, seen: Seen
+) -> None:
+    denied = Trouble("not authorized", 1, Kind.DENIED)
+    play = region.play(seen)
+    with pytest.raises(StreamError, match="2 streams could not be read: not authorized"):
+        play.run((OF_ORDERS, denied), 5.0, (OF_USERS, denied), 1000.0)
+    assert not play.totals.stopped
+
+
 def test_a_stream_whose_shards_are_all_refused_at_once_is_tried_again_as_soon_as_one_of_one(
     region: Region, seen: Seen
 ) -> None:

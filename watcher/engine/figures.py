@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -132,6 +131,8 @@ class ShardFigures(msgspec.Struct):
     since: float  # monotonic
     moved_at: float = 0.0  # monotonic
     """When its position was last moved."""
+    excused_at: float = 0.0  # monotonic
+    """When it was last known not to be read for another reason than a worker that is stuck."""
     delivered: int = 0
     first: float | None = None
     last: float | None = None
@@ -184,9 +185,9 @@ class Figures:
         return any(tally.answers for tally in tallies)
 
     def is_read(self, arn: str, since: float) -> bool:
-        """Whether a read of a stream was answered since this (monotonic) moment, if it is one."""
+        """Whether a read of a stream was answered since this (monotonic) moment."""
         shards = (shard for origin, shard in self.shards.items() if origin.stream == arn)
-        return since == -math.inf or any(shard.tally.answered_at > since for shard in shards)
+        return any(shard.tally.answered_at > since for shard in shards)
 
     def moved(self, origin: Origin, created: float | None, totals: Totals) -> None:
         """Take note of when the last record delivered (or filtered out) of a shard was made."""

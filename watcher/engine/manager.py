@@ -142,7 +142,7 @@ class Manager:
     def _begin(self) -> None:
         if self._store is not None:
             with self._pulse.during(Doing.STANDING_BY):
-                if self._store.stand_by(self._look_again):
+                if self._store.stand_by(self._look_and_show):
                     self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.working():
@@ -156,9 +156,13 @@ class Manager:
     def _look_again(self) -> bool:
         """Whether the watch is to end; for what attempts the same again and again meanwhile."""
         self._pulse.try_again()
-        if self._store is not None and self._store.in_doubt and not self._handover.at_work:
-            self._display()  # the loop waits in here for a lease that has run out
         return self.ending.look()
+
+    def _look_and_show(self) -> bool:
+        """The same; the loop waits in here for a lease."""
+        if not self._handover.at_work:
+            self._display()
+        return self._look_again()
 
     def _begin_streams(self) -> None:
         """One after the other: "latest" of one is not to wait for the listings of all."""
@@ -244,8 +248,7 @@ class Manager:
         except StreamError as error:
             return self._streams.in_trouble(stream, error)
         if stream.roster.listing is not listing:
-            if self._figures.is_read(stream.arn, self._streams.unread_since(stream)):
-                self._streams.works(stream)
+            self._streams.listed(stream, self._figures)
             for origin in stream.newly_closed():
                 self._workers.close(origin)
         begun = stream.to_begin()
@@ -264,7 +267,6 @@ class Manager:
         self._workers.start(stream.work(shard), self._figures.tally(stream.origin(shard)))
 
     def _hear(self, stream: Followed, shard: Tracked, message: Message | None) -> None:
-        roster = stream.roster
         match message:
             case Page():
                 self._workers.delivers(stream.origin(shard))
@@ -277,14 +279,8 @@ class Manager:
             case Loss():
                 self._keeper.moved()
                 stream.losses.heard(shard, message)
-            case Trouble() | Remark():
+            case Trouble() | Remark() | Failed():
                 self._streams.hear(stream, shard, message)
-            case Failed(text, fatal):
-                if fatal:
-                    return self._streams.in_trouble(stream, StreamError(text), reading=True)
-                logger.debug(text, extra=roster.about(shard))
-                last_line = text.strip().splitlines()[-1]
-                logger.warning(f"Shard {shard.id}: {last_line}", extra=roster.about(shard))
             case None:
                 self._reading_ended(stream, shard)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from watcher.backoff import backoff
 from watcher.clock import CLOCK, Clock
-from watcher.engine.figures import Standing, Totals
+from watcher.engine.figures import Figures, Standing, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.newcomers import Newcomers
 from watcher.engine.settings import Settings
@@ -17,7 +17,7 @@ from watcher.engine.workers import Workers
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.printing.plural import counted
 from watcher.reading.lineage import RETENTION, Tracked
-from watcher.reading.messages import Remark, Trouble
+from watcher.reading.messages import Failed, Remark, Trouble
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
 
@@ -190,7 +190,7 @@ class Streams:
     def in_trouble(self, stream: Followed, error: StreamError, *, reading: bool = False) -> None:
         """It can't be listed, or `reading` is refused; the others go on.
 
-        Raises it where there are none.
+        Raises it where there are none, or where none of them has worked before.
         """
         if self.alone or isinstance(error, CredentialsError):
             raise error
@@ -205,26 +205,42 @@ class Streams:
             text = f"{stream.table}: {error}; the other streams are watched on"
             logger.error(text, extra={"stream": stream.arn})
         self._errors[stream.arn] = error
+        if reading and not any(map(self._may_be_read, (*self, *self._left))):
+            self.raise_error()
 
-    def hear(self, stream: Followed, shard: Tracked, message: Trouble | Remark) -> None:
-        """What one of its readers meets with: see `Roster.in_trouble`."""
-        try:
-            stream.roster.in_trouble(shard, message)
-        except StreamError as error:
-            self.in_trouble(stream, error, reading=True)
+    @staticmethod
+    def _may_be_read(stream: Followed) -> bool:
+        return not stream.failures or stream.roster.reads.has_worked
+
+    def hear(self, stream: Followed, shard: Tracked, message: Trouble | Remark | Failed) -> None:
+        """What one of its readers meets with."""
+        about = stream.roster.about(shard)
+        match message:
+            case Failed(text, True):
+                self.in_trouble(stream, StreamError(text), reading=True)
+            case Failed(text):
+                logger.debug(text, extra=about)
+                logger.warning(f"Shard {shard.id}: {text.strip().splitlines()[-1]}", extra=about)
+            case message:
+                try:
+                    stream.roster.in_trouble(shard, message)
+                except StreamError as error:
+                    self.in_trouble(stream, error, reading=True)
 
     def rests(self, stream: Followed) -> bool:
         """Whether it is to be left alone for a while, or until it is begun."""
         rest_until = self._rest_until.get(stream, -math.inf)
         return stream in self._to_begin or self._clock.monotonic() < rest_until
 
-    def unread_since(self, stream: Followed) -> float:
-        """When (monotonic) a read of it was refused, which a listing alone does not mend."""
-        return self._unread_since.get(stream, -math.inf)
-
     def reads(self, stream: Followed) -> None:
         """One of its shards has an iterator."""
         self._unread_since.pop(stream, None)
+
+    def listed(self, stream: Followed, figures: Figures) -> None:
+        """It was listed: where a read was refused, that alone mends nothing."""
+        since = self._unread_since.get(stream)
+        if since is None or figures.is_read(stream.arn, since):
+            self.works(stream)
 
     def works(self, stream: Followed) -> None:
         """What was wrong with it is over."""
