@@ -44,7 +44,7 @@ class _Finder:
             self._asides[client] = Aside(client, self._tell)
         if self._several and first not in self._beginnings:
             self._beginnings[first] = Aside(Patient(first), self._tell)
-        items = TableItems(self._settings.connection, arn)
+        items = TableItems(self._settings.connection, arn, client.table)
         return Followed(
             arn,
             self._settings,

@@ -145,11 +145,10 @@ class Manager:
                 if self._store.stand_by(self._look_and_show):
                     self._streams.resume(self._store.load(), self._store.name)
         try:
-            with self.ending.working():
+            with self.ending.asking():
                 self._handover.end_with(self._streams.at_tail(self._settings, self._look_again))
-                if not self.ending.look():
-                    self._begin_streams()
-                    self._pulse.begin(Doing.WATCHING)
+            self._begin_streams()
+            self._pulse.begin(Doing.WATCHING)
         except Overdue:
             logger.warning("The service had not answered by then")
 
@@ -166,12 +165,14 @@ class Manager:
 
     def _begin_streams(self) -> None:
         """One after the other: "latest" of one is not to wait for the listings of all."""
-        while stream := self._streams.next_to_begin():
-            self._begin_stream(stream)
+        while (stream := self._streams.next_to_begin()) and not self.ending.look():
+            with self.ending.asking():
+                self._begin_stream(stream)
             if not (stream.has_begun or stream.failures):
                 return  # it is asked for aside
             self._streams.begun(stream)
-            self._attend(stream)
+            with self.ending.working():
+                self._attend(stream)
             if stream.has_begun:
                 self._keeper.begin()
             self._streams.say_if_watched(stream, self._workers)
