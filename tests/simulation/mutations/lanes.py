@@ -43,8 +43,8 @@ LANES = [
     Mutant(
         "nobody says that a handler hangs",
         "engine/health.py",
-        "            if now - max(since, tried) > LATE_SECONDS:\n",
-        "            if False:\n",
+        "                stands.add(origin, now - max(since, tried))\n",
+        "                pass\n",
         "processes",
         MappingProxyType({"concurrency": 3, "events": ["a handler hangs"]}),
     ),
