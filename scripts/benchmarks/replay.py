@@ -55,7 +55,7 @@ def record(number: int) -> bytes:
         return {
             "customer": {"S": f"user-{number % 97:03}"},
             "order": {"S": f"order-{number:04}"},
-            "status": {"S": "shipped" if quantity % 2 else "ordered"},
+            "status": {"S": "delivered" if quantity % 2 else "received"},
             "quantity": {"N": str(100 + quantity)},
             "total": {"N": f"{1000 + number}.25"},
             "paid": {"BOOL": quantity % 2 == 1},
@@ -80,8 +80,7 @@ def record(number: int) -> bytes:
             "StreamViewType": "NEW_AND_OLD_IMAGES",
         },
     }
-    text = json.dumps(whole, separators=(",", ":"))
-    return text.replace('"paid":{"BOOL":true}', '"paid":{"BOOL":true }').encode()
+    return json.dumps(whole, separators=(",", ":")).encode()
 
 
 class Pages:
@@ -169,18 +168,23 @@ class Service:
             "Shards": [_shard(number, shards, listed) for number in range(first, last)],
         }
         if last < listed:
-            description["LastEvaluatedShardId"] = f"shardId-{last - 1:020}"
+            description["LastEvaluatedShardId"] = _id(last - 1)
         return description
+
+
+def _id(number: int) -> str:
+    """As AWS's: when the shard was opened (in milliseconds, long ago), and which one it is."""
+    return f"shardId-{_CREATED * 1000 + number:020}-{number:08}"
 
 
 def _shard(number: int, shards: int, listed: int) -> dict[str, Any]:
     """The oldest generation comes first; the last one is open."""
     row: dict[str, Any] = {
-        "ShardId": f"shardId-{number:020}",
+        "ShardId": _id(number),
         "SequenceNumberRange": {"StartingSequenceNumber": "1" + "0" * 24},
     }
     if number >= shards:
-        row["ParentShardId"] = f"shardId-{number - shards:020}"
+        row["ParentShardId"] = _id(number - shards)
     if number < listed - shards:
         row["SequenceNumberRange"]["EndingSequenceNumber"] = "1" + "0" * 24
     return row

@@ -22,8 +22,9 @@ _EMPTY_BYTES = 2_000
 class Reads:
     """Asks for a shard's pages, one at a time."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, asks_ahead: bool = True) -> None:
         self._clock = clock
+        self._asks_ahead = asks_ahead
         self._rate = ReadRate(clock)
         self._ahead: tuple[str, Callable[[], bytes] | None] = "", None
         self._asked_at = 0.0
@@ -57,7 +58,7 @@ class Reads:
         Only where that read would begin at once anyway. Whatever comes of it is kept for `page`;
         if that asks for something else, it was in vain.
         """
-        if len(body) >= FULL_BYTES and not self._rate.pause():
+        if self._asks_ahead and len(body) >= FULL_BYTES and not self._rate.pause():
             following = page.next_iterator(body)
             if following is not None:
                 self._asked_at = self._clock.monotonic()

@@ -31,7 +31,7 @@ from watcher.reading.hidden import HiddenParents
 from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren, is_young
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Remark, Trouble
+from watcher.reading.messages import Finished, Kind, Remark, Trouble
 from watcher.reading.next_listing import NextListing
 from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS
 from watcher.reading.refusals import Refusals, kind_of
@@ -134,9 +134,10 @@ class Roster:
     def _reads_to_an_open_end(self) -> bool:
         """Whether another listing could tell something: of closed shards all is known."""
         shards = self.lineage.shards.values()
-        reading = [each.id for each in shards if each.status is Status.RUNNING]
+        reading = [each for each in shards if each.status is Status.RUNNING]
+        reading += self.lineage.ready()  # between one's end and its child's beginning
         are_awaited = len(self._hidden) > 0 or self._late.may_still_come()
-        return are_awaited or not reading or not all(map(self.is_closed, reading))
+        return are_awaited or not reading or not all(self.is_closed(each.id) for each in reading)
 
     def put(self, ask: Ask, service: Service) -> None:
         """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
@@ -203,7 +204,8 @@ class Roster:
         self.next_listing.failed()
         failures = self.next_listing.failures
         self._listings.hear(self.arn, Trouble(str(error), failures, kind_of(error)))
-        if worth_saying(failures, unsaid=2):
+        # What has taken long by itself is said the first time.
+        if worth_saying(failures, 1 if kind_of(error) is Kind.OVERDUE else 2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
 
     def _take_children(self, service: Service) -> None:
@@ -270,7 +272,8 @@ class Roster:
             if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
                 return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
-            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
+            if not message.proven:  # a listing may yet show that it was closed
+                self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
             what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
             logger.log(level, what, extra=self.about(shard))
             return End.CAUGHT_UP

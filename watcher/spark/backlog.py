@@ -12,14 +12,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
-from watcher.reading.messages import Started
+from watcher.reading.messages import Message, Page, Started
 from watcher.reading.reads import FULL_BYTES
 from watcher.reading.shard_reader import FULL_RECORDS
 from watcher.record import page
 from watcher.service.model import AtTime, Service
-from watcher.spark.held_page import HeldPage
 
 # A reader that keeps up has a page within a second or so of its making.
 BEHIND_SECONDS = 10.0
@@ -29,6 +30,14 @@ _OLD_PAGES = 2
 # The tip is half of that ago; where nothing was written since, so many times as long may do.
 _TIMES_BACK: Final = (1, 12, 120, 720)
 _ASK_SECONDS = 10.0
+
+
+class Left(msgspec.Struct, frozen=True):
+    """All up to this number is for executors to read: there is a backlog."""
+
+    upto: str
+    created: float
+    """When one of its first records was made."""
 
 
 class Backlog:
@@ -43,26 +52,29 @@ class Backlog:
         self._old_pages = 0
         self._ask_at = 0.0
 
-    def found(self, read: Iterable[object], service: Service) -> str | None:
-        """The number of a record far behind what was read last; None where the reader keeps up."""
-        newest: HeldPage | None = None
+    def found(self, read: Iterable[Message], service: Service) -> Left | None:
+        """What to leave, up to a record far behind these; None where the reader keeps up."""
+        newest: Page | None = None
         for each in read:
             if isinstance(each, Started):
                 self._service_ahead = each.time.timestamp() - self._clock.monotonic()
-            elif isinstance(each, HeldPage):
+            elif isinstance(each, Page):
                 newest = each
         if newest is None:
             return None
         now = self._clock.monotonic()
-        age = now + self._service_ahead - newest.created
-        is_full = newest.count >= FULL_RECORDS or newest.body_size >= FULL_BYTES
+        created = newest.last_created or 0.0
+        age = now + self._service_ahead - created
+        is_full = newest.count >= FULL_RECORDS or len(newest.body) >= FULL_BYTES
         seen = _OLD_PAGES if is_full else self._old_pages + 1
         self._old_pages = seen if age > self._behind_seconds else 0
         if self._old_pages < _OLD_PAGES or now < self._ask_at:
             return None
         self._ask_at = now + _ASK_SECONDS
         number = self._near_tip(service, age)
-        return number if number is not None and int(number) > int(newest.upto) else None
+        if number is None or int(number) <= int(newest.last_sequence_number):
+            return None
+        return Left(number, created)
 
     def _near_tip(self, service: Service, age: float) -> str | None:
         """What goes wrong with this, goes wrong with the reading too, and is told there."""

@@ -13,14 +13,12 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-import msgspec
-
 from watcher.clock import Clock
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.messages import Message, Page
 from watcher.reading.shard_reader import ShardReader
 from watcher.service.model import AfterSequence, Position, Service
-from watcher.spark.backlog import BEHIND_SECONDS, Backlog
+from watcher.spark.backlog import BEHIND_SECONDS, Backlog, Left
 from watcher.spark.held_page import HeldPage
 
 # Of packed pages. A task's go to its executor with it: 128 MB is Spark's limit, 16 leave room.
@@ -29,14 +27,6 @@ BATCH_BYTES = 64 * 1024 * 1024
 _IDLE_PAUSE = 1.0
 # One call takes some 5 ms of this one process: with many idle shards each waits longer.
 _IDLE_PAUSE_A_SHARD = 0.01
-
-
-class Left(msgspec.Struct, frozen=True):
-    """All up to this number is for executors to read: there is a backlog."""
-
-    upto: str
-    created: float
-    """When its first record was made, or one soon after that."""
 
 
 News = Message | HeldPage | Left
@@ -82,14 +72,14 @@ class HeldShard:
         assert self.reader is not None
         self.reader.streams = service
         self.reader.closed = self.closed
-        read = [self._held(message) for message in self.reader.read()]
+        messages = self.reader.read()
         if self.backlog is not None and not self.reader.finished:
-            pages = [each for each in read if isinstance(each, HeldPage)]
-            upto = self.backlog.found(read, service)
-            if upto is not None:
-                self.frontier = AfterSequence(upto)
-                read.append(Left(upto, pages[0].created))
-        return read
+            left = self.backlog.found(messages, service)
+            if left is not None:
+                self.frontier = AfterSequence(left.upto)
+                others = [each for each in messages if not isinstance(each, Page)]
+                return [*others, left]
+        return [self._held(message) for message in messages]
 
     def _held(self, message: Message) -> News:
         if not isinstance(message, Page):
@@ -191,6 +181,8 @@ class ReadAhead:
             closed=shard.closed,
             until=shard.until,
             clock=self._clock,
+            # Of a backlog an executor reads the next page.
+            asks_ahead=shard.backlog is None,
         )
         self._schedule(shard, pause)
 
