@@ -164,7 +164,7 @@ def test_what_is_kept_is_dropped_once_nothing_of_it_can_be_there(
 
 
 def test_a_checkpoint_of_one_other_stream_is_still_refused(region: Region, seen: Seen) -> None:
-    with pytest.raises(UsageError, match="choose another one"):
+    with pytest.raises(UsageError, match="choose another file"):
         region.play(seen, store=memory(token(SHOPS, 5)), others={}).run()
 
 

@@ -103,7 +103,7 @@ class Streams:
         for stream in self:
             if not stream.is_of(stored[0]):
                 text = f"it is of {stored[0].stream_arn}, not of {stream.arn}; "
-                text += "choose another one, or name that stream (or its table)"
+                text += "choose another file, or name that stream (or its table)"
                 raise UsageError(text, "checkpoint", name)
 
     def _resume(self, stream: Followed, token: Token) -> None:
