@@ -39,20 +39,21 @@ class Probes(Display):
         self._hung = hung
         self._last_hung: dict[Origin, float] = {}
         self._life = life
-        self._began = life.monotonic()
+        self._began = self._rested_at = life.monotonic()
 
     def show(self, snapshot: Snapshot) -> None:
         """What is said now."""
         judge = self._universe.judge
         judge.checked["probes"] += 1
-        stuck = self._but_hung(snapshot.health)
+        stuck, lines = self._but_hung(snapshot.health), snapshot.health.unready
         if stuck:
             judge.complain("health", "; ".join(stuck))
-        began = max(self._universe.calm_since, self._universe.silent_until, self._began)
+        if any("it can't be read" in line for line in lines):  # refused once: it rests for long
+            self._rested_at = self._universe.scheduler.now
+        calm = self._universe.calm_since, self._universe.silent_until
+        began = max(*calm, self._began, self._rested_at)
         unready = [
-            line  # one that was refused once rests for long
-            for line in snapshot.health.unready
-            if "ending" not in line and "it can't be read" not in line
+            line for line in lines if "ending" not in line and "it can't be read" not in line
         ]
         if unready and self._universe.scheduler.now - began > _READY_SECONDS:
             judge.complain("health", f"not ready: {'; '.join(unready)}")
