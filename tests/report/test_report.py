@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -29,6 +30,7 @@ from watcher.report.page import Report, page
 from watcher.report.shards import Bar, bars, lanes
 from watcher.report.summary import Busiest, CountedChange, ShardCount, Summary, Timeline
 from watcher.service.model import Listing, Shard
+from watcher.watching import watch
 
 NOON = 1_790_000_000 // 86400 * 86400 + 43200
 CHANGES = st.builds(
@@ -438,6 +440,7 @@ def test_a_report_that_was_ended_before_it_had_begun_says_so(
 ) -> None:
     """As a signal ends it while the first listing drips."""
 
+    @functools.wraps(watch)
     def ended(*_: object, **__: object) -> Totals:
         return Totals(stopped=True)
 
