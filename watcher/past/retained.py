@@ -108,7 +108,7 @@ class Retained:
                         yield from self._hear(shard, message)
                     shard.due = self._clock.monotonic() + shard.reader.pause
                 if not self._pending and self._roster.is_settled():
-                    return
+                    return self._roster.say_left()
                 if not due:
                     self._rest()
 

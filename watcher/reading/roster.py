@@ -33,7 +33,7 @@ from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Remark, Trouble
 from watcher.reading.next_listing import NextListing
-from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS
+from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS, left_open
 from watcher.reading.refusals import Refusals, kind_of
 from watcher.service.model import CLOCKS_APART, AtTime, Latest, Listing, Position, Service
 from watcher.service.patience import patiently
@@ -259,18 +259,18 @@ class Roster:
             shard.position = AtTime(self.began_at)
         return shard.position
 
-    def meaning(self, shard: Tracked, message: Finished, level: int = logging.INFO) -> End:
+    def meaning(self, shard: Tracked, message: Finished) -> End:
         """What the end of its reader means; after CLOSED, `finish` is to be called.
 
-        That an open shard was left is logged at this level. Raises DataLossError.
+        Raises DataLossError.
         """
         if not message.closed:
             if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
                 return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
             self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
-            what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
-            logger.log(level, what, extra=self.about(shard))
+            what = f"Shard {shard.id} is open, and left there: {message.reason}"
+            logger.debug(what, extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
             is_over = self.is_gone or self.is_closed(shard.id)
@@ -309,9 +309,15 @@ class Roster:
         return self.is_gone or self.listing.status == "DISABLED"
 
     @property
-    def stopped_short(self) -> bool:
-        """Whether a shard was read up to the end that was asked for, and may have more."""
-        return any(each.status is Status.CAUGHT_UP for each in self.lineage.shards.values())
+    def left(self) -> int:
+        """How many shards were read up to the end that was asked for, and may have more."""
+        return sum(each.status is Status.CAUGHT_UP for each in self.lineage.shards.values())
+
+    def say_left(self, end: datetime | None = None) -> None:
+        """That shards were left that may have more: read up to this end, or to the beginning."""
+        if left := self.left:
+            began = self.began_at + CLOCKS_APART
+            logger.info(left_open(left, self.listing.table, began, end), extra=self.about())
 
     def is_settled(self) -> bool:
         """Whether no shard waits for its turn, and no child can show up any more."""

@@ -8,6 +8,7 @@ up to there to an executor. It goes on behind it, and reads by itself while it k
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.reading.messages import Started
-from watcher.reading.reads import FULL_BYTES
+from watcher.reading.reads import FULL_BYTES, Reads
 from watcher.reading.shard_reader import FULL_RECORDS
 from watcher.record import page
 from watcher.service.model import AtTime, Service
@@ -42,9 +43,17 @@ class Backlog:
         self._service_ahead = 0.0  # of the monotonic clock, in epoch seconds
         self._old_pages = 0
         self._ask_at = 0.0
+        self._to_try = deque[float]()
+        """So many seconds ago a record is to be looked for."""
+        self._newest = 0
+        self.created = 0.0
+        """When the first record was made of what had been read before that."""
 
-    def found(self, read: Iterable[object], service: Service) -> str | None:
-        """The number of a record far behind what was read last; None where the reader keeps up."""
+    def found(self, read: Iterable[object], service: Service, reads: Reads) -> str | None:
+        """The number of a record far behind what was read last; None where the reader keeps up.
+
+        None, too, where the service lets no read come just now: then `tip` is to be called next.
+        """
         newest: HeldPage | None = None
         for each in read:
             if isinstance(each, Started):
@@ -61,25 +70,35 @@ class Backlog:
         if self._old_pages < _OLD_PAGES or now < self._ask_at:
             return None
         self._ask_at = now + _ASK_SECONDS
-        number = self._near_tip(service, age)
-        return number if number is not None and int(number) > int(newest.upto) else None
+        self.created, self._newest = newest.created, int(newest.upto)
+        back = (times * self._behind_seconds / 2 for times in _TIMES_BACK)
+        self._to_try = deque(seconds for seconds in back if seconds < age)
+        return self.tip(service, reads)
 
-    def _near_tip(self, service: Service, age: float) -> str | None:
-        """What goes wrong with this, goes wrong with the reading too, and is told there."""
-        now = self._clock.monotonic() + self._service_ahead
-        for times in _TIMES_BACK:
-            seconds = times * self._behind_seconds / 2
-            if seconds >= age:
-                break
-            time = datetime.fromtimestamp(int(now - seconds), UTC)
+    def tip(self, service: Service, reads: Reads) -> str | None:
+        """The same number, while `awaits_turn`; a read for each attempt, when its turn has come.
+
+        What goes wrong with this, goes wrong with the reading too, and is told there.
+        """
+        while self._to_try and not reads.pause():
+            now = self._clock.monotonic() + self._service_ahead
+            time = datetime.fromtimestamp(int(now - self._to_try.popleft()), UTC)
             try:
                 iterator, _ = service.iterator(self._arn, self._shard_id, AtTime(time))
-                records = page.decode(service.records(iterator, limit=1)).Records
+                records = page.decode(reads.aside(service, iterator, limit=1)).Records
             except TimestampRefusedError:
                 self._ask_at = math.inf
-                break
+                self._to_try.clear()
             except (ServiceError, StreamError):
-                break
-            if records:
-                return records[0].dynamodb.SequenceNumber
+                self._to_try.clear()
+            else:
+                if records:
+                    self._to_try.clear()
+                    number = records[0].dynamodb.SequenceNumber
+                    return number if int(number) > self._newest else None
         return None
+
+    @property
+    def awaits_turn(self) -> bool:
+        """Whether the tip is to be looked for, and the service lets no read come just now."""
+        return bool(self._to_try)

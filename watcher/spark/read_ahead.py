@@ -82,13 +82,18 @@ class HeldShard:
         assert self.reader is not None
         self.reader.streams = service
         self.reader.closed = self.closed
-        read = [self._held(message) for message in self.reader.read()]
-        if self.backlog is not None and not self.reader.finished:
-            pages = [each for each in read if isinstance(each, HeldPage)]
-            upto = self.backlog.found(read, service)
-            if upto is not None:
-                self.frontier = AfterSequence(upto)
-                read.append(Left(upto, pages[0].created))
+        reads, backlog = self.reader.reads, self.backlog
+        if backlog is not None and backlog.awaits_turn:
+            read, upto = list[News](), backlog.tip(service, reads)
+            self.reader.pause = reads.pause()
+        else:
+            read = [self._held(message) for message in self.reader.read()]
+            upto = None
+            if backlog is not None and not self.reader.finished:
+                upto = backlog.found(read, service, reads)
+        if backlog is not None and upto is not None:
+            self.frontier = AfterSequence(upto)
+            read.append(Left(upto, backlog.created))
         return read
 
     def _held(self, message: Message) -> News:
@@ -183,6 +188,7 @@ class ReadAhead:
 
     def begin(self, shard: HeldShard, pause: float = 0.0) -> None:
         """A new reader for a shard, where the last one has come to."""
+        rate = None if shard.reader is None else shard.reader.reads.rate
         shard.reader = ShardReader(
             self._service,
             self._arn,
@@ -191,8 +197,9 @@ class ReadAhead:
             closed=shard.closed,
             until=shard.until,
             clock=self._clock,
+            rate=rate,
         )
-        self._schedule(shard, pause)
+        self._schedule(shard, max(pause, shard.reader.reads.pause()))
 
     def delivered(self, shard: HeldShard, position: Position) -> bool:
         """Everything of a shard before this position is done with; whether there is more to do."""
@@ -208,7 +215,8 @@ class ReadAhead:
             self._bytes -= freed
             parked, self._parked = self._parked, []
             for each in parked:
-                self._schedule(each, 0.0)
+                assert each.reader is not None
+                self._schedule(each, each.reader.reads.pause())
 
     # Whose turn it is
 
