@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator
 from watcher.clock import Clock
 from watcher.reading.puller import Puller
 
-# A shard's turn comes sooner than that, also where it is read less than once a second.
-_TURN_SECONDS = 1.5
+# A shard's turn comes sooner than that, also where it is read less than once a second, and where
+# that is just being learnt.
+_TURN_SECONDS = 2.5
 # What other shards may bring is not to wait for it.
 _STEP_SECONDS = 0.05
 _LEAST_SECONDS = 0.01

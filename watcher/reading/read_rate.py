@@ -15,6 +15,8 @@ throttles for some minutes at its most was not the limit: then there is none aga
 
 from __future__ import annotations
 
+import math
+
 from watcher.backoff import backoff
 from watcher.clock import Clock
 
@@ -42,6 +44,11 @@ class ReadRate:
         self.in_a_row = 0
         """How many of the last reads were refused."""
         self._began = 0.0
+
+    @property
+    def allowed(self) -> float:
+        """Reads a second, as far as that is known; else inf."""
+        return math.inf if self._rate is None else self._rate
 
     def begin(self) -> None:
         """A read begins now."""

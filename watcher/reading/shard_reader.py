@@ -116,8 +116,8 @@ class ShardReader:
     @property
     def at_tip(self) -> bool:
         """Whether the last reads say that there is nothing more now, or can't be told now."""
-        came_early = self._failures == self.reads.refused == 1
-        if self.finished or (self._failures and not came_early) or self._sieve.stuck:
+        # Reads that came too early say nothing; another is due soon.
+        if self.finished or self._failures > self.reads.refused or self._sieve.stuck:
             return True
         needed = 1 if self._was_at_tip else _EMPTY_PAGES_TO_TELL
         return not self.closed and self._empty_pages >= needed

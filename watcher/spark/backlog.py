@@ -30,6 +30,8 @@ _OLD_PAGES = 2
 # The tip is half of that ago; where nothing was written since, so many times as long may do.
 _TIMES_BACK: Final = (1, 12, 120, 720)
 _ASK_SECONDS = 10.0
+# Of a shard that allows less a second, an executor can't read more than the driver.
+_LEAST_ALLOWED = 2.0
 
 
 class Backlog:
@@ -67,7 +69,8 @@ class Backlog:
         is_full = newest.count >= FULL_RECORDS or newest.body_size >= FULL_BYTES
         seen = _OLD_PAGES if is_full else self._old_pages + 1
         self._old_pages = seen if age > self._behind_seconds else 0
-        if self._old_pages < _OLD_PAGES or now < self._ask_at:
+        is_slow = reads.rate.allowed < _LEAST_ALLOWED
+        if self._old_pages < _OLD_PAGES or now < self._ask_at or is_slow:
             return None
         self._ask_at = now + _ASK_SECONDS
         self.created, self._newest = newest.created, int(newest.upto)
