@@ -191,6 +191,15 @@ def test_iterators_that_expired_are_renewed_without_loss(sim: Simulator) -> None
     assert pull(made, 3) == later
 
 
+def test_a_date_that_is_minutes_ahead_loses_nothing_of_an_idle_stream(sim: Simulator) -> None:
+    sim.set_faults(date_skew=600.0)
+    token = stream(sim, "latest").token
+    later = sim.write("a", 3)
+    resumed = stream(sim, token)
+    found = [each.sequence_number for _ in range(6) if (each := next(resumed)) is not None]
+    assert found == later
+
+
 def test_troubles_of_the_service_lose_nothing(sim: Simulator) -> None:
     sim.bulk(500, keys=20)
     made = stream(sim)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
+
+# AWS takes no signature by a clock that is further off.
+_MOST_APART = timedelta(minutes=15)
 
 
 class Clock:
@@ -31,3 +35,13 @@ class Clock:
 
 CLOCK = Clock()
 """The one that everything goes by where no other is handed in."""
+
+
+def no_later(theirs: datetime, ours: float) -> datetime:
+    """Another clock's time of now; or ours (epoch seconds), where that is minutes behind it.
+
+    Of two that say when something began, the one behind leaves nothing out: whoever begins at a
+    moment that is still to come waits for it. One that is hours behind is just wrong.
+    """
+    here = datetime.fromtimestamp(int(ours), UTC)
+    return here if timedelta() < theirs - here <= _MOST_APART else theirs

@@ -42,16 +42,17 @@ class WholeFile(io.FileIO):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._error: OSError | None = None
+        self.error: OSError | None = None
+        """What has ended the writing, and ends all further writes."""
         self._is_given_up = False
         self._since_line_end = 0
 
     def write(self, data: Any) -> int:
         """Write all of it. Raises OSError, of which NobodyReads, BrokenOff."""
         view = memoryview(data).cast("B")
-        if self._error is not None:
+        if self.error is not None:
             if not self._is_given_up:
-                raise self._error
+                raise self.error
             return len(view)
         done = 0
         try:
@@ -66,11 +67,11 @@ class WholeFile(io.FileIO):
             self._cut_back()
             if isinstance(error, BrokenPipeError):
                 error = NobodyReads(error.errno, error.strerror)
-            self._error = error
+            self.error = error
             raise error from None
         except BaseException:
             # Not EINTR, which Python's buffers take for an invitation to try again.
-            self._error = BrokenOff(errno.ECANCELED, "the last write was broken off")
+            self.error = BrokenOff(errno.ECANCELED, "the last write was broken off")
             raise
         self._count(view)
         return done

@@ -58,11 +58,11 @@ def gone(process: int, within: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("at_timestamp", [True, False])
+@pytest.mark.parametrize("fault", [{}, {"at_timestamp": False}, {"date_skew": 600.0}], ids=str)
 def test_an_idle_shard_whose_process_is_killed_misses_nothing(
-    sim: RemoteSimulator, at_timestamp: bool
+    sim: RemoteSimulator, fault: dict[str, float]
 ) -> None:
-    sim.set_faults(at_timestamp=at_timestamp)
+    sim.set_faults(**fault)
     with watching(sim, "-pj") as program:
         os.kill(only_child(program), signal.SIGKILL)
         sim.bulk(100)  # while nobody reads

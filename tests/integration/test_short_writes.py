@@ -248,6 +248,32 @@ def test_what_is_written_is_its_owners_alone(sim: RemoteSimulator, tmp_path: Pat
         assert stat.S_IMODE(written[name].stat().st_mode) == 0o600, name
 
 
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [("shards orders", ""), ("count ./all.jsonl", "1"), ("--help", "1")],
+)
+def test_a_full_disk_ends_any_command_on_one_line(
+    sim: RemoteSimulator, tmp_path: Path, words: str, unbuffered: str
+) -> None:
+    change = {
+        "eventName": "INSERT",
+        "dynamodb": {"SequenceNumber": "1", "Keys": {"pk": {"S": "a"}}},
+    }
+    (tmp_path / "all.jsonl").write_text(json.dumps(change) + "\n")
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "watcher", *words.split()],
+            cwd=tmp_path,
+            env={**os.environ, **sim.environment, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.count("error: can't write standard output: No space left on device") == 1
+
+
 LIBRARY = """
 import sys
 from watcher import watch

@@ -150,7 +150,7 @@ def test_a_checkpoint_of_an_idle_latest_shard_loses_nothing(
 ) -> None:
     arguments = ("orders", "--print-json", "--checkpoint", str(tmp_path / "state.json"))
     sim.bulk(100)
-    sim.advance(120)
+    sim.advance(1200)
     before = {record.sequence_number for record in sim.records}
     with Program(*arguments, env=sim.environment) as program:
         program.wait_for_status("Watching")

@@ -22,7 +22,15 @@ from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Remark
 from watcher.reading.roster import End, Roster
-from watcher.service.model import AfterSequence, AtTime, Latest, Position, Shard, TrimHorizon
+from watcher.service.model import (
+    CLOCKS_APART,
+    AfterSequence,
+    AtTime,
+    Latest,
+    Position,
+    Shard,
+    TrimHorizon,
+)
 
 
 @pytest.fixture
@@ -365,6 +373,18 @@ def test_latest_is_the_moment_of_the_first_iterator(service: PlayedService) -> N
     (shard,) = made.to_begin()
     made.started(shard, NOON + timedelta(seconds=3))
     assert shard.position == AtTime(NOON + timedelta(seconds=3))
+
+
+@pytest.mark.parametrize(("minutes", "believed"), [(-10, -10), (10, 0), (60, 60)])
+def test_a_service_whose_clock_is_minutes_ahead_puts_no_beginning_into_the_future(
+    service: PlayedService, monkeypatch: pytest.MonkeyPatch, minutes: int, believed: int
+) -> None:
+    ahead = NOON + timedelta(minutes=minutes)
+    monkeypatch.setattr(PlayedService, "now", ahead)
+    made = roster(service, Latest())
+    (shard,) = made.to_begin()
+    assert made.begin_again(shard) == AtTime(NOON + timedelta(minutes=believed) - CLOCKS_APART)
+    assert made.written_at > ahead
 
 
 def test_a_reader_that_died_before_it_had_an_iterator_goes_back_to_the_beginning(

@@ -337,7 +337,7 @@ POSITIONS = st.one_of(
     st.just(TrimHorizon()),
     NUMBERS.map(AtSequence),
     NUMBERS.map(AfterSequence),
-    TIMES.filter(lambda time: time <= NOON + timedelta(hours=1)).map(AtTime),
+    TIMES.map(AtTime),
 )
 
 
@@ -355,9 +355,11 @@ def test_what_a_checkpoint_saves_it_can_load(
     loaded = checkpoint.from_json(checkpoint.encode(saved))
     assert loaded == saved
     positions = {shard.id: shard.position for shard in checkpoint.resume(loaded)}
-    assert positions == {
-        each.shard_id: lineage.shards[each.shard_id].position for each in saved.shards
-    }
+    for each in saved.shards:
+        position = lineage.shards[each.shard_id].position
+        if isinstance(position, AtTime):  # one that is still to come leaves out what is before it
+            position = AtTime(min(position.time, max(now, NOON)))
+        assert positions[each.shard_id] == position
 
 
 @pytest.mark.parametrize(
@@ -367,5 +369,7 @@ def test_a_naive_time_of_saving_is_one_or_refused(time: str) -> None:
     """Without a zone it is in local time; then it is compared with the service's."""
     text = json.dumps({"stream_arn": "arn", "active": [], "shards": [], "saved_at": time})
     with contextlib.suppress(UsageError):
-        saved_at = checkpoint.from_json(text).saved_at
-        assert saved_at is not None and saved_at - NOON is not None
+        loaded = checkpoint.from_json(text)
+        assert loaded.saved_at is not None and loaded.saved_at - NOON is not None
+        loaded.shards = [TokenShard("s", "trim_horizon", time=NOON)]
+        checkpoint.resume(loaded)

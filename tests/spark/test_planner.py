@@ -351,7 +351,7 @@ def wait_for_ends(query: Query) -> None:
 
 def test_latest_is_the_moment_of_the_first_offset(sim: Simulator) -> None:
     sim.bulk(100, keys=10)
-    sim.advance(10)
+    sim.advance(1200)
     query = Query(sim, startingPosition="latest")
     query.batch()
     assert query.offset is not None
@@ -362,6 +362,15 @@ def test_latest_is_the_moment_of_the_first_offset(sim: Simulator) -> None:
     query.until(50)
 
     assert judge(sim.records[100:], query.delivered) == ALL_WELL
+
+
+def test_latest_loses_nothing_where_the_date_is_minutes_ahead(sim: Simulator) -> None:
+    sim.set_faults(date_skew=600.0)
+    query = Query(sim, startingPosition="latest")
+    query.batch()
+    written = sim.write("a", 50)
+    query.until(50, 5)
+    assert query.delivered == written
 
 
 def record(number: int, created: float) -> dict[str, Any]:

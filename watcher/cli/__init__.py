@@ -56,6 +56,11 @@ def _run(name: str, words: Sequence[str]) -> int:
         elif invocation is not None:
             status = invocation.run()
         return status if terminal.flush_stdout() else 1
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or not terminal.is_of_stdout(error):
+            raise
+        terminal.say_unwritten(error)
+        return 1
     except WatcherError as error:
         logger.error(
             invocation.told(error) if invocation else str(error),

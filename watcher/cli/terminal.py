@@ -206,9 +206,20 @@ def flush_stdout() -> bool:
     except (BrokenPipeError, BrokenOff):  # nobody reads, or not in time
         pass
     except OSError as error:
-        logger.error(f"can't write standard output: {error.strerror}")
+        say_unwritten(error)
         return False
     return True
+
+
+def is_of_stdout(error: OSError) -> bool:
+    """Whether it says that our output can't be written: without a buffer, that is a print's."""
+    file = raw(sys.stdout)
+    return isinstance(file, WholeFile) and file.error is error
+
+
+def say_unwritten(error: OSError) -> None:
+    """Say why our output can't be written."""
+    logger.error(f"can't write standard output: {error.strerror}")
 
 
 def give_up_streams() -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from watcher.backoff import worth_saying
-from watcher.clock import CLOCK, Clock
+from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import (
     CredentialsError,
     DeniedError,
@@ -78,7 +78,8 @@ class Roster:
         self.listing = Listing(arn, "", "ENABLED", "", [], 0, our_time)
         """The last one; at first an empty one."""
         self.began_at = our_time
-        """When the reading began: at the first listing, by the service's clock."""
+        """Not after the reading began, at the first listing, by the service's clock or by ours."""
+        self._first_listed = our_time
         self._in_use = in_use
         self.next_listing = NextListing(clock)
         self._clock = clock
@@ -98,7 +99,7 @@ class Roster:
     @property
     def written_at(self) -> datetime:
         """When all that was written as it began is in its shard (the service tells seconds)."""
-        return self.began_at + CLOCKS_APART + timedelta(seconds=WRITTEN_SECONDS + 1)
+        return self._first_listed + timedelta(seconds=WRITTEN_SECONDS + 1)
 
     # Asking the service
 
@@ -163,7 +164,8 @@ class Roster:
     def _take(self, listing: Listing) -> None:
         now = self._clock.monotonic()
         if not self._has_listed:
-            self.began_at = listing.time - CLOCKS_APART
+            self._first_listed = listing.time
+            self.began_at = no_later(listing.time, self._clock.time()) - CLOCKS_APART
             self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
             self.losses.say_if_old("last listing", self.listing.time, listing.time)

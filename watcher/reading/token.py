@@ -72,11 +72,11 @@ class _Tokens(msgspec.Struct):
 
 
 def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = None) -> Token:
-    """The token of a lineage at the time `now`.
+    """The token of a lineage at the time `now`; nothing in it is later than that.
 
     A LATEST shard that was not read yet is stored as the time `latest`, or else as `now`.
     """
-    latest = latest or now
+    latest = min(latest or now, now)
     shards = [
         shard
         for shard in lineage.shards.values()
@@ -86,7 +86,7 @@ def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = No
     return Token(
         stream_arn=arn,
         active=[shard.id for shard in shards if shard.parent not in unfinished],
-        shards=[_stored(shard, latest) for shard in shards],
+        shards=[_stored(shard, latest, now) for shard in shards],
         saved_at=now,
     )
 
@@ -156,7 +156,7 @@ def _aware(time: datetime | None) -> datetime | None:
     return None if time is None else time.astimezone(UTC)
 
 
-def _stored(shard: Tracked, latest: datetime) -> TokenShard:
+def _stored(shard: Tracked, latest: datetime, now: datetime) -> TokenShard:
     stored = TokenShard(
         shard.id,
         parent=shard.parent,
@@ -169,7 +169,8 @@ def _stored(shard: Tracked, latest: datetime) -> TokenShard:
         case TrimHorizon():
             stored.iterator_type, stored.since = "trim_horizon", shard.since
         case AtTime(time):
-            stored.iterator_type, stored.time = "trim_horizon", time
+            # One answer's `Date` may be hours ahead of all others.
+            stored.iterator_type, stored.time = "trim_horizon", min(time, now)
             stored.since = shard.since
         case AtSequence(number):
             stored.iterator_type, stored.sequence_number = "at_sequence", number
@@ -193,7 +194,7 @@ def _position(stored: TokenShard, saved_at: datetime | None) -> Position:
         now = datetime.now(UTC)
         try:
             return at_time(stored.time, max(now, saved_at or now) + _CLOCKS_APART)
-        except UsageError as error:
+        except (UsageError, OverflowError) as error:
             raise UsageError(f"shard {stored.shard_id} of the token: {error}") from None
     if stored.iterator_type == "latest":
         return Latest()

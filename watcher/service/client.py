@@ -16,6 +16,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
+from watcher.clock import no_later
 from watcher.errors import (
     OddAnswerError,
     StreamError,
@@ -224,7 +225,9 @@ class StreamsClient:
         return [shard_of(row) for row in shards if row.get("ParentShardId") == shard_id]
 
     def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
-        """An iterator at a position of a shard, and the service's own time of that moment.
+        """An iterator at a position of a shard, and a time that is not after that moment.
+
+        It is the service's own, or ours (see `no_later`).
 
         Raises TrimmedDataError, ShardNotFoundError, TimestampRefusedError.
         """
@@ -249,7 +252,7 @@ class StreamsClient:
             if isinstance(position, AtTime) and code_of(error.__cause__) == "ValidationException":
                 raise TimestampRefusedError(str(error)) from error
             raise
-        return answer["ShardIterator"], service_time(answer)
+        return answer["ShardIterator"], no_later(service_time(answer), time.time())
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
