@@ -307,7 +307,7 @@ def test_that_a_shard_is_left_is_said(
         f"1 shard of orders is open; read up to now ({noon:%H:%M:%S})",
         f"1 shard of orders is open; read up to {noon:%Y-%m-%d %H:%M:%S}",
     ]
-    assert "Shard a is open, and left there: 27 empty pages in a row" in caplog.text
+    assert "Left open: a: 27 empty pages in a row" in caplog.text
 
 
 def test_a_remark_on_a_shard_is_made_once(

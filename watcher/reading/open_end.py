@@ -33,7 +33,7 @@ from watcher.printing.plural import counted
 from watcher.reading.reads import Reads
 from watcher.reading.sieve import numbers_of
 from watcher.record import page
-from watcher.service.model import Latest, Service
+from watcher.service.model import CLOCKS_APART, Latest, Listing, Service
 
 WRITTEN_SECONDS = 2.0
 """So long after a write was answered, its record is in its shard."""
@@ -54,12 +54,12 @@ _TURNS = 20
 _TIMES_ASKED = 3
 
 
-def left_open(shards: int, table: str, began: datetime, end: datetime | None) -> str:
+def left_open(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
     """That so many shards were left at this end, or with all that was there at the beginning."""
     are = "is" if shards == 1 else "are"
-    now = f"now ({began.astimezone():%H:%M:%S})"
+    now = f"now ({(began + CLOCKS_APART).astimezone():%H:%M:%S})"
     upto = now if end is None else f"{end.astimezone():%Y-%m-%d %H:%M:%S}"
-    return f"{counted(shards, 'shard')} of {table} {are} open; read up to {upto}"
+    return f"{counted(shards, 'shard')} of {listing.table} {are} open; read up to {upto}"
 
 
 class OpenEnd:

@@ -271,8 +271,7 @@ class Roster:
                 return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
             self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
-            what = f"Shard {shard.id} is open, and left there: {message.reason}"
-            logger.debug(what, extra=self.about(shard))
+            logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
             is_over = self.is_gone or self.is_closed(shard.id)
@@ -317,9 +316,8 @@ class Roster:
 
     def say_left(self, end: datetime | None = None) -> None:
         """That shards were left that may have more: read up to this end, or to the beginning."""
-        if left := self.left:
-            began = self.began_at + CLOCKS_APART
-            logger.info(left_open(left, self.listing.table, began, end), extra=self.about())
+        if self.left:
+            logger.info(left_open(self.left, self.listing, self.began_at, end), extra=self.about())
 
     def is_settled(self) -> bool:
         """Whether no shard waits for its turn, and no child can show up any more."""
