@@ -147,8 +147,13 @@ class PlayedQueue(Queue):
         """The process that has a shard."""
         self.origins: dict[str, Origin] = {}
         """The shard that was begun last, of those of this id."""
+        self.full: set[Origin] = set()
+        """The shards whose process waits until what it has sent is received."""
         self._clock = clock
         self._until = 0.0
+
+    def holds(self, name: str) -> bool:
+        return any(self.workers[origin] == name for origin in self.full)
 
     def receive(self, timeout: float) -> tuple[Origin, Message] | tuple[str, None] | None:
         if self._clock.monotonic() >= self._until:

@@ -50,14 +50,38 @@ def test_only_who_names_a_place_or_an_exporter_asks(
 
 
 @pytest.mark.parametrize("signal", ["metrics", "traces"])
+@pytest.mark.parametrize(
+    ("variable", "value", "name"),
+    [
+        ("EXPORTER_OTLP_PROTOCOL", "grpc", "otlp-proto-grpc"),
+        ("EXPORTER_OTLP_PROTOCOL", "http/json", "otlp-json-http"),
+        ("{}_EXPORTER", "carrier_pigeon", "carrier-pigeon"),
+    ],
+)
 def test_an_exporter_that_is_not_installed_is_one_line(
-    signal: Signal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    signal: Signal,
+    variable: str,
+    value: str,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr(telemetry, "_entry_points", lambda signal, name: [])
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "carrier-pigeon")
+    monkeypatch.setenv(f"OTEL_{variable.format(signal.upper())}", value)
     assert exporters(signal) == exporters(signal) == []
-    told = f"OpenTelemetry: nothing sends {signal} by carrier-pigeon; try: "
-    assert caplog.messages == [told + "pip install opentelemetry-exporter-carrier-pigeon"]
+    told = f"OpenTelemetry: nothing sends {signal} by {name.replace('-', '_')}; try: "
+    assert caplog.messages == [f"{told}pip install opentelemetry-exporter-{name}"]
+
+
+def test_a_protocol_that_there_is_not_is_said_and_the_usual_one_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/proto")
+    assert exporters("metrics") == exporters("traces") == HTTP
+    told = "there is no protocol 'http/proto' (http/protobuf, grpc, http/json): http/protobuf"
+    assert caplog.messages == [f"OpenTelemetry: {told}"]
 
 
 def test_without_the_sdk_one_line_names_the_extra_and_the_watch_goes_on(

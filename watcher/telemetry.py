@@ -25,7 +25,14 @@ logger = logging.getLogger("watcher")
 Signal = Literal["metrics", "traces"]
 
 _AGAIN_SECONDS = 300.0
-_OTLP = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+# By protocol. The SDK's own choice has no http/json yet, but an exporter registers itself for it:
+# https://github.com/open-telemetry/opentelemetry-python/pull/5374
+_OTLP = {
+    "http/protobuf": "otlp_proto_http",
+    "grpc": "otlp_proto_grpc",
+    "http/json": "otlp_json_http",
+}
+_USUAL = "http/protobuf"
 
 
 def exporters(signal: Signal) -> list[str]:
@@ -69,10 +76,11 @@ def _names(signal: Signal, environment: Mapping[str, str]) -> list[str]:
     if not chosen and not any(environment.get(place) for place in places):
         return []
     names = [name.strip() for name in (chosen or "otlp").split(",")]
-    protocol = environment.get(f"OTEL_EXPORTER_OTLP_{own}_PROTOCOL") or environment.get(
-        "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
-    )
-    otlp = _OTLP.get(protocol.strip(), protocol)
+    protocol = environment.get(f"OTEL_EXPORTER_OTLP_{own}_PROTOCOL", "").strip()
+    protocol = protocol or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip() or _USUAL
+    if "otlp" in names and protocol not in _OTLP:  # the specification wants it to be ignored
+        _say(f"OpenTelemetry: there is no protocol {protocol!r} ({', '.join(_OTLP)}): {_USUAL}")
+    otlp = _OTLP.get(protocol, _OTLP[_USUAL])
     return [otlp if name == "otlp" else name for name in names if name not in ("", "none")]
 
 

@@ -13,12 +13,15 @@ from scripts.benchmarks.results import Row
 from tests.dynamodb_local import MissingPart
 
 
-def _spark(replay: Replay) -> Iterator[Row]:
-    try:
-        from scripts.benchmarks import spark
-    except ImportError as error:
-        raise MissingPart(f"Spark is not installed: {error}") from None
-    yield from spark.spark(replay)
+def _spark(part: str) -> Callable[[Replay], Iterator[Row]]:
+    def measured(replay: Replay) -> Iterator[Row]:
+        try:
+            from scripts.benchmarks import spark
+        except ImportError as error:
+            raise MissingPart(f"Spark is not installed: {error}") from None
+        yield from spark.PARTS[part](replay)
+
+    return measured
 
 
 PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
@@ -38,7 +41,7 @@ PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
     "retained": scale.retained,
     "start": start.start,
     "memory": idle.memory,
-    "spark": _spark,
+    **{part: _spark(part) for part in parts.SPARK},
 }
 
 
@@ -50,10 +53,12 @@ def main() -> int:
     rows: list[Row] = []
     replay = Replay()
     try:
-        for name in arguments.parts or PARTS:
+        for name in arguments.parts:
             print(f"{time.monotonic() - began:5.0f} s  {name} ...", file=sys.stderr)
             try:
-                rows.extend(PARTS[name](replay))
+                for row in PARTS[name](replay):
+                    rows.append(row)
+                    print(f"{time.monotonic() - began:5.0f} s    {row}", file=sys.stderr)
             except MissingPart as missing:
                 print(f"left out: {missing}", file=sys.stderr)
     finally:

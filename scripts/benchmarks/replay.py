@@ -55,7 +55,7 @@ def record(number: int) -> bytes:
         return {
             "customer": {"S": f"user-{number % 97:03}"},
             "order": {"S": f"order-{number:04}"},
-            "status": {"S": "shipped" if quantity % 2 else "ordered"},
+            "status": {"S": "delivered" if quantity % 2 else "received"},
             "quantity": {"N": str(100 + quantity)},
             "total": {"N": f"{1000 + number}.25"},
             "paid": {"BOOL": quantity % 2 == 1},
@@ -80,8 +80,7 @@ def record(number: int) -> bytes:
             "StreamViewType": "NEW_AND_OLD_IMAGES",
         },
     }
-    text = json.dumps(whole, separators=(",", ":"))
-    return text.replace('"paid":{"BOOL":true}', '"paid":{"BOOL":true }').encode()
+    return json.dumps(whole, separators=(",", ":")).encode()
 
 
 class Pages:

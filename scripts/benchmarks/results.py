@@ -25,6 +25,12 @@ class Row:
     ratio_at_most: float | None = None
     note: str = ""
 
+    def __str__(self) -> str:
+        """In one line, as soon as it is known."""
+        ratio = "" if self.ratio is None else f", {self.ratio:.3g}x"
+        missed = f", missed: {_aim(self)}" if self.met is False else ""
+        return f"{self.figure}: {_number(self.measured)} {self.unit}{ratio}{missed}"
+
     @property
     def measured(self) -> float:
         """The median."""

@@ -1,33 +1,40 @@
-"""Rows a second on Spark `local[2]`, beside the naive source; the cost of an idle query."""
+"""Rows a second on Spark `local[2]`, beside the naive source; what a backlog and idling cost."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib
 import json
 import os
 import pickle
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.types import StructType
 
 from scripts.benchmarks import commands
-from scripts.benchmarks.replay import ARN, RECORDS, Replay, Scenario, record
+from scripts.benchmarks.replay import ARN, RECORDS, Pages, Replay, Scenario, record
 from scripts.benchmarks.results import Row
+from watcher.reading.messages import Page
 from watcher.service.model import AfterSequence, Position
-from watcher.spark import offsets, session
+from watcher.spark import offsets, session, versions
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
+from watcher.spark.schema import Columns, ddl
 
 RUNS = 3
 _SHARDS = 4
 _PAGES = 100
 _NAIVE_PAGES = 5
 _FEW_PAGES = 4
+_TIMES = 25
 _IDLE_SECONDS = 10.0
 _GIVE_UP_SECONDS = 120.0
 _WIRE = {"imageFormat": "dynamodb-json"}
@@ -35,6 +42,12 @@ _SCHEMA = (
     "customer string, `order` string, status string, quantity int, total decimal(12,2), "
     "paid boolean, tags array<string>"
 )
+_TYPED = {"imageSchema": _SCHEMA}
+_CHANGED = {"changedAttributes": "true"}
+
+
+os.environ.update(AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench")
+os.environ.update(AWS_DEFAULT_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true")
 
 
 class NaiveReader(SimpleDataSourceStreamReader):
@@ -95,20 +108,14 @@ class Naive(DataSource):
         return NaiveReader(self.options["endpointUrl"], int(self.options["pages"]))
 
 
-def spark(replay: Replay) -> Iterator[Row]:
-    """All figures of Spark, on one session."""
-    os.environ.update(AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench")
-    os.environ.update(AWS_DEFAULT_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true")
+@functools.cache
+def _started() -> Any:
+    """The one session of all parts, warm: a stream runs for days, and Java compiles meanwhile."""
     started = session.start(master="local[2]")
+    atexit.register(session.stop, started)
     # By value, since executors know nothing of these scripts.
     started.dataSource.register(_by_value(Naive))
-    try:
-        yield from _throughput(started, replay)
-        yield from _by_shards(started, replay)
-        yield from _catch_up(replay)
-        yield from _idle(replay)
-    finally:
-        started.stop()
+    return started
 
 
 def _by_value(kind: type[Any]) -> type[Any]:
@@ -122,43 +129,90 @@ def _by_value(kind: type[Any]) -> type[Any]:
     return kind
 
 
-def _throughput(started: Any, replay: Replay) -> Iterator[Row]:
-    def ours(given: dict[str, str], sink: str = "noop") -> float:
-        return _rate(replay, _source(started, replay, **given), sink, _SHARDS, _PAGES)
+def _warm(replay: Replay) -> Any:
+    """The session, Java's compiler done with what the runs need: a stream runs for days."""
+    started = _started()
+    for given in ({}, _WIRE, {}):
+        _ours(replay, given)
+    return started
 
-    def naive() -> float:
-        options = {"endpointUrl": replay.endpoint, "pages": str(_NAIVE_PAGES)}
-        frame = started.readStream.format("naive").options(**options).load()
-        return _rate(replay, frame, "noop", 1, _NAIVE_PAGES)
 
-    # A stream runs for days: Java's compiler is done with it by then.
-    for _ in range(2):
-        ours({})
-        ours(_WIRE)
-    slow = [naive() for _ in range(RUNS)]
-    for figure, given, sink, aim in (
-        ("wire images, noop", _WIRE, "noop", 120_000),
-        ("plain JSON images, noop", {}, "noop", None),
-        ("plain JSON images, Parquet", {}, "parquet", None),
-        ("imageSchema of seven, noop", {"imageSchema": _SCHEMA}, "noop", None),
-        ("plain JSON, changedAttributes, noop", {"changedAttributes": "true"}, "noop", None),
+def _ours(replay: Replay, given: dict[str, str], sink: str = "noop") -> float:
+    return _rate(replay, _source(replay, **given), sink, _SHARDS, _PAGES)
+
+
+def _naive(replay: Replay) -> float:
+    options = {"endpointUrl": replay.endpoint, "pages": str(_NAIVE_PAGES)}
+    frame = _started().readStream.format("naive").options(**options).load()
+    return _rate(replay, frame, "noop", 1, _NAIVE_PAGES)
+
+
+def _images(replay: Replay) -> Iterator[Row]:
+    """Each round has the naive source and every figure, so that they meet the same weather."""
+    _warm(replay)
+    kinds: dict[str, tuple[dict[str, str], str, float | None]] = {
+        "wire images, noop": (_WIRE, "noop", 50),
+        "plain JSON images, noop": ({}, "noop", 35),
+        "plain JSON images, Parquet": ({}, "parquet", None),
+        "imageSchema of seven, noop": (_TYPED, "noop", None),
+        "plain JSON, changedAttributes, noop": (_CHANGED, "noop", None),
+    }
+    slow: list[float] = []
+    runs: dict[str, list[float]] = {figure: [] for figure in kinds}
+    for _ in range(RUNS):
+        slow.append(_naive(replay))
+        for figure, (given, sink, _aim) in kinds.items():
+            runs[figure].append(_ours(replay, given, sink))
+    for figure, (_given, _sink, aim) in kinds.items():
+        row = Row(f"Spark, {figure}", "rows/s", runs[figure], compared=slow, ratio_at_least=aim)
+        yield row
+
+
+def _columns(replay: Replay) -> Iterator[Row]:
+    """A page as columns, in Python alone."""
+    page = Page(0, RECORDS, "", Pages(RECORDS).page(0, "next"))
+    plain: list[float] = []
+    for figure, given, aim in (
+        ("plain JSON", {}, None),
+        ("imageFormat=dynamodb-json", _WIRE, None),
+        ("wireRecords", {"wireRecords": "true"}, None),
+        ("imageSchema of seven", _TYPED, 1.5),
+        ("plain JSON, changedAttributes", _CHANGED, 1.5),
+        ("columns=keys,event_name", {"columns": "keys,event_name"}, None),
     ):
-        runs = [ours(given, sink) for _ in range(RUNS)]
-        yield Row(
-            f"Spark, {figure}", "rows/s", runs, at_least=aim, compared=slow, ratio_at_least=10
-        )
+        options = parse({"stream": ARN, **given}, streaming=True)
+        columns = Columns(options, versions.arrow_schema(_of_ddl(ddl(options))))
+        runs = [_fastest(columns, page) for _ in range(RUNS)]
+        plain = plain or runs
+        name = f"Spark, a page as columns, {figure}"
+        beside = plain if aim else []
+        yield Row(name, "ms of CPU", runs, compared=beside, ratio_at_most=aim)
 
 
-def _by_shards(started: Any, replay: Replay) -> Iterator[Row]:
-    """The same number of rows, plain JSON, from few shards and from many."""
-    for shards in (4, 64, 500):
-        pages = max(_FEW_PAGES, _SHARDS * _PAGES // shards)
+def _fastest(columns: Columns, page: Page) -> float:
+    found = []
+    for _ in range(_TIMES):
+        used = time.process_time()
+        columns.batch(page, "shardId-0", ARN)
+        found.append(1000 * (time.process_time() - used))
+    return min(found)
+
+
+def _of_ddl(text: str) -> StructType:
+    _started()
+    return StructType.fromDDL(text)
+
+
+def _by_shards(replay: Replay) -> Iterator[Row]:
+    """Plain JSON, from few shards and from many."""
+    _warm(replay)
+    for shards, pages in ((_SHARDS, _PAGES), (64, 6), (500, 2)):
         rows = shards * pages * RECORDS
         size = len(record(0)) / 1e6
         rates, costs = [], []
         for _ in range(RUNS):
             used = commands.family_cpu_seconds(os.getpid(), replay.pid)
-            rates.append(_rate(replay, _source(started, replay), "noop", shards, pages))
+            rates.append(_rate(replay, _source(replay), "noop", shards, pages))
             used = commands.family_cpu_seconds(os.getpid(), replay.pid) - used
             costs.append(1e6 * used / rows)
         name = f"Spark, plain JSON, {shards} shards of {pages} pages"
@@ -167,38 +221,54 @@ def _by_shards(started: Any, replay: Replay) -> Iterator[Row]:
         yield Row(f"{name}, CPU of all processes", "µs/row", costs)
 
 
-def _source(started: Any, replay: Replay, **given: str) -> Any:
+def _source(replay: Replay, **given: str) -> Any:
     place = {"stream": ARN, "endpointUrl": replay.endpoint, "startingPosition": "trim_horizon"}
-    return started.readStream.format("dynamodb_streams").options(**place, **given).load()
+    return _started().readStream.format("dynamodb_streams").options(**place, **given).load()
+
+
+class _Counted(StreamingQueryListener):
+    """Waits for so many rows; to ask for the progress again and again takes a core's tenth."""
+
+    def __init__(self, expected: int) -> None:
+        self._missing = expected
+        self.done = threading.Event()
+        self.ended = 0.0
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A micro-batch is committed."""
+        self.ended = time.monotonic()
+        self._missing -= event.progress.numInputRows
+        if self._missing <= 0:
+            self.done.set()
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Also where it has failed."""
+        self.done.set()
 
 
 def _rate(replay: Replay, frame: Any, sink: str, shards: int, pages: int) -> float:
     """Rows a second, from the first GetRecords until the last batch is committed."""
     replay.begin(Scenario(shards, pages))
     expected = shards * pages * RECORDS
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        writer = frame.writeStream.format(sink).option("checkpointLocation", f"{place}/check")
-        writer = writer.option("path", f"{place}/out") if sink != "noop" else writer
-        query = writer.start()
-        ended = _when(lambda: _rows(query) >= expected)
-        query.stop()
-    return expected / (ended - replay.begin(Scenario()).first_read)
-
-
-def _rows(query: Any) -> int:
-    if (error := query.exception()) is not None:
-        raise error
-    return sum(each["numInputRows"] for each in query.recentProgress)
-
-
-def _when(condition: Callable[[], bool]) -> float:
-    """The moment when it became true."""
-    deadline = time.monotonic() + _GIVE_UP_SECONDS
-    while time.monotonic() < deadline:
-        if condition():
-            return time.monotonic()
-        time.sleep(0.02)
-    raise TimeoutError("the rows did not come")
+    counted = _Counted(expected)
+    _started().streams.addListener(counted)
+    try:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+            writer = frame.writeStream.format(sink).option("checkpointLocation", f"{place}/check")
+            writer = writer.option("path", f"{place}/out") if sink != "noop" else writer
+            query = writer.start()
+            came = counted.done.wait(_GIVE_UP_SECONDS)
+            if (error := query.exception()) is not None:
+                raise error
+            query.stop()
+    finally:
+        _started().streams.removeListener(counted)
+    if not came:
+        raise TimeoutError("the rows did not come")
+    return expected / (counted.ended - replay.begin(Scenario()).first_read)
 
 
 def _catch_up(replay: Replay) -> Iterator[Row]:
@@ -250,3 +320,12 @@ def _idle(replay: Replay) -> Iterator[Row]:
     listings = calls.get("DescribeStream", 0) / _IDLE_SECONDS
     yield Row("Spark, idle trigger, CPU", "ms", [1000 * used / polls], at_most=50)
     yield Row("Spark, idle, DescribeStream", "calls/s", [listings], at_most=0.5)
+
+
+PARTS: dict[str, Callable[[Replay], Iterator[Row]]] = {
+    "spark-images": _images,
+    "spark-columns": _columns,
+    "spark-shards": _by_shards,
+    "spark-planner": _catch_up,
+    "spark-idle": _idle,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,11 +16,7 @@ from tests.play import Memory, Play, PlayedService, page
 from watcher.engine.figures import Snapshot
 from watcher.engine.hands import ThreadedHands
 from watcher.engine.pulse import Pulse
-from watcher.errors import (
-    StillAskingError,
-    TransientError,
-    UsageError,
-)
+from watcher.errors import DeniedError, StillAskingError, TransientError, UsageError
 from watcher.metrics.probes import Answers, Awake, judge
 from watcher.reading.messages import Failed, Finished
 from watcher.reading.token import Token
@@ -153,6 +150,86 @@ def test_a_shard_whose_worker_is_stuck_is_named_and_one_that_is_refused_is_no_re
     )
 
 
+def busy_with(play: Probed, name: str, seconds: int) -> Iterator[Any]:
+    """Steps: a handler takes a second for each of so many records of a shard."""
+    for number in range(1, seconds + 1):
+        yield name, page(number)
+        yield lambda: play.clock.sleep(1.0)
+
+
+def test_a_stuck_worker_is_named_also_while_another_shard_keeps_the_watch_busy() -> None:
+    play = Probed(nothing, "a", "b", "c")
+    waits = play.queue.full
+    play.run(
+        play.goes_on("a", "b", "c"),
+        1.0,
+        lambda: waits.add(play.queue.origins["c"]),
+        play.stops("b", "c"),
+        *busy_with(play, "a", 45),
+        play.says(),
+        *busy_with(play, "a", 10),
+        play.says(STUCK.format("b"), STUCK.format("b")),
+        waits.clear,
+        *busy_with(play, "a", 45),
+        play.says(STUCK.format("b"), STUCK.format("b")),
+        *busy_with(play, "a", 10),
+        play.says("\n".join(map(STUCK.format, "bc")), "\n".join(map(STUCK.format, "bc"))),
+    )
+
+
+def test_whoever_waited_for_the_watch_gets_the_whole_time_anew() -> None:
+    play = Probed(nothing, "a", "b", "c")
+    waits = play.queue.full
+
+    def all_wait() -> None:
+        waits.update(map(play.queue.origins.__getitem__, "bc"))
+
+    play.run(
+        play.goes_on("a", "b", "c"),
+        1.0,
+        lambda: play.read("c", answered=False),
+        play.stops("b", "c"),
+        all_wait,
+        *busy_with(play, "a", 50),
+        waits.clear,  # before it was ever said to be late: at most a moment of it was seen
+        ("b", None),  # that it had died waited, too
+        play.says(),
+        20.0,
+        play.says(),
+        play.goes_on("b", "c"),
+        1.0,
+        play.says(),
+    )
+
+
+def test_a_stream_that_can_be_read_again_gets_the_whole_time_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    clock, stuck, again = HandClock(), set[str](), list[float]()
+    users = PlayedService(clock)
+    users.add("u")
+    play = Probed(nothing, "a", clock=clock, others={OTHER: users})
+
+    def look() -> None:
+        stuck.update(play.now.live)
+        if "users can be read again" in caplog.messages:
+            again.append(clock.passed)
+
+    seconds: list[Any] = [0.2, look] * 260
+    play.run(
+        play.goes_on("a", "u"),
+        1.0,
+        play.stops("u"),
+        lambda: users.errors.extend([DeniedError("no")] * 9),
+        ("u", Failed("no permission", fatal=True)),
+        ("u", None),
+        *seconds,
+    )
+    assert again[0] > 62 and not stuck
+    assert again[-1] - again[0] < 60
+
+
 def test_many_shards_are_counted() -> None:
     names = [f"s{number}" for number in range(9)]
     play = Probed(nothing, *names)
@@ -242,6 +319,60 @@ def test_a_store_that_fails_for_ten_minutes_is_said_while_records_are_delivered(
     assert len(seen) == 2 and store.position("a") is not None
 
 
+def test_a_store_that_fails_for_ten_minutes_is_said_once_and_once_that_it_works_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    seen: list[str] = []
+    store = Flaky()
+    play = Probed(lambda record: seen.append(record.sequence_number), "a", store=store)
+    minutes: list[Any] = []
+    for number in range(1, 301):
+        minutes += [("a", page(number)), 2.0]
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        lambda: setattr(store, "fails", True),
+        *minutes,
+        lambda: setattr(store, "fails", False),
+        2.0,
+        play.says(),
+    )
+    assert len(seen) == 300 and play.clock.passed > 600
+    told = "--checkpoint c: No space left on device; the watch goes on, its positions are not saved"
+    of_store = [line for line in caplog.messages if "saved" in line]
+    assert of_store == [told, "The positions are saved again"]
+
+
+def test_what_keeps_a_lease_from_being_renewed_is_said_of_an_idle_watch_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Refused(Flaky):
+        trouble = ""
+
+    caplog.set_level(logging.INFO)
+    store = Refused()
+    play = Probed(nothing, "a", store=store)
+
+    def refuses(trouble: str) -> Callable[[], None]:
+        return lambda: vars(store).update(trouble=trouble, fails=bool(trouble))
+
+    told = "the positions are not saved: --checkpoint c: No space left on device"
+    play.run(
+        play.goes_on("a"),
+        20.0,
+        play.says(),
+        refuses("the role needs dynamodb:PutItem"),
+        2.0,
+        play.says(ready=told),
+        60.0,
+        refuses(""),
+        2.0,
+        play.says(),
+    )
+    assert len([line for line in caplog.messages if "saved" in line]) == 2
+
+
 def test_a_handler_that_hangs_is_named_and_nobody_else_is_blamed_afterwards() -> None:
     def hangs(record: Record) -> None:
         play.clock.sleep(59.0)
@@ -300,6 +431,27 @@ def test_whoever_stands_by_lives_and_is_not_ready() -> None:
     play = Probed(nothing, "a", store=Standing())
     play.run(play.goes_on("a"), 1.0, play.says())
     assert lines == [([], ["standing by: another watch has the lease"])]
+
+
+def test_whoever_stands_by_and_cant_take_over_says_why() -> None:
+    class Standing(Memory):
+        trouble = ""
+
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            for self.trouble in ("the role needs dynamodb:PutItem", ""):
+                for _ in range(10):
+                    play.clock.sleep(0.5)
+                    assert not is_ending()
+                lines.append(play.now)
+            return True
+
+    lines: list[Answers] = []
+    play = Probed(nothing, "a", store=Standing())
+    play.run(play.goes_on("a"), 1.0, play.says())
+    assert lines == [
+        ([], ["standing by: the role needs dynamodb:PutItem"]),
+        ([], ["standing by: another watch has the lease"]),
+    ]
 
 
 def test_one_of_several_streams_that_cant_be_read_is_not_ready() -> None:

@@ -207,6 +207,104 @@ def test_who_may_not_write_is_told_so_at_once_and_does_not_stand_by(
     assert not Lease(item, "one:1:a", clock).stand_by(after(clock, 60.0))
 
 
+TEN_MINUTES = 600.0
+TROUBLES = {
+    "GetItem is denied": CheckpointError("the role needs dynamodb:GetItem", answered=True),
+    "the table is deleted": CheckpointError("ResourceNotFoundException", answered=True),
+    "throttled": CheckpointError("ThrottlingException", answered=True),
+    "no answer": CheckpointError("can't be reached"),
+}
+
+
+def standing(item: Item, clock: HandClock, play: Callable[[float], object]) -> Lease:
+    """A lease that stands by for ten minutes in which this is played, moment by moment."""
+    second = Lease(item, "two:2:b", clock)
+    began = clock.passed
+
+    def is_ending() -> bool:
+        play(clock.passed - began)
+        return clock.passed - began > TEN_MINUTES
+
+    assert not second.stand_by(is_ending)
+    return second
+
+
+def test_one_that_may_not_take_over_any_more_names_what_it_lacks_and_says_it_seldom(
+    item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = held(item, clock)
+
+    def play(moment: float) -> None:
+        if moment < 60.0:
+            first.renew()
+        else:  # it has died
+            item.write_trouble = DeniedError("PutItem")
+
+    second = standing(item, clock, play)
+    assert second.trouble == "no write"
+    assert caplog.messages.count("no write; standing by, trying again") == 2
+    item.write_trouble = None
+    assert second.stand_by(never)
+    assert second.trouble == ""
+
+
+def test_one_that_may_not_take_over_stands_by_as_ever_once_the_lease_is_anothers_again(
+    item: Item, clock: HandClock
+) -> None:
+    first, troubles = held(item, clock), set[str]()
+
+    def play(moment: float) -> None:
+        item.write_trouble = DeniedError("PutItem") if 60.0 < moment < 90.0 else None
+        if not 57.0 < moment < 90.0:
+            first.renew()
+
+    second = Lease(item, "two:2:b", clock)
+
+    def is_ending() -> bool:
+        play(clock.passed)
+        troubles.add(second.trouble)
+        return clock.passed > 120.0
+
+    assert not second.stand_by(is_ending)
+    assert troubles == {"", "no write"} and second.trouble == ""
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_one_that_cant_see_whose_turn_it_is_says_why_and_seldom(
+    trouble: CheckpointError, item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, told = held(item, clock), set[str]()
+    second = Lease(item, "two:2:b", clock)
+
+    def is_ending() -> bool:
+        flickers = clock.passed % 30 > 3  # an answer in between
+        item.trouble = trouble if 30 < clock.passed < TEN_MINUTES and flickers else None
+        if item.trouble is None:
+            first.renew()
+        told.add(second.trouble)
+        return clock.passed > TEN_MINUTES + 30
+
+    assert not second.stand_by(is_ending)
+    assert told == {"", str(trouble)} and second.trouble == ""
+    assert caplog.messages.count(f"{trouble}; standing by, trying again") == 2
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
+    trouble: CheckpointError, item: Item, clock: HandClock
+) -> None:
+    lease = held(item, clock)
+    store = SharedStore(lease, item.name)
+    assert store.trouble == ""
+    item.trouble = trouble
+    clock.sleep(3.0)
+    lease.renew()
+    assert store.trouble == str(trouble)
+    item.trouble = None
+    lease.renew()
+    assert store.trouble == ""
+
+
 def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Item, clock: HandClock) -> None:
     lease = held(item, clock)
     store = SharedStore(lease, item.name)

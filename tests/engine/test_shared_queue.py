@@ -55,6 +55,16 @@ def test_messages_come_out_in_order_and_whole(queue: Queue) -> None:
     assert queue.receive(0) is None
 
 
+def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(queue: Queue) -> None:
+    writer = queue.writer("a")
+    queue.writer("b").close()
+    assert not queue.holds("a")
+    writer.send(origin("a"), page(1))
+    assert queue.holds("a") and queue.holds("b")
+    assert len(received(queue, 2)) == 2
+    assert not queue.holds("a") and not queue.holds("b"), "b is gone"
+
+
 def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
     writer = queue.writer("a")
     thread = threading.Thread(target=writer.send, args=(origin("a"), page(7, 5_000_000)))

@@ -138,6 +138,15 @@ def test_an_empty_table_has_a_snapshot_too() -> None:
     assert made.store.token.snapshot == TokenSnapshot(done=True)
 
 
+def test_one_that_goes_on_where_nothing_is_left_is_done() -> None:
+    told, stored = Told(), TokenSnapshot(after={"pk": {"S": "k4"}}, items=5)
+    row = TokenShard("a", "after_sequence", "5")
+    store = Memory(Token(ARN, ["a"], [row], None, stored))
+    made = play(Table(), told, store=store).run(2.0)
+    assert told.items == []
+    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
+
+
 def old_store(service: PlayedService, hours: float) -> Memory:
     saved_at = service.now - timedelta(hours=hours)
     row = TokenShard("a", "after_sequence", "5")
@@ -220,7 +229,7 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(hands: int) -> No
         assert [line[0] for line in told.lines[place + 1 : place + 3]] == ["S", "S"]
     assert not any(beside), "nothing else is at work then"
     between = "".join(line[0] for line in told.lines).split("aSS")
-    assert sum(map(bool, between)) > 10, "and the changes came in between, not after it all"
+    assert sum(map(bool, between)) > 5, "and the changes came in between, not after it all"
     assert made.store.token.snapshot == TokenSnapshot(items=40, done=True)
 
 

@@ -33,7 +33,9 @@ SPARK = Path(pyspark.__file__).parent
 _CATALOG = ROOT / "tests" / "spark" / "MergingCatalog.java"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _CHANGES = 5
-_SCD_2 = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 3)
+_VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
+_CDC = '{"orders": 1, "orders_history": 2}'
+"""As docs/spark.md has it; 4.2 has SCD 1 alone, and 4.1 no AUTO CDC."""
 
 _RETAINED = """
 from pyspark import pipelines as dp
@@ -61,17 +63,28 @@ def play(server: str, stream: str) -> None:
     found = spark.read.format("dynamodb_streams").option("stream", stream).load()
     assert found.count() == _CHANGES
 
-    def take(batch: Any, number: int) -> None:
-        batch.write.mode("append").saveAsTable("taken")
+    def changes(checkpoint: str) -> Any:
+        found = spark.readStream.format("dynamodb_streams").option("stream", stream)
+        found = found.options(startingPosition="trim_horizon", checkpointLocation=checkpoint)
+        return found.load()
 
-    changes = spark.readStream.format("dynamodb_streams").option("stream", stream)
-    changes = changes.options(startingPosition="trim_horizon", checkpointLocation="checkpoint")
-    writer = changes.load().writeStream.option("checkpointLocation", "checkpoint")
-    writer.foreachBatch(take).trigger(availableNow=True).start().awaitTermination()
+    writer = changes("checkpoint").writeStream.option("checkpointLocation", "checkpoint")
+    writer.trigger(availableNow=True).toTable("taken").awaitTermination()
     assert spark.table("taken").count() == _CHANGES
+    play_the_merge(spark, changes("orders.checkpoint"))
     if importlib.util.find_spec("pyspark.pipelines"):
         play_the_pipeline(spark, server, needs_checkpoint=not versions.TELLS_START)
     print("played")
+
+
+def play_the_merge(spark: Any, changes: Any) -> None:
+    """docs/mirror.md's, as written: foreachBatch, into a table that can MERGE."""
+    (text,) = (text for _, text in blocks(PAGES["mirror.md"]) if "MERGE INTO" in text)
+    at_once = ".trigger(availableNow=True).start().awaitTermination()"
+    exec(text.replace(".start()", at_once), {"spark": spark, "changes": changes})
+    merged = [(row["keys"], row["item"]) for row in spark.table("lake.shop.orders").collect()]
+    assert merged == [('{"pk":"a"}', f'{{"pk":"a","v":{_CHANGES}}}')], merged
+    spark.sql("DROP TABLE lake.shop.orders")
 
 
 def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> None:
@@ -117,13 +130,18 @@ def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> Non
         put("b", total)
     client.delete_item(TableName="orders", Key={"pk": {"S": "a"}})
     put("c", 7)
-    cdc = ["transformations/orders.py"] if _SCD_2 else []
+    cdc = "transformations/orders.py"
+    assert _CDC in parts[cdc]
+    if _VERSION < (4, 3):
+        parts[cdc] = parts[cdc].replace(_CDC, '{"orders": 1}')
     kinds = {"INSERT": 3, "MODIFY": _CHANGES, "REMOVE": 1}
-    assert run("transformations/changes.py", *cdc) == (_CHANGES + 4, kinds)
-    if _SCD_2:
-        key = "get_json_object(keys, '$.pk')"
+    names = ["transformations/changes.py", *([cdc] if _VERSION >= (4, 2) else [])]
+    assert run(*names) == (_CHANGES + 4, kinds)
+    key = "get_json_object(keys, '$.pk')"
+    if _VERSION >= (4, 2):
         now = spark.table("lake.shop.orders").selectExpr(key, "total")
         assert sorted(now.collect()) == [("b", Decimal(6)), ("c", Decimal(7))]
+    if _VERSION >= (4, 3):
         history = spark.table("lake.shop.orders_history").where(f"{key} != 'a'")
         rows = sorted(history.selectExpr(key, "total", "__END_AT IS NULL").collect())
         assert rows == [("b", Decimal(5), False), ("b", Decimal(6), True), ("c", Decimal(7), True)]
@@ -143,8 +161,7 @@ def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
         missing("there is no javac")
     jars = f"{SPARK / 'jars'}/*"
     compile_ = ["javac", "-nowarn", "-cp", jars, "-d", str(folder / "classes"), str(_CATALOG)]
-    if _SCD_2:
-        subprocess.run(compile_, check=True, capture_output=True)
+    subprocess.run(compile_, check=True, capture_output=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
     settings = {

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.simulation.alarms import Alarms
+from tests.simulation.items import Told
 from tests.simulation.ledger import Run
 from tests.simulator.model import Shard
 from watcher.reading.token import Token, TokenShard
@@ -31,6 +32,12 @@ class Judge(Alarms):
         self._newest: dict[str, int] = {}
         self._passed: set[str] = set()
         self._checked_entries: dict[str, TokenShard] = {}
+        self.told = Told(self, self._table)
+
+    def begin(self, start: float) -> None:
+        """See `Ledger`; of what was told before nothing is left, either."""
+        super().begin(start)
+        self.told = Told(self, self._table)
 
     def delivered(self, shard_id: str, sequence_number: str, key: str) -> None:
         """An observer has taken a record."""
@@ -52,6 +59,7 @@ class Judge(Alarms):
             self._check_order(shard, number, key, is_first=number not in done)
         run.seen[number] = (self._now(), run.blocked)
         done.add(number)
+        self.told.change(key, shard.versions[index])
         self._last_progress[shard_id] = self._now()
 
     def _check_order(self, shard: Shard, number: int, key: str, *, is_first: bool) -> None:
@@ -70,6 +78,8 @@ class Judge(Alarms):
         self._last_progress[shard_id] = self._now()
         if (shard := self.shard(shard_id)) is not None:
             self._pass(shard, self.runs[-1])
+            index = bisect_left(shard.numbers, int(sequence_number))
+            self.told.change(shard.keys[index], shard.versions[index])
 
     def keeps_start(self) -> None:
         """From now on the program knows where it began: what is written has to come."""
@@ -236,6 +246,13 @@ class Judge(Alarms):
         for shard, index in self.missing():
             left = len(shard.numbers) - index
             self.complain(check, f"{left} records of {shard.id} from {shard.numbers[index]} on")
+        if self._scenario.snapshot and not self.complaints:
+            self.told.check()
+
+    @property
+    def lacks_items(self) -> bool:
+        """Whether there are items whose last state was not told yet."""
+        return self._scenario.snapshot and bool(self.told.missing())
 
     def check_up_to_now(self) -> None:
         """A run "up to now" has ended: what there was as it began has been delivered."""

@@ -250,7 +250,7 @@ class Program(ABC):
         if self._scenario.engine == "spark":
             page = min(page, self._scenario.limit or page)
         since -= _PAGE_SECONDS * self._to_read / page
-        is_missing = bool(missing)
+        is_missing = bool(missing) or judge.lacks_items
         if is_missing and since > _WITHIN_SECONDS:
             for each in self._judges:
                 each.check_all_delivered("late")

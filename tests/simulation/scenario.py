@@ -45,6 +45,8 @@ class Scenario:
     poll_max: float = 1.0
     processes: int = 64
     """Beyond it, shards share them."""
+    snapshot: bool = False
+    """Whether the items that exist are told, too."""
     concurrency: int = 1
     """Of how many shards records are handled at once."""
     pipe_bytes: int = 65536
@@ -110,6 +112,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     scenario.full_bytes = random.Random(f"full {seed}").choice((500_000, 1000, 300))
     scenario.behind_seconds = random.Random(f"behind {seed}").choice((1.0, 2.0, 10.0))
     _draw_others(scenario)
+    _draw_snapshot(scenario)
     for name, value in (given or {}).items():
         if name == "events":
             moments = random.Random(f"given {seed}")
@@ -117,6 +120,8 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
             scenario.events = sorted(scenario.events + more)
         else:
             setattr(scenario, name, value)
+    if scenario.snapshot:
+        scenario.events = [each for each in scenario.events if each[1] not in _LOSES]
     return scenario
 
 
@@ -136,6 +141,16 @@ def _draw_others(scenario: Scenario) -> None:
         scenario.others = rng.choice((1, 1, 2))
 
 
+# What may take away a change that was never read: then nobody knows the last state of its item.
+_LOSES = {"disable", "trim", "drop a shard", "suspend", "stay away"}
+
+
+def _draw_snapshot(scenario: Scenario) -> None:
+    names = {name for _, name in scenario.events}
+    if scenario.engine == "processes" and names.isdisjoint(_LOSES):
+        scenario.snapshot = random.Random(f"snapshot {scenario.seed}").random() < 0.3
+
+
 def other(scenario: Scenario, number: int) -> Scenario:
     """What another stream of the same watch goes through."""
     rng = random.Random(f"other {scenario.seed} {number}")
@@ -143,7 +158,8 @@ def other(scenario: Scenario, number: int) -> Scenario:
         (rng.uniform(0.2, scenario.trouble), rng.choice(_OF_OTHERS))
         for _ in range(rng.randrange(8))
     ]
-    return replace(scenario, others=0, of_table=False, events=sorted(events))
+    made = replace(scenario, others=0, of_table=False, events=sorted(events))
+    return replace(made, snapshot=False)
 
 
 def _draw_watch(scenario: Scenario, rng: random.Random) -> None:

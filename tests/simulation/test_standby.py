@@ -27,7 +27,7 @@ def test_no_seed_breaks_what_is_promised_at_a_takeover() -> None:
     assert [outcome for outcome in outcomes if outcome.complaints] == []
     checked = sum((outcome.checked for outcome in outcomes), Counter[str]())
     injected = sum((outcome.injected for outcome in outcomes), Counter[str]())
-    assert checked["takeovers"] > _SEEDS / 2
+    assert checked["takeovers"] >= _SEEDS / 2
     assert {"kill", "pause", "cut", "outage", "rotate"} <= injected.keys()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tests.simulation import probes
 from tests.simulation.hands import SimulatedHands
+from tests.simulation.items import SimulatedItems
 from tests.simulation.processes import PipeSelector, SimulatedWorker
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, VirtualClock
@@ -23,7 +24,6 @@ from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
-from watcher.record.origin import Origin
 from watcher.record.page import RecordPage
 from watcher.record.record import Record
 from watcher.service.patience import patiently
@@ -90,11 +90,18 @@ class Watch(Program):
             poll_max=scenario.poll_max,
             wanted=self._wanted,
             on_error=OnError.parse(scenario.on_error),
+            snapshot=scenario.snapshot,
         )
         queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
         followed = [
             Followed(
-                arn, settings, first=client, service=client, of_table=scenario.of_table, clock=life
+                arn,
+                settings,
+                first=client,
+                service=client,
+                of_table=scenario.of_table,
+                items=self._items(life),
+                clock=life,
             )
         ]
         for each in self._universe.others:
@@ -149,6 +156,18 @@ class Watch(Program):
         self._processes.append(process)
         return process
 
+    def _items(self, life: Life) -> SimulatedItems:
+        rng, universe = self._rng, self._universe
+        seconds = self._scenario.habits.get("latency", 0.01)
+
+        def fails() -> bool:
+            return not universe.is_calm and rng.random() < self._scenario.faults.get(
+                "error_rate", 0
+            )
+
+        page = 1 + self._scenario.seed % 4
+        return SimulatedItems(universe.table, page, lambda: life.sleep(seconds), fails)
+
     # Its observer
 
     def _observer(self, life: Life) -> Observer:
@@ -184,7 +203,15 @@ class Watch(Program):
             number, key = record.sequence_number, str(record.key["pk"])
             if self._scheduler.trace is not None:
                 self._scheduler.tell("the observer", f"takes {number} of {record.shard_id}")
-            self._universe.of(record.stream).judge.delivered(record.shard_id, number, key)
+            if record.event_name == "SNAPSHOT":
+                self._item(record)
+            else:
+                self._universe.of(record.stream).judge.delivered(record.shard_id, number, key)
+
+    def _item(self, record: Record) -> None:
+        assert record.new is not None
+        told = self._universe.of(record.stream).judge.told
+        told.item(str(record.key["pk"]), int(record.new["v"]))
 
     def _fail_perhaps(self, records: Sequence[Record]) -> None:
         """Now and then, several times for the same record."""
@@ -197,17 +224,20 @@ class Watch(Program):
         if self._failures_to_come[which] <= 0:
             return
         self._failures_to_come[which] -= 1
-        self._fail(records[0].origin, which[1])
+        self._fail(records[0])
 
-    def _fail(self, origin: Origin, number: str) -> None:
+    def _fail(self, record: Record) -> None:
         policy, _, retries = self._scenario.on_error.partition(":")
-        judge = self._universe.of(origin.stream).judge
+        judge, number = self._universe.of(record.stream).judge, record.sequence_number
         failures = judge.runs[-1].failures
         failures[int(number)] += 1
         self._scheduler.tell("the observer", f"fails on {number}")
         enough = failures[int(number)] > (int(retries) if policy == "retry" else 0)
         if enough and policy != "stop" and not self._scenario.batch:
-            judge.failed(origin.shard_id, number)
+            if record.event_name == "SNAPSHOT":
+                self._item(record)
+            else:
+                judge.failed(record.shard_id, number)
         raise ObserverFailed("no")
 
     # What happens to its processes, and to its disk

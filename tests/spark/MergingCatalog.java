@@ -11,6 +11,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -21,7 +22,7 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
-import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -66,8 +67,12 @@ public class MergingCatalog implements TableCatalog {
     return found;
   }
 
-  public Table createTable(Identifier identifier, TableInfo info) {
-    TABLES.put(identifier, new Rows(identifier, info.columns(), info.properties()));
+  public Table createTable(
+      Identifier identifier,
+      Column[] columns,
+      Transform[] partitions,
+      Map<String, String> properties) {
+    TABLES.put(identifier, new Rows(identifier, columns, properties));
     return TABLES.get(identifier);
   }
 
@@ -202,7 +207,8 @@ public class MergingCatalog implements TableCatalog {
     }
 
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-      return (part, task) -> new Writer();
+      StructType schema = TABLES.get(identifier).schema();
+      return (part, task) -> new Writer(schema);
     }
 
     public void commit(WriterCommitMessage[] messages) {
@@ -217,9 +223,21 @@ public class MergingCatalog implements TableCatalog {
 
   static class Writer implements DataWriter<InternalRow> {
     private final List<InternalRow> rows = new ArrayList<>();
+    private final StructType schema;
+
+    Writer(StructType schema) {
+      this.schema = schema;
+    }
 
     public void write(InternalRow row) {
-      rows.add(row.copy());
+      InternalRow copy = row.copy();
+      Object[] values = new Object[schema.size()];
+      // Up to Spark 4.1, what MERGE does with the row comes before its columns.
+      int first = row.numFields() - values.length;
+      for (int i = 0; i < values.length; i++) {
+        values[i] = copy.get(first + i, schema.apply(i).dataType());
+      }
+      rows.add(new GenericInternalRow(values));
     }
 
     public WriterCommitMessage commit() {

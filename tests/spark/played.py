@@ -65,6 +65,7 @@ class PlayedStream:
         self.page_size = 10
         self.record_size = 0
         self.reads: list[str] = []
+        self.asked_ahead = 0
         self.renewed = 0
         self.tally = Tally()
         self._is_gone = False
@@ -121,6 +122,7 @@ class PlayedStream:
 
     def ask(self, iterator: str) -> None:
         """It can't be asked ahead."""
+        self.asked_ahead += 1
 
     def records(self, iterator: str, limit: int | None = None) -> bytes:
         if self.read_errors:

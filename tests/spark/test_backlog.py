@@ -52,6 +52,31 @@ def test_the_driver_reads_one_page_of_it(stream: PlayedStream, clock: HandClock)
     assert len(stream.reads) == 2, "it rests until executors have been there"
 
 
+def test_shards_that_a_query_begins_with_are_left_to_executors_side_by_side(
+    stream: PlayedStream, clock: HandClock
+) -> None:
+    stream.write("b", range(10_000, 15_000))
+    query = PlayedQuery(stream, clock)
+
+    query.poll()
+
+    before, after = query.batches[-1]
+    assert [each.shard_id for each in offsets.ranges(before, after)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("limit", "asked"), [({}, False), ({"maxRecordsPerTrigger": "9"}, True)])
+def test_the_next_page_of_a_backlog_is_not_asked_for_ahead(
+    stream: PlayedStream, clock: HandClock, limit: dict[str, str], asked: bool
+) -> None:
+    """It is the executor's to read; where records are counted here, the driver reads on."""
+    stream.record_size = 1000
+    query = PlayedQuery(stream, clock, **limit)
+
+    query.planner.latest(query.offset, None)
+
+    assert (stream.asked_ahead > 0) is asked
+
+
 def test_old_pages_that_are_not_full_tell_it_when_there_are_two(
     stream: PlayedStream, clock: HandClock
 ) -> None:

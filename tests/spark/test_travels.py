@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,10 +16,13 @@ pytest.importorskip("pyspark")
 from pyspark import cloudpickle as untyped
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
+from pyspark.util import handle_worker_exception
 
+from watcher.errors import UsageError
 from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.options import parse
 from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
+from watcher.spark.travels import Travels
 
 cloudpickle: Any = untyped
 SCHEMA = StructType().add("shard_id", "string").add("record", "string")
@@ -61,6 +67,33 @@ def test_a_worker_without_watcher_says_what_to_install(packed: bytes) -> None:
         "ImportError: Spark's worker on this machine can't import dynamodb-watch"
     )
     assert f"install it for {sys.executable}, or send a packed environment" in last
+
+
+def test_an_error_of_ours_shows_no_traceback_in_the_worker_that_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+    source = DynamoDBStreams({"stream": "orders", "startingPositon": "latest"})
+
+    with pytest.raises(UsageError, match="did you mean startingPosition"):
+        source.schema()
+
+    told = io.BytesIO()
+    handle_worker_exception(UsageError("a sentence"), told)
+    assert told.getvalue()[8:].decode() == "watcher.errors.UsageError: a sentence\n"
+
+
+def test_another_error_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+
+    class Broken(Travels):
+        def read(self) -> Iterator[int]:
+            yield 1 // 0
+
+    with pytest.raises(ZeroDivisionError):
+        list(Broken().read())
+
+    assert not os.environ["SPARK_HIDE_TRACEBACK"]
 
 
 def test_what_arrives_is_what_was_sent() -> None:

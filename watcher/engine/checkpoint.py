@@ -51,6 +51,11 @@ class Store(Protocol):
         """Whether it is another's turn by now: the next save raises that."""
         return False
 
+    @property
+    def trouble(self) -> str:
+        """Why it can't be used just now, as far as that is known without a save."""
+        return ""
+
     def load(self) -> list[Token]:
         """The stored ones; none where nothing was stored yet."""
 
@@ -97,7 +102,8 @@ class Keeper:
         age = self._clock.monotonic() - self._saved_at
         due = max(_SAVE_SECONDS if self._unsaved else _SAVE_IDLE_SECONDS, self._took)
         is_lost = self._store is not None and self._store.is_lost  # which the save raises
-        if is_lost or age >= due:
+        is_unsaid = self._store is not None and self.error is None and self._store.trouble
+        if is_lost or age >= (max(_SAVE_SECONDS, self._took) if is_unsaid else due):
             self._save()
 
     def save_before_waiting(self) -> None:

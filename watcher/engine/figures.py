@@ -131,6 +131,8 @@ class ShardFigures(msgspec.Struct):
     since: float  # monotonic
     moved_at: float = 0.0  # monotonic
     """When its position was last moved."""
+    excused_at: float = 0.0  # monotonic
+    """When it was last known not to be read for another reason than a worker that is stuck."""
     delivered: int = 0
     first: float | None = None
     last: float | None = None

@@ -33,6 +33,8 @@ class Health(msgspec.Struct, frozen=True):
     """What was due and has not even been attempted: a restart may help."""
     unready: tuple[str, ...] = ("the watch has not begun yet",)
     """What is not as it should be, beside that."""
+    trouble: str = ""
+    """Why the positions can't be used: all that counts for one that stands by."""
 
 
 class Parts(NamedTuple):
@@ -57,17 +59,16 @@ class Checks:
     def __init__(self, parts: Parts, poll_max: float, clock: Clock = CLOCK) -> None:
         self._parts = parts
         self._read_seconds = LATE_SECONDS + poll_max
+        self._due_seconds = LATE_SECONDS / 4 + poll_max
         self._clock = clock
         self._was_ready = False
-        self._looked_at = self._stood_until = self._busy_until = clock.monotonic()
+        self._looked_at = self._stood_until = clock.monotonic()
 
     def health(self) -> Health:
         """What is wrong now."""
         now = self._clock.monotonic()
         if now - self._looked_at > _BUSY_SECONDS:
             self._stood_until = now
-        if now - self._parts.workers.waited_at > _BUSY_SECONDS:
-            self._busy_until = now  # the workers' pipes may be full
         self._looked_at = now
         if self._parts.ending.has_begun:
             return Health((), ("the watch is ending",))
@@ -77,7 +78,8 @@ class Checks:
         if self._parts.keeper.error is not None:
             unready.append(f"the positions are not saved: {self._parts.keeper.error}")
         self._was_ready |= not (stuck or unready)
-        return Health(tuple(stuck), tuple(unready))
+        trouble = self._parts.store.trouble if self._parts.store is not None else ""
+        return Health(tuple(stuck), tuple(unready), trouble)
 
     def _listings(self, now: float) -> tuple[list[str], list[str]]:
         stuck, unready = [], []
@@ -101,10 +103,18 @@ class Checks:
         new, late, refused = _PerShard("not read yet"), _PerShard(_NO_END), _PerShard(_NO_ANSWER)
         for origin, shard in self._parts.figures.shards.items():
             stream = self._parts.streams.get(origin.stream)
-            if stream is None or stream.failures or self._parts.handover.holds(origin):
+            if stream is None:
                 continue
-            since = max(shard.since, shard.moved_at, self._stood_until, self._busy_until)
+            if stream.failures or self._parts.handover.holds(origin):
+                shard.excused_at = now
+                continue
+            since = max(shard.since, shard.moved_at, self._stood_until)
             tried, answered = shard.tally.tried_at, shard.tally.answered_at
+            # Looked at long before it counts: what its worker waits with may just be taken in.
+            is_due = now - max(since, answered) > self._due_seconds
+            if is_due and self._parts.workers.waits_for_us(origin):
+                shard.excused_at = now
+            since = max(since, shard.excused_at)
             if now - max(since, tried) > self._read_seconds:
                 late.add(origin, now - max(since, tried))
             elif not answered and not self._was_ready:

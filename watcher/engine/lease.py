@@ -9,6 +9,7 @@ names the one that it takes the place of.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import socket
@@ -31,6 +32,7 @@ _LOOK_SECONDS = 1.0
 # For clocks of different speed (a twentieth is a lot), and for the record in a handler's hands.
 _MARGIN_SECONDS = 0.5
 _NAP_SECONDS = 0.1
+_SAY_AGAIN_SECONDS = 300.0
 
 
 class Shared(Protocol):
@@ -65,8 +67,11 @@ class Lease:
         """When the last write that went well was begun."""
         self._valid_until = self._began
         self._lost = ""
+        self.trouble = ""
+        """Why it can't be renewed, or by one that stands by not be asked for or taken over."""
         self.in_doubt = False
         """Whether it has run out, and delivery waits for its renewal."""
+        self._said_at: dict[str, float] = {}
         self._is_ending: Callable[[], bool] = lambda: False
 
     @property
@@ -93,26 +98,26 @@ class Lease:
         that only the user can mend.
         """
         self._is_ending = is_ending
-        there, failed, said, first = self._shared.get(), False, False, True
+        there, said, first, refused = self._shared.get(), False, True, False
         seen, watched, at = there, 0.0, self._clock.boottime()
         while not is_ending():
+            takes = self._is_free(there, watched)
             try:
-                if self._is_free(there, watched) and self._take(there):
+                if takes and self._take(there):
                     return True
+                takes = False
                 if there is not None and not said:
                     said, who = True, there.holder.rpartition(":")[0]
                     logger.info(f"Standing by: {who} has the lease on {self._shared.name}")
                 first = False
                 self._nap(_LOOK_SECONDS)
                 there = self._shared.get()
-                failed = False
             except CheckpointError as error:
                 if first and isinstance(error.__cause__, StreamError):
                     raise
-                if not failed:
-                    logger.warning(f"{error}; standing by, trying again")
+                self._stands_in_trouble(str(error))
                 # Nor may its holder have got through: it is given the whole time anew.
-                failed, seen, watched = True, None, 0.0
+                refused, seen, watched = takes, None, 0.0
                 self._nap(_LOOK_SECONDS)
                 continue
             now = self._clock.boottime()
@@ -120,9 +125,19 @@ class Lease:
                 # A pause of our own says nothing of its holder.
                 watched += min(now - at, 2 * _LOOK_SECONDS)
             else:
+                refused = refused and seen is None  # else it is another's: there is nothing to take
                 watched = 0.0
+            if not refused:
+                self.trouble = ""
             seen, at = there, now
         return False
+
+    def _stands_in_trouble(self, trouble: str) -> None:
+        """The same is said seldom: what is refused may be so for long, and an answer in between."""
+        self.trouble, now = trouble, self._clock.boottime()
+        if now - self._said_at.get(trouble, -math.inf) > _SAY_AGAIN_SECONDS:
+            self._said_at[trouble] = now
+            logger.warning(f"{trouble}; standing by, trying again")
 
     def _is_free(self, there: Leased | None, watched: float) -> bool:
         if there is None or there.holder in ("", self._holder):
@@ -176,6 +191,7 @@ class Lease:
                     if not self._shared.replace(mine, seen):
                         self._own(None)
             except CheckpointError as error:
+                self.trouble = str(error)
                 if error.answered:
                     self._bridge(began)
                 raise
@@ -185,7 +201,7 @@ class Lease:
         return Leased(self._holder, seen.counter + 1, LEASE_SECONDS, token)
 
     def _have(self, mine: Leased, began: float) -> None:
-        self._mine, self._began = mine, began
+        self._mine, self._began, self.trouble = mine, began, ""
         self._valid_until = began + LEASE_SECONDS
 
     def _own(self, there: Leased | None) -> Leased:

@@ -142,7 +142,7 @@ class Manager:
     def _begin(self) -> None:
         if self._store is not None:
             with self._pulse.during(Doing.STANDING_BY):
-                if self._store.stand_by(self._look_again):
+                if self._store.stand_by(self._look_and_show):
                     self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.working():
@@ -162,9 +162,13 @@ class Manager:
     def _look_again(self) -> bool:
         """Whether the watch is to end; for what attempts the same again and again meanwhile."""
         self._pulse.try_again()
-        if self._store is not None and self._store.in_doubt and not self._handover.at_work:
-            self._display()  # the loop waits in here for a lease that has run out
         return self.ending.look()
+
+    def _look_and_show(self) -> bool:
+        """The same; the loop waits in here for a lease."""
+        if not self._handover.at_work:
+            self._display()
+        return self._look_again()
 
     def _begin_stream(self, stream: Followed) -> None:
         arn = stream.arn

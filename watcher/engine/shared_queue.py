@@ -199,6 +199,11 @@ class Queue:
         self._alone = len(ready) == 1
         return ready
 
+    def holds(self, name: str) -> bool:
+        """Whether something of this writer, its end too, was not received: it may wait for that."""
+        inlet = self._inlets.get(name)
+        return inlet is not None and inlet.connection.poll()
+
     def wake(self) -> None:
         """Make `receive` return now; may be called from a signal handler, also after the end."""
         if self._is_open:

@@ -92,6 +92,11 @@ class SharedStore(Store):
         """See `Store`."""
         return self._lease.is_lost
 
+    @property
+    def trouble(self) -> str:
+        """See `Store`."""
+        return self._lease.trouble
+
     def save(self, tokens: Sequence[Token]) -> None:
         """Store them, if the lease is still ours. Raises UsageError, LeaseLostError."""
         self._lease.write(encode_all(tokens))

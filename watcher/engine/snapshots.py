@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 
 from watcher.backoff import backoff, worth_saying
@@ -30,6 +31,7 @@ class Snapshots:
         self._begun: set[str] = set()
         self._asked_at = self._ended_at = 0.0
         self._goes_on = False
+        self._wait = 0.0  # before the next page is worth a try, while it goes on
         self.changes_come = False
         """Whether the last look at what the shards send has found something."""
 
@@ -40,12 +42,15 @@ class Snapshots:
 
         Raises StreamError where the very first is refused.
         """
+        self._wait = math.inf
         if handover.has_items:
             return None
         now = self._clock.monotonic()
         if self._goes_on and (self.changes_come or handover.has_changes):
             self._ended_at = self._ended_at or now
-            if now - self._ended_at < self._ended_at - self._asked_at:
+            left = 2 * self._ended_at - self._asked_at - now
+            if left > 0:
+                self._wait = left if handover.has_changes else 0.0
                 return None
         self._goes_on = False
         if now < self._due:
@@ -62,7 +67,7 @@ class Snapshots:
             except (ServiceError, StreamError) as error:
                 self._trouble(stream, error)
                 return None
-            self._failures, self._goes_on = 0, True
+            self._failures, self._goes_on, self._wait = 0, True, 0.0
             self._begun.add(stream.arn)
             if snapshot.is_done:
                 count = counted(snapshot.items, "item")
@@ -72,7 +77,7 @@ class Snapshots:
 
     def pause(self, seconds: float) -> float:
         """How long to wait for what the shards send."""
-        return 0.0 if self._goes_on else seconds
+        return min(seconds, self._wait) if self._goes_on else seconds
 
     def _trouble(self, stream: Followed, error: ServiceError | StreamError) -> None:
         if isinstance(error, StreamError) and stream.arn not in self._begun:

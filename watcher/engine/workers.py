@@ -33,8 +33,6 @@ _TIGHT_SECONDS = 60.0
 # Hurried shards are read often for twice as long.
 _HURRY_SECONDS = 30.0
 _COUNT_SECONDS = 0.2
-# To take a whole page in is a matter of less.
-_WAITED_SECONDS = 0.005
 _LOOK_SECONDS = 0.01
 
 
@@ -125,8 +123,6 @@ class Workers:
         self._hurried: dict[str, float] = {}
         self._have_read = False
         self._stopping = False
-        self.waited_at = clock.monotonic()
-        """When `receive` last had to wait: none of the pipes was full then."""
 
     def __contains__(self, origin: object) -> bool:
         """Whether the shard is being read, or is to be again."""
@@ -210,11 +206,7 @@ class Workers:
         """
         if self._over:
             return self._over.popleft(), None
-        began = self._clock.monotonic()
-        received = self.queue.receive(timeout)
-        if (now := self._clock.monotonic()) - began > _WAITED_SECONDS:
-            self.waited_at = now
-        match received:
+        match self.queue.receive(timeout):
             case None:
                 return None
             case (str() as name, _):
@@ -263,6 +255,11 @@ class Workers:
             return False
         self._have_read = True
         return True
+
+    def waits_for_us(self, origin: Origin) -> bool:
+        """Whether what its worker has sent, or its end, is still to be received."""
+        worker = self._runs[origin].worker if origin in self._runs else None
+        return worker is not None and self.queue.holds(worker.name)
 
     def delivers(self, origin: Origin) -> None:
         """Note that it does not die at once, and has the other shards of its stream hurry."""

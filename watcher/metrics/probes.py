@@ -21,7 +21,7 @@ _WHAT = {
     Doing.DELIVERING: "a handler",
     Doing.SAVING: "a save of the positions",
 }
-_STANDING_BY = "standing by: another watch has the lease"
+_ANOTHERS = "another watch has the lease"
 _METHODS = "GET, HEAD"
 # Whoever looks twice a second, and has not for so long, stood still.
 _STILL_SECONDS = 5.0
@@ -46,7 +46,7 @@ def judge(snapshot: Snapshot, signs: Signs, now: float) -> Answers:
     if now - signs.tried > LATE_SECONDS:
         live.insert(0, f"{what} has stood for {now - signs.tried:.0f} s")
     if signs.doing is Doing.STANDING_BY:
-        return Answers(live, [*live, _STANDING_BY])
+        return Answers(live, [*live, f"standing by: {health.trouble or _ANOTHERS}"])
     ready = list(live)
     if not live and now - signs.got_on > LATE_SECONDS:
         ready.append(f"{what} is tried again and again, for {now - signs.got_on:.0f} s")

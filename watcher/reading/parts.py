@@ -12,6 +12,9 @@ from watcher.record.wire import WireRecord
 
 Wanted = Callable[[WireRecord], bool]
 
+Part = Callable[..., Page]
+"""What makes a page of a body, its records, and where the part of it begins and ends."""
+
 
 def part(
     body: bytes, records: Sequence[WireRecord], first: int, last: int, wanted: Wanted | None = None

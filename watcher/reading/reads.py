@@ -22,10 +22,13 @@ _EMPTY_BYTES = 2_000
 class Reads:
     """Asks for a shard's pages, one at a time."""
 
-    def __init__(self, clock: Clock, rate: ReadRate | None = None) -> None:
+    def __init__(
+        self, clock: Clock, rate: ReadRate | None = None, *, asks_ahead: bool = True
+    ) -> None:
         self.rate = rate or ReadRate(clock)
         """How often that may be."""
         self._clock = clock
+        self._asks_ahead = asks_ahead
         self._ahead: tuple[str, Callable[[], bytes] | None] = "", None
         self._asked_at = 0.0
 
@@ -62,7 +65,7 @@ class Reads:
         Only where that read would begin at once anyway. Whatever comes of it is kept for `page`;
         if that asks for something else, it was in vain.
         """
-        if len(body) >= FULL_BYTES and not self.rate.pause():
+        if self._asks_ahead and len(body) >= FULL_BYTES and not self.rate.pause():
             following = page.next_iterator(body)
             if following is not None:
                 self._asked_at = self._clock.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from watcher.backoff import backoff, worth_saying
 from watcher.clock import CLOCK, Clock
@@ -22,7 +23,7 @@ from watcher.errors import (
 from watcher.reading import reads
 from watcher.reading.messages import Finished, Kind, Loss, Message, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
-from watcher.reading.parts import Wanted, part
+from watcher.reading.parts import Part, Wanted, part
 from watcher.reading.read_rate import ReadRate
 from watcher.reading.refusals import kind_of
 from watcher.reading.sieve import Sieve, numbers_of
@@ -70,8 +71,9 @@ class ShardReader:
 
     With `until` (see `open_end`) the reader also finishes where all up to now has been read of a
     shard that is not `closed`; with `end` it holds back what was created later, and finishes at
-    many such records. What is not `wanted` may be left out of the pages. `rate` is that of a reader
-    before it, if there was one.
+    many such records. What is not `wanted` may be left out of the pages, which `part` makes. With
+    `asks_ahead` it asks for what follows a full page while that one is being looked at. `rate` is
+    that of a reader before it, if there was one.
     """
 
     def __init__(
@@ -85,7 +87,9 @@ class ShardReader:
         until: datetime | None = None,
         end: datetime | None = None,
         wanted: Wanted | None = None,
+        part: Part = part,
         poll_max: float = _PAUSE_IDLE,
+        asks_ahead: bool = True,
         clock: Clock = CLOCK,
         rate: ReadRate | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
@@ -100,7 +104,7 @@ class ShardReader:
         self._iterator: str | None = None
         self._started = False
         self._sieve = Sieve(position, end)
-        self._wanted = wanted
+        self._part = part if wanted is None else partial(part, wanted=wanted)
         self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
         self._empty_pages = 0
@@ -108,10 +112,8 @@ class ShardReader:
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
-        self.reads = reads.Reads(clock, rate)
-        self._open_end: OpenEnd | None = None
-        if until is not None:
-            self._open_end = OpenEnd(arn, shard_id, until, clock, self.reads)
+        self.reads = reads.Reads(clock, rate, asks_ahead=asks_ahead)
+        self._open_end = None if until is None else OpenEnd(arn, shard_id, until, clock, self.reads)
 
     @property
     def at_tip(self) -> bool:
@@ -263,7 +265,7 @@ class ShardReader:
         for first, last in parts:
             number = records[last - 1].dynamodb.SequenceNumber
             self.position = AfterSequence(number)
-            messages.append(part(body, records, first, last, self._wanted))
+            messages.append(self._part(body, records, first, last))
         if self._sieve.repeated:
             messages.append(self._repeated())
         if len(records) < len(wire.Records) or self._is_at_end(bool(records)):

@@ -109,9 +109,9 @@ class TableSnapshot:
         number = int(position.sequence_number) if isinstance(position, AfterSequence) else 0
         if unsettled is not None:
             number = min(number, int(unsettled) - 1)
-        count = number - before.items
+        count = max(0, number - before.items)
         if count >= len(self._keys):
             return self._after
-        if count <= 0:
+        if not count:
             return before
         return TokenSnapshot(after=self._keys[count - 1], items=number)

@@ -25,8 +25,10 @@ _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _any_json: Final = msgspec.json.Decoder()
 
 
-# Text without escapes, and whole numbers: other bytes are another value.
-_is_plain: Final = re.compile(rb'\{"(?:S":"[^"\\]*|N":"-?[1-9][0-9]*)"\}').fullmatch
+# Text without escapes, whole numbers, yes and no: other bytes are another value.
+_is_plain: Final = re.compile(
+    rb'\{"(?:S":"[^"\\]*"|N":"-?[1-9][0-9]*"|BOOL":(?:true|false))\}'
+).fullmatch
 
 
 class Absent:
@@ -68,16 +70,17 @@ def changed_attributes(record: WireRecord) -> list[str] | None:
     change = record.dynamodb
     old = _shallow.decode(change.OldImage) if change.OldImage else {}
     new = _shallow.decode(change.NewImage) if change.NewImage else {}
-    return [
+    found = [
         name
-        for name in {**new, **old}
-        if (before := old.get(name)) != (after := new.get(name)) and _differ(before, after)
+        for name, after in new.items()
+        if (before := old.get(name)) != after and _differ(before, after)
     ]
+    return found if old.keys() <= new.keys() else found + [name for name in old if name not in new]
 
 
-def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:
+def _differ(old: msgspec.Raw | None, new: msgspec.Raw) -> bool:
     """Whether values differ whose bytes do."""
-    if old is None or new is None or (_is_plain(old) and _is_plain(new)):
+    if old is None or (_is_plain(old) and _is_plain(new)):
         return True
     return not same(_any_json.decode(old), _any_json.decode(new))
 

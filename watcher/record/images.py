@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Raw
 
 _is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
-_ABSENT: Final = Raw()
+_ABSENT: Final = Raw()  # false, and no JSON is
+_ZERO: Final = ord("0")
 
 
 class _Value(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -41,7 +42,8 @@ def plain_json(images: Sequence[bytes | Raw]) -> list[str | None]:
 
     Numbers keep their digits, binary values stay base64, sets become arrays.
     """
-    return [_json(_map(_item.decode(image))).decode() if bytes(image) else None for image in images]
+    decode = _item.decode
+    return [_json(_map(decode(image))).decode() if image else None for image in images]
 
 
 def wire_json(images: Sequence[bytes | Raw]) -> list[str | None]:
@@ -58,34 +60,28 @@ def plain(value: Raw) -> Any:
 
 
 def _map(values: dict[str, _Value]) -> dict[str, Any]:
-    return {
-        name: _other(value) if value.S is _ABSENT else value.S for name, value in values.items()
-    }
+    return {name: value.S or _other(value) for name, value in values.items()}
 
 
 def _list(values: list[_Value]) -> list[Any]:
-    return [_other(value) if value.S is _ABSENT else value.S for value in values]
+    return [value.S or _other(value) for value in values]
 
 
 def _other(value: _Value) -> Any:
     """What is no string, the most frequent first."""
-    if value.N is not None:
-        return _number(value.N)
-    if value.M is not None:
-        return _map(value.M)
-    if value.BOOL is not _ABSENT:
-        return value.BOOL
+    if (number := value.N) is not None:
+        return _number(number)
+    if (values := value.M) is not None:
+        return _map(values)
     if value.L is not None:
         return _list(value.L)
     if value.NS is not None:
-        return [_number(digits) for digits in value.NS]
-    for raw in (value.SS, value.B, value.BS):
-        if raw is not _ABSENT:
-            return raw
-    return None
+        return list(map(_number, value.NS))
+    return value.BOOL or value.SS or value.B or value.BS or None
 
 
 def _number(digits: str) -> Raw | str:
-    is_plain = digits.isdecimal() and digits.isascii() and digits[0] != "0"
+    text = digits.encode()
     # An emulator's "007" or "NaN" would break the JSON around it: it stays text.
-    return Raw(digits.encode()) if is_plain or _is_number(digits) else digits
+    is_number = (text.isdigit() and text[0] != _ZERO) or _is_number(digits)
+    return Raw(text) if is_number else digits

@@ -13,14 +13,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
-from watcher.reading.messages import Started
+from watcher.reading.messages import Message, Page, Started
 from watcher.reading.reads import FULL_BYTES, Reads
 from watcher.reading.shard_reader import FULL_RECORDS
 from watcher.record import page
 from watcher.service.model import AtTime, Service
-from watcher.spark.held_page import HeldPage
 
 # A reader that keeps up has a page within a second or so of its making.
 BEHIND_SECONDS = 10.0
@@ -32,6 +33,14 @@ _TIMES_BACK: Final = (1, 12, 120, 720)
 _ASK_SECONDS = 10.0
 # Of a shard that allows less a second, an executor can't read more than the driver.
 _LEAST_ALLOWED = 2.0
+
+
+class Left(msgspec.Struct, frozen=True):
+    """All up to this number is for executors to read: there is a backlog."""
+
+    upto: str
+    created: float
+    """When one of its first records was made."""
 
 
 class Backlog:
@@ -47,39 +56,38 @@ class Backlog:
         self._ask_at = 0.0
         self._to_try = deque[float]()
         """So many seconds ago a record is to be looked for."""
-        self._newest = 0
-        self.created = 0.0
-        """When the first record was made of what had been read before that."""
+        self._created, self._newest = 0.0, 0  # of what had been read by then
 
-    def found(self, read: Iterable[object], service: Service, reads: Reads) -> str | None:
-        """The number of a record far behind what was read last; None where the reader keeps up.
+    def found(self, read: Iterable[Message], service: Service, reads: Reads) -> Left | None:
+        """What to leave, up to a record far behind these; None where the reader keeps up.
 
         None, too, where the service lets no read come just now: then `tip` is to be called next.
         """
-        newest: HeldPage | None = None
+        newest: Page | None = None
         for each in read:
             if isinstance(each, Started):
                 self._service_ahead = each.time.timestamp() - self._clock.monotonic()
-            elif isinstance(each, HeldPage):
+            elif isinstance(each, Page):
                 newest = each
         if newest is None:
             return None
         now = self._clock.monotonic()
-        age = now + self._service_ahead - newest.created
-        is_full = newest.count >= FULL_RECORDS or newest.body_size >= FULL_BYTES
+        created = newest.last_created or 0.0
+        age = now + self._service_ahead - created
+        is_full = newest.count >= FULL_RECORDS or len(newest.body) >= FULL_BYTES
         seen = _OLD_PAGES if is_full else self._old_pages + 1
         self._old_pages = seen if age > self._behind_seconds else 0
         is_slow = reads.rate.allowed < _LEAST_ALLOWED
         if self._old_pages < _OLD_PAGES or now < self._ask_at or is_slow:
             return None
         self._ask_at = now + _ASK_SECONDS
-        self.created, self._newest = newest.created, int(newest.upto)
+        self._created, self._newest = created, int(newest.last_sequence_number)
         back = (times * self._behind_seconds / 2 for times in _TIMES_BACK)
         self._to_try = deque(seconds for seconds in back if seconds < age)
         return self.tip(service, reads)
 
-    def tip(self, service: Service, reads: Reads) -> str | None:
-        """The same number, while `awaits_turn`; a read for each attempt, when its turn has come.
+    def tip(self, service: Service, reads: Reads) -> Left | None:
+        """The same, while `awaits_turn`; a read for each attempt, when its turn has come.
 
         What goes wrong with this, goes wrong with the reading too, and is told there.
         """
@@ -98,7 +106,7 @@ class Backlog:
                 if records:
                     self._to_try.clear()
                     number = records[0].dynamodb.SequenceNumber
-                    return number if int(number) > self._newest else None
+                    return Left(number, self._created) if int(number) > self._newest else None
         return None
 
     @property

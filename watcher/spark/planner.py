@@ -26,14 +26,18 @@ from watcher.service.model import (
 )
 from watcher.service.patience import patiently
 from watcher.spark import micro_batch, offsets
+from watcher.spark.backlog import Left
 from watcher.spark.held_page import HeldPage
 from watcher.spark.offsets import Offset, Range, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
-from watcher.spark.read_ahead import Driver, HeldShard, Left, News, ReadAhead
+from watcher.spark.read_ahead import Driver, HeldShard, News, ReadAhead
 from watcher.spark.reader_threads import ReaderThreads
 
 # An idle query asks again every 12 ms: each time it is answered so late, or when there is news.
 _IDLE_SECONDS = 0.04
+# Shards that nobody has looked into yet are waited for so long: what is in one micro-batch is read
+# side by side, and of those that a query begins with, each would else have one to itself.
+_GATHER_SECONDS = 0.1
 # With a slow trigger the first answer counts: it waits for the first reads so long.
 _FIRST_SECONDS = 5.0
 
@@ -117,12 +121,16 @@ class Planner:
         roster = self._begun(start)
         roster.next_listing.sharers = self.sharers
         idle_seconds = _IDLE_SECONDS / self.sharers
-        until = self._clock.monotonic() + idle_seconds
+        now = self._clock.monotonic()
+        until, gather_until = now + idle_seconds, now + _GATHER_SECONDS / self.sharers
         while True:
             asked = roster.attend(self._asking)
             with self._driver.lock:
                 self._hear(roster)
                 self._open_ready(roster)
+                if not self._are_tried() and self._clock.monotonic() < gather_until:
+                    self._driver.wait(idle_seconds)
+                    continue
                 end = micro_batch.end(start, limit, self._ahead.shards, roster.lineage)
                 if end is not None:
                     return end
@@ -287,8 +295,12 @@ class Planner:
         if is_done and roster.is_gone:
             raise StreamGoneError(f"no stream {self.arn}: it was deleted")
         now = self._clock.monotonic()
-        tried = all(shard.attempted for shard in shards if shard.reader is not None)
-        return now >= until and (tried or now >= self._first_until)
+        return now >= until and (self._are_tried() or now >= self._first_until)
+
+    def _are_tried(self) -> bool:
+        """Whether each shard was read once, or tried to."""
+        shards = self._ahead.shards.values()
+        return all(shard.attempted for shard in shards if shard.reader is not None)
 
 
 def _begins(shard: Tracked) -> datetime | None:

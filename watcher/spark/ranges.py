@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -18,6 +18,7 @@ from watcher.reading.read_rate import ReadRate
 from watcher.reading.refusals import Refusals
 from watcher.reading.roster import AGAIN_SECONDS
 from watcher.reading.shard_reader import ShardReader
+from watcher.record.wire import WireRecord
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
 from watcher.service.login import handed_credentials
@@ -126,6 +127,7 @@ class RangeReader:
             closed=task.closed,
             until=task.until,
             end=task.end,
+            part=_OpenPage.of,
             clock=self._clock,
             rate=rate,
         )
@@ -161,6 +163,22 @@ class RangeReader:
         if since is not None and now > since + _GIVE_UP_SECONDS:
             raise TransientError(f"{between} can't be read: {troubles[-1].text}")
         return since if since is not None else now
+
+
+class _OpenPage(Page, frozen=True):
+    """A page that stays in this process, with its records as they were decoded to be checked."""
+
+    wires: list[WireRecord] = []  # noqa: RUF012 (msgspec copies it)
+
+    @classmethod
+    def of(cls, body: bytes, records: Sequence[WireRecord], first: int, last: int) -> Page:
+        """The part `first:last` of a page's records."""
+        wires = list(records[first:last])
+        return cls(first, last, wires[-1].dynamodb.SequenceNumber, body, wires=wires)
+
+    def records(self) -> list[WireRecord]:
+        """Its records, their images undecoded."""
+        return self.wires
 
 
 def _up_to_now(between: Range) -> Range:

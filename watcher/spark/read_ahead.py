@@ -13,14 +13,12 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-import msgspec
-
 from watcher.clock import Clock
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.messages import Message, Page
 from watcher.reading.shard_reader import ShardReader
 from watcher.service.model import AfterSequence, Position, Service
-from watcher.spark.backlog import BEHIND_SECONDS, Backlog
+from watcher.spark.backlog import BEHIND_SECONDS, Backlog, Left
 from watcher.spark.held_page import HeldPage
 
 # Of packed pages. A task's go to its executor with it: 128 MB is Spark's limit, 16 leave room.
@@ -29,14 +27,6 @@ BATCH_BYTES = 64 * 1024 * 1024
 _IDLE_PAUSE = 1.0
 # One call takes some 5 ms of this one process: with many idle shards each waits longer.
 _IDLE_PAUSE_A_SHARD = 0.01
-
-
-class Left(msgspec.Struct, frozen=True):
-    """All up to this number is for executors to read: there is a backlog."""
-
-    upto: str
-    created: float
-    """When its first record was made, or one soon after that."""
 
 
 News = Message | HeldPage | Left
@@ -83,18 +73,18 @@ class HeldShard:
         self.reader.streams = service
         self.reader.closed = self.closed
         reads, backlog = self.reader.reads, self.backlog
+        messages, left = list[Message](), None
         if backlog is not None and backlog.awaits_turn:
-            read, upto = list[News](), backlog.tip(service, reads)
+            left = backlog.tip(service, reads)
             self.reader.pause = reads.pause()
         else:
-            read = [self._held(message) for message in self.reader.read()]
-            upto = None
+            messages = self.reader.read()
             if backlog is not None and not self.reader.finished:
-                upto = backlog.found(read, service, reads)
-        if backlog is not None and upto is not None:
-            self.frontier = AfterSequence(upto)
-            read.append(Left(upto, backlog.created))
-        return read
+                left = backlog.found(messages, service, reads)
+        if left is None:
+            return [self._held(message) for message in messages]
+        self.frontier = AfterSequence(left.upto)
+        return [*(each for each in messages if not isinstance(each, Page)), left]
 
     def _held(self, message: Message) -> News:
         if not isinstance(message, Page):
@@ -197,6 +187,8 @@ class ReadAhead:
             closed=shard.closed,
             until=shard.until,
             clock=self._clock,
+            # Of a backlog an executor reads the next page.
+            asks_ahead=shard.backlog is None,
             rate=rate,
         )
         self._schedule(shard, max(pause, shard.reader.reads.pause()))

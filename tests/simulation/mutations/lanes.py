@@ -33,6 +33,14 @@ LANES = [
         _HANDS,
     ),
     Mutant(
+        "items are read while changes are at work",
+        "engine/snapshots.py",
+        "            if not handover.stands_for(snapshot.origin):\n                return None\n",
+        "",
+        "processes",
+        MappingProxyType({**_HANDS, "snapshot": True, "before": 60}),
+    ),
+    Mutant(
         "an observer's failure that is to stop the watch does not",
         "engine/lanes.py",
         "            self._error = self._error or error",

@@ -181,6 +181,31 @@ WATCH = [
         "        if False:\n",
         "processes",
     ),
+    # The items that exist, in between the changes
+    Mutant(
+        "items are read before the changes from now on are",
+        "engine/followed.py",
+        "        return unread and not self.roster.lineage.awaits_latest\n",
+        "        return unread\n",
+        "processes",
+        given={"snapshot": True, "start": "latest", "before": 60},
+    ),
+    Mutant(
+        "a page of items that was begun counts as told",
+        "reading/snapshot.py",
+        "        if count >= len(self._keys):\n",
+        "        if count > 0:\n",
+        "processes",
+        given={"snapshot": True, "before": 60, "events": ["kill at a save", "kill the program"]},
+    ),
+    Mutant(
+        "changes are handed over while items wait in a batch",
+        "engine/manager.py",
+        "            self._handover.settle(snapshot.origin)\n",
+        "            pass\n",
+        "processes",
+        given={"snapshot": True, "before": 60, "batch": 20, "window": 2.0},
+    ),
     # What it says of its health
     Mutant(
         "a read that was answered is taken for a refused one",

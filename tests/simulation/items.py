@@ -1,0 +1,76 @@
+"""A table's items, read page by page while they are changed; and what was told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tests.simulation.ledger import Ledger
+from tests.simulator.model import Table
+from watcher.errors import TransientError
+
+
+class SimulatedItems:
+    """What a scan answers: consistent, a few items a page, and now and then not at all."""
+
+    def __init__(
+        self, table: Table, page: int, wait: Callable[[], None], fails: Callable[[], bool]
+    ) -> None:
+        self._table = table
+        self._page = page
+        self._wait = wait
+        self._fails = fails
+
+    def key_names(self) -> list[str]:
+        return list(self._table.key_names)
+
+    def page(self, after: Any) -> tuple[list[msgspec.Raw], Any]:
+        self._wait()
+        if self._fails():
+            raise TransientError("throttled", throttled=True)
+        last = "" if after is None else after["pk"]["S"]
+        left = sorted(name for name in self._table.names() if name > last)
+        items = [msgspec.Raw(self._table.image_of(name).encode()) for name in left[: self._page]]
+        self._wait()
+        more = len(left) > self._page
+        return items, {"pk": {"S": left[self._page - 1]}} if more else None
+
+
+class Told:
+    """The last state of each item that a handler was told, held against what there is."""
+
+    def __init__(self, ledger: Ledger, table: Table) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._last: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
+
+    def change(self, key: str, version: int) -> None:
+        """A change of an item was handed over."""
+        self._last[key] = version
+        self._newest[key] = max(version, self._newest.get(key, 0))
+
+    def item(self, key: str, version: int) -> None:
+        """An item as it is."""
+        self._ledger.checked["items told"] += 1
+        if version < (before := self._newest.get(key, 0)):
+            self._ledger.complain("stale", f"{key} told as {version}, after its change {before}")
+        self._last[key] = version
+
+    def check(self) -> None:
+        """Whoever keeps the last state that was told of each key has the table."""
+        self._ledger.checked["items held against the table"] += len(self._table.names())
+        for key in self.missing():
+            told, there = self._last.get(key, "nothing"), self._table._versions[key]
+            self._ledger.complain("gap", f"the last of {key} that was told is {told}, not {there}")
+
+    def missing(self) -> list[str]:
+        """The items whose last state was not told, or not as the last one."""
+        versions = self._table._versions
+        return [
+            key
+            for key in sorted({*self._last, *self._table.names()})
+            if self._last.get(key) != versions[key] and not self._ledger.unwanted(key)
+        ]

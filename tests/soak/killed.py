@@ -1,0 +1,270 @@
+"""The folders of `scripts/kills`: how others read them, when to kill, and what is right."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import polars
+import pyarrow as pa
+import pyarrow.dataset
+from deltalake import DeltaTable
+
+from tests.simulator import Written
+from tests.simulator.control import Control
+
+Rows = list[tuple[Any, ...]]
+_ITEMS: Final = 45_000
+_FORGOTTEN_SECONDS: Final = 3600.0
+
+
+class Killed(ABC):
+    """A folder, and the command that writes it."""
+
+    words: list[str]
+    begins: str
+    """What the command says when it begins."""
+    has_days: bool
+    """Whether its rows are parted by days, and none ever goes."""
+    ids: tuple[str, ...]
+    """The columns that no two rows share."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @abstractmethod
+    def prepare(self, sim: Control) -> None:
+        """Write what is to be there before it begins."""
+
+    def is_gone(self, error: Exception) -> bool:
+        """Whether a reader had listed a file that is not there any more, as the docs say it may."""
+        return False
+
+    @abstractmethod
+    def is_there(self) -> bool:
+        """Whether there is anything to read."""
+
+    @abstractmethod
+    def moments(self) -> dict[str, Callable[[], object]]:
+        """What changes when it does something; to be killed just then."""
+
+    @abstractmethod
+    def readers(self) -> dict[str, Callable[[tuple[str, ...]], Rows]]:
+        """How others read some of its columns."""
+
+    @abstractmethod
+    def state(self) -> str:
+        """How far it is, in some words."""
+
+    @abstractmethod
+    def compare(self, sim: Control, remove_every: int) -> list[str]:
+        """What is wrong with it in the end."""
+
+
+class ArchiveFolder(Killed):
+    """Of `archive`."""
+
+    begins = "Archiving "
+    has_days = True
+    ids = ("sequence_number",)
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place / "lake")
+        self.words = ["archive"]
+        self._kept = place / "lake.checkpoint"
+
+    def prepare(self, sim: Control) -> None:
+        """Nothing: it begins with the oldest change there is."""
+
+    def is_gone(self, error: Exception) -> bool:
+        return isinstance(error, FileNotFoundError) or "No such file" in str(error)
+
+    def is_there(self) -> bool:
+        return any(self.path.glob("*/*.parquet"))
+
+    def moments(self) -> dict[str, Callable[[], object]]:
+        """All that it does with a batch, in turn, and with a day."""
+        return {
+            "as a batch was begun": lambda: _names(self._kept / "offsets"),
+            "as a batch was written": lambda: _names(self._kept / "unfinished"),
+            "as a batch was in": lambda: _time(self._kept / "watcher-batch.json"),
+            "as files were moved": lambda: len(list(self.path.glob("*/batch-*"))),
+            "as Spark noted a batch": lambda: _names(self._kept / "commits"),
+            "as a day was compacted": lambda: _names(self._kept / "compacted"),
+        }
+
+    def readers(self) -> dict[str, Callable[[tuple[str, ...]], Rows]]:
+        def in_duckdb(columns: tuple[str, ...]) -> Rows:
+            files = f"read_parquet('{self.path}/**/*.parquet')"
+            with duckdb.connect() as base:
+                return base.execute(f"SELECT {', '.join(columns)} FROM {files}").fetchall()
+
+        def in_pyarrow(columns: tuple[str, ...]) -> Rows:
+            lake = pyarrow.dataset.dataset(self.path, format="parquet", partitioning="hive")
+            return _tuples(lake.to_table(columns=list(columns)))
+
+        return {
+            "duckdb": in_duckdb,
+            "polars": lambda names: polars.scan_parquet(self.path).select(names).collect().rows(),
+            "pyarrow": in_pyarrow,
+        }
+
+    def state(self) -> str:
+        begun, done = (
+            max((int(name) for name in _names(self._kept / log) if name.isdecimal()), default=0)
+            for log in ("offsets", "commits")
+        )
+        files = Counter(path.name.partition("-")[0] for path in self.path.glob("*/*.parquet"))
+        told = ", ".join(f"{count} {name} files" for name, count in sorted(files.items()))
+        left = [name for name in ("unfinished", "compacted") if _names(self._kept / name)]
+        return f"batch {begun} begun, {done} noted; {told}" + "".join(f", {n} left" for n in left)
+
+    def compare(self, sim: Control, remove_every: int) -> list[str]:
+        """Every change that was written is a row, once, whatever reads it, and nothing else."""
+        expected = Counter((*each, _event(each, remove_every)) for each in sim.records)
+        names = ("sequence_number", "shard_id", "keys", "event_name", "new_image", "old_image")
+        wrong = []
+        for name, read in self.readers().items():
+            found = Counter(map(_change, read(names)))
+            print(f"{name}: {found.total()} rows, {len(found)} of them distinct")
+            if lost := expected - found:
+                wrong.append(f"{name}: {lost.total()} lost, such as {next(iter(lost))}")
+            if more := found - expected:
+                wrong.append(f"{name}: {more.total()} too many, such as {next(iter(more))}")
+        strange = [str(each) for each in self.path.rglob("*") if each.is_file()]
+        return wrong + [name for name in strange if not name.endswith(".parquet")]
+
+
+class MirrorFolder(Killed):
+    """Of `mirror`, with a row for each item, or for each of its versions."""
+
+    begins = "Mirroring "
+    has_days = False
+
+    def __init__(self, place: Path, *, history: bool) -> None:
+        super().__init__(place / "orders")
+        self.words = ["mirror", *(["--history"] if history else [])]
+        self.ids = ("pk", "_sequence_number") if history else ("pk",)
+        self._history = history
+
+    def prepare(self, sim: Control) -> None:
+        """Items whose changes are older than where the mirror will begin."""
+        sim.bulk(_ITEMS, keys=_ITEMS)
+        sim.advance(_FORGOTTEN_SECONDS)
+
+    def is_there(self) -> bool:
+        return DeltaTable.is_deltatable(str(self.path))
+
+    def moments(self) -> dict[str, Callable[[], object]]:
+        """Rows are in files, and no commit names them; and then one does."""
+        return {
+            "as files were written": lambda: _names(self.path),
+            "as a commit was made": lambda: _names(self.path / "_delta_log"),
+        }
+
+    def readers(self) -> dict[str, Callable[[tuple[str, ...]], Rows]]:
+        to = str(self.path)
+
+        def in_duckdb(columns: tuple[str, ...]) -> Rows:
+            with duckdb.connect() as base:
+                base.register("orders", DeltaTable(to).to_pyarrow_dataset())
+                return _tuples(
+                    base.sql(f"SELECT {', '.join(columns)} FROM orders").to_arrow_table()
+                )
+
+        return {
+            "duckdb": in_duckdb,
+            "polars": lambda columns: polars.scan_delta(to).select(columns).collect().rows(),
+            "pyarrow": lambda columns: _tuples(
+                DeltaTable(to).to_pyarrow_table(columns=list(columns))
+            ),
+        }
+
+    def state(self) -> str:
+        commits = len([name for name in _names(self.path / "_delta_log") if name[0].isdecimal()])
+        return f"{commits} commits"
+
+    def compare(self, sim: Control, remove_every: int) -> list[str]:
+        """The last version of each item, and with history all since the copy, each once."""
+        last = {each.key: each for each in sim.records}
+        now = {
+            k: each.version for k, each in last.items() if _event(each, remove_every) != "REMOVE"
+        }
+        wrong = []
+        for name, read in self.readers().items():
+            if not self._history:
+                rows = read(("pk", "v"))
+                print(f"{name}: {len(rows)} rows of {len(now)} items")
+                if Counter(rows) != Counter(now.items()):
+                    wrong.append(f"{name}: {len(set(rows) ^ set(now.items()))} differ")
+                continue
+            rows = read(("pk", "v", "_sequence_number", "_valid_to"))
+            print(f"{name}: {len(rows)} versions of {len(last)} items")
+            valid = Counter((key, version) for key, version, _, ended in rows if ended is None)
+            if valid != Counter(now.items()):
+                wrong.append(f"{name}: {len(set(valid) ^ set(now.items()))} differ")
+            wrong += [f"{name}: {each}" for each in _broken(rows, sim.records, remove_every)]
+        return wrong
+
+
+def _broken(rows: Rows, written: list[Written], remove_every: int) -> list[str]:
+    """What is wrong with the versions of items: all have to be there from the copy on."""
+    changes: dict[str, list[Written]] = defaultdict(list)
+    for each in written:
+        changes[each.key].append(each)
+    found: dict[str, Counter[tuple[str | None, int]]] = defaultdict(Counter)
+    for key, version, number, _ in rows:
+        found[key][number, int(version)] += 1
+    wrong = []
+    for key, versions in found.items():
+        first = min(version for _, version in versions)
+        copied = [version for number, version in versions if number is None]
+        # Without a copy it was not there: its first version is the next after a removal.
+        begins_well = copied == [first] or (not copied and first % remove_every == 1)
+        expected = Counter(
+            (None if each.version in copied else each.sequence_number, each.version)
+            for each in changes[key]
+            if each.version >= first and each.version % remove_every
+        )
+        if not begins_well or versions != expected:
+            wrong.append(f"{key}: {(versions - expected) or (expected - versions)}")
+    return wrong
+
+
+def _event(change: Written, remove_every: int) -> str:
+    """What the simulator's `bulk` has made of an item's n-th change."""
+    if change.version % remove_every == 0:
+        return "REMOVE"
+    return "INSERT" if change.version % remove_every == 1 else "MODIFY"
+
+
+def _change(row: tuple[Any, ...]) -> tuple[str, str, str, int, str]:
+    """A row as `Written` has it, and its event's name."""
+    number, shard, keys, event, new, old = row
+    # One that removes is the next after the image that it has removed.
+    version = json.loads(new)["v"] if new is not None else json.loads(old)["v"] + 1
+    return shard, number, json.loads(keys)["pk"], version, event
+
+
+def _tuples(table: pa.Table) -> Rows:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _names(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except FileNotFoundError:
+        return frozenset()
+
+
+def _time(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
