@@ -37,7 +37,7 @@ from watcher.record.origin import Origin
 from watcher.record.page import decode
 from watcher.record.record import Record
 from watcher.service.model import Listing, Position, Shard, TrimHorizon
-from watcher.service.names import table_name
+from watcher.service.names import table_name, table_of
 from watcher.service.tally import Board, Tally
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -94,6 +94,9 @@ class PlayedService:
 
     def latest_stream(self, table: str) -> str:
         return self.newest
+
+    def table(self, arn: str) -> str:
+        return table_of(arn)
 
     def tend(self) -> None:
         """Nothing ends by itself here."""

@@ -87,7 +87,7 @@ class Stream:
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         needed = found if snapshot or on_stale == "snapshot" else ()
-        items = {arn: TableItems(connection, arn) for arn in needed}
+        items = {arn: TableItems(connection, arn, clients.of(arn).table) for arn in needed}
         self._kinds = _kinds(items, only_anew=not snapshot)
         self._set_up(found, start, test, fail_on_data_loss, CLOCK)
 

@@ -302,6 +302,8 @@ class Service:
         }
         if len(shards) > limit:
             answer["LastEvaluatedShardId"] = page[-1].id
+        elif self.faults.endless_listing and parent is None:
+            answer["LastEvaluatedShardId"] = f"~{int(after.partition('~')[2] or 0) + 1}"
         return compact({"StreamDescription": answer}).encode()
 
     def _get_shard_iterator(self, parameters: Parameters) -> bytes:

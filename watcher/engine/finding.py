@@ -40,7 +40,7 @@ class _Finder:
         if client not in self._asides:
             self._asides[client] = Aside(client, self._tell)
         service = self._asides[client]
-        items = TableItems(self._settings.connection, arn)
+        items = TableItems(self._settings.connection, arn, client.table)
         return Followed(
             arn,
             self._settings,

@@ -145,10 +145,14 @@ class Manager:
                 if self._store.stand_by(self._look_and_show):
                     self._streams.resume(self._store.load(), self._store.name)
         try:
-            with self.ending.working():
+            with self.ending.asking():
                 self._handover.end_with(self._streams.at_tail(self._settings, self._look_again))
-                for stream in self._streams if not self.ending.look() else ():
+            for stream in self._streams:
+                if self.ending.look():
+                    break
+                with self.ending.asking():
                     self._begin_stream(stream)
+                with self.ending.working():
                     self._attend(stream)  # "latest" is not to wait for the others' listings
         except Overdue:
             logger.warning("The service had not answered by then")

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from watcher.clock import CLOCK, Clock
@@ -47,8 +48,10 @@ class TableStream:
         lanes: Callable[[int], Sequence[Service]] | None = None,
         clock: Clock = CLOCK,
         asking: Service | None = None,
+        table: Callable[[], str] | None = None,
     ) -> None:
         self.arn = arn
+        self._called = table or partial(table_of, arn)
         self.service = service
         self.tables = tables
         self._asking = asking
@@ -65,7 +68,8 @@ class TableStream:
         def lanes(count: int) -> list[Service]:
             return [for_worker(connection, arn) for _ in range(count)]
 
-        return cls(arn, service, tables, lanes, CLOCK, Aside(service))
+        called = partial(service.table, arn)
+        return cls(arn, service, tables, lanes, CLOCK, Aside(service), called)
 
     def retained(self, start: datetime | None, *, strict: bool) -> Retained:
         """What it holds from `start` on (None: all)."""
@@ -83,7 +87,7 @@ class TableStream:
     def table(self) -> OpenTable:
         """The table as it is now. Raises StreamError where there is none."""
         if self._table is None:
-            named = self.tables.named(table_of(self.arn))
+            named = self.tables.named(self._called())
             self._table = OpenTable(self.tables, *named, self.clock)
         return self._table
 

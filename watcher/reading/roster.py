@@ -31,7 +31,7 @@ from watcher.reading.hidden import HiddenParents
 from watcher.reading.late_children import PAUSE_SECONDS_MAX, LateChildren, is_young
 from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Remark, Trouble
+from watcher.reading.messages import Finished, Kind, Remark, Trouble
 from watcher.reading.next_listing import NextListing
 from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS, left_open
 from watcher.reading.refusals import Refusals, kind_of
@@ -203,7 +203,8 @@ class Roster:
         self.next_listing.failed()
         failures = self.next_listing.failures
         self._listings.hear(self.arn, Trouble(str(error), failures, kind_of(error)))
-        if worth_saying(failures, unsaid=2):
+        # What has taken long by itself is said the first time.
+        if worth_saying(failures, 1 if kind_of(error) is Kind.OVERDUE else 2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
 
     def _take_children(self, service: Service) -> None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, TransientError
+from watcher.service import advice
 
 _PAUSES = (0.2, 0.4, 0.8, 1.6)
 
@@ -20,7 +21,7 @@ def patiently(call: Callable[[], _Answer], clock: Clock = CLOCK) -> _Answer:
             return call()
         except TransientError as error:
             if error.unreachable or pause is None:
-                text = f"can't reach the stream: {error}"
+                text = f"can't reach the stream: {error}{advice.on_no_word(str(error))}"
                 raise StreamError(text, about=("endpoint_url", "region")) from error
             clock.sleep(pause)
     raise AssertionError
