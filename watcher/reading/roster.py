@@ -335,8 +335,6 @@ class Roster:
         """Whether the listing lacks no shard that can be read; for those who ask only once."""
         return not len(self._hidden) and (self.has_ended or self._knows_what_is_open())
 
-    # Time, and what a log line is about
-
     @property
     def now(self) -> datetime:
         """The time by the service's clock; by ours before the first listing."""
