@@ -134,9 +134,10 @@ class Roster:
     def _reads_to_an_open_end(self) -> bool:
         """Whether another listing could tell something: of closed shards all is known."""
         shards = self.lineage.shards.values()
-        reading = [each.id for each in shards if each.status is Status.RUNNING]
+        reading = [each for each in shards if each.status is Status.RUNNING]
+        reading += self.lineage.ready()  # between one's end and its child's beginning
         are_awaited = len(self._hidden) > 0 or self._late.may_still_come()
-        return are_awaited or not reading or not all(map(self.is_closed, reading))
+        return are_awaited or not reading or not all(self.is_closed(each.id) for each in reading)
 
     def put(self, ask: Ask, service: Service) -> None:
         """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
@@ -271,7 +272,8 @@ class Roster:
             if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
                 return End.READ_AGAIN
             shard.status = Status.CAUGHT_UP
-            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
+            if not message.proven:  # a listing may yet show that it was closed
+                self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
             logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
@@ -302,8 +304,6 @@ class Roster:
         shard.status = Status.FINISHED
         shard.loss_said = False
         self._finished.append(shard.id)
-
-    # The end
 
     @property
     def has_ended(self) -> bool:

@@ -23,7 +23,7 @@ from watcher.errors import (
 from watcher.reading import reads
 from watcher.reading.messages import Finished, Kind, Loss, Message, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
-from watcher.reading.parts import Part, Wanted, part
+from watcher.reading.parts import Chosen, Part, part
 from watcher.reading.read_rate import ReadRate
 from watcher.reading.refusals import kind_of
 from watcher.reading.sieve import Sieve, numbers_of
@@ -71,7 +71,7 @@ class ShardReader:
 
     With `until` (see `open_end`) the reader also finishes where all up to now has been read of a
     shard that is not `closed`; with `end` it holds back what was created later, and finishes at
-    many such records. What is not `wanted` may be left out of the pages, which `part` makes. With
+    many such records. What is not `chosen` may be left out of the pages, which `part` makes. With
     `asks_ahead` it asks for what follows a full page while that one is being looked at. `rate` is
     that of a reader before it, if there was one.
     """
@@ -86,7 +86,7 @@ class ShardReader:
         closed: bool = False,
         until: datetime | None = None,
         end: datetime | None = None,
-        wanted: Wanted | None = None,
+        chosen: Chosen | None = None,
         part: Part = part,
         poll_max: float = _PAUSE_IDLE,
         asks_ahead: bool = True,
@@ -104,7 +104,7 @@ class ShardReader:
         self._iterator: str | None = None
         self._started = False
         self._sieve = Sieve(position, end)
-        self._part = part if wanted is None else partial(part, wanted=wanted)
+        self._part = part if chosen is None else partial(part, chosen=chosen)
         self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
         self._empty_pages = 0
