@@ -11,6 +11,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses, held_since
 from watcher.reading.messages import Finished, Loss, Page, Remark, Started, Trouble
+from watcher.reading.parts import Chosen
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
@@ -44,9 +45,10 @@ class Retained:
     """A stream's records, from `start` (None: its trim horizon) up to now, and later on up to then.
 
     The changes of one item come in their order. `lanes` makes clients for one thread each; memory
-    holds a page for each. With `strict`, records that were gone before they could be read
-    raise DataLossError; else they are said as a warning, and stand in `losses`. `asking` is the
-    service for what must not keep the reading waiting. Raises StreamError.
+    holds a page for each. What is not `chosen` may be left out. With `strict`, records that were
+    gone before they could be read raise DataLossError; else they are said as a warning, and stand
+    in `losses`. `asking` is the service for what must not keep the reading waiting. Raises
+    StreamError.
     """
 
     def __init__(
@@ -57,12 +59,14 @@ class Retained:
         *,
         lanes: Callable[[int], Sequence[Service]] | None = None,
         strict: bool = False,
+        chosen: Chosen | None = None,
         clock: Clock = CLOCK,
         asking: Service | None = None,
     ) -> None:
         self._arn = arn
         self._service = service
         self._asking = asking or service
+        self._chosen = chosen
         self._clock = clock
         self._losses = Losses(is_error=strict, clock=clock)
         self.losses = self._losses.lines
@@ -107,7 +111,7 @@ class Retained:
                         yield from self._hear(shard, message)
                     shard.due = self._clock.monotonic() + shard.reader.pause
                 if not self._pending and self._roster.is_settled():
-                    return
+                    return self._roster.say_left()
                 if not due:
                     self._rest()
         finally:
@@ -154,6 +158,7 @@ class Retained:
             tracked.position,
             closed=self._roster.is_closed(tracked.id),
             until=self._roster.written_at,
+            chosen=self._chosen,
             clock=self._clock,
         )
 
