@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import msgspec
@@ -28,6 +26,7 @@ from watcher.service.model import (
     Service,
     TrimHorizon,
 )
+from watcher.side_by_side import SideBySide
 
 # So many shards are read at a time, each over a connection of its own.
 _LANES = 8
@@ -100,21 +99,23 @@ class Retained:
 
     def read(self) -> Iterator[Record]:
         """All records up to now (or up to the end, if the stream has ended)."""
-        # One lane needs no thread: nothing goes on beside whoever reads.
-        several = len(self._lanes) > 1
-        with ThreadPoolExecutor(len(self._lanes)) if several else contextlib.nullcontext() as pool:
-            run = map if pool is None else pool.map
+        calls = SideBySide()
+        try:
             while True:
                 self._attend()
                 due = self._due()
-                for shard, messages in zip(due, run(_read, due), strict=True):
-                    for message in messages:
+                # One needs no thread: nothing goes on beside whoever reads.
+                answers = calls.start([shard.reader.read for shard in due], few=1)
+                for shard, answer in zip(due, answers, strict=True):
+                    for message in answer.result():
                         yield from self._hear(shard, message)
                     shard.due = self._clock.monotonic() + shard.reader.pause
                 if not self._pending and self._roster.is_settled():
                     return self._roster.say_left()
                 if not due:
                     self._rest()
+        finally:
+            calls.close(wait=False)
 
     def read_on(self) -> Iterator[Record]:
         """All records that have come since, up to now."""
@@ -203,7 +204,3 @@ class Retained:
                 self._roster.finish(tracked)
             case End.CAUGHT_UP:
                 del self._pending[tracked.id]
-
-
-def _read(shard: _Pending) -> list[object]:
-    return [*shard.reader.read()]
