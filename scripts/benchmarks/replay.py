@@ -168,18 +168,23 @@ class Service:
             "Shards": [_shard(number, shards, listed) for number in range(first, last)],
         }
         if last < listed:
-            description["LastEvaluatedShardId"] = f"shardId-{last - 1:020}"
+            description["LastEvaluatedShardId"] = _id(last - 1)
         return description
+
+
+def _id(number: int) -> str:
+    """As AWS's: when the shard was opened (in milliseconds, long ago), and which one it is."""
+    return f"shardId-{_CREATED * 1000 + number:020}-{number:08}"
 
 
 def _shard(number: int, shards: int, listed: int) -> dict[str, Any]:
     """The oldest generation comes first; the last one is open."""
     row: dict[str, Any] = {
-        "ShardId": f"shardId-{number:020}",
+        "ShardId": _id(number),
         "SequenceNumberRange": {"StartingSequenceNumber": "1" + "0" * 24},
     }
     if number >= shards:
-        row["ParentShardId"] = f"shardId-{number - shards:020}"
+        row["ParentShardId"] = _id(number - shards)
     if number < listed - shards:
         row["SequenceNumberRange"]["EndingSequenceNumber"] = "1" + "0" * 24
     return row

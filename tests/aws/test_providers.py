@@ -15,11 +15,12 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from watcher.errors import WatcherError
+from watcher.errors import StreamError, WatcherError
 from watcher.service.client import StreamsClient
 from watcher.service.connect import for_worker
 from watcher.service.connection import Connection
 from watcher.service.model import TrimHorizon
+from watcher.service.tables import TablesClient
 
 from .accounts import ACCOUNT, MFA_SERIAL, ROLE
 from .fake import FakeAWS
@@ -423,3 +424,42 @@ def test_where_nobody_can_be_asked_for_a_code_it_is_said_what_to_do(
     place.role(f"source_profile = base\nmfa_serial = {MFA_SERIAL}")
     with pytest.raises(WatcherError, match=r"no terminal.*aws sts get-caller-identity"):
         list(StreamsClient(Connection()).list_streams())
+
+
+# What keeps one waiting, or can't be used
+
+
+def test_a_process_that_hangs_is_said_by_its_name_alone(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("watcher.service.said._FROM_SECONDS", 0.1)
+    slow = "credential_process = sh -c 'sleep 0.5' --token s3cret\n"
+    chain = f"[default]\nrole_arn = {ROLE}\nsource_profile = base\n[profile base]\n{slow}"
+    place.config(chain, "")
+    with pytest.raises(WatcherError):
+        list(StreamsClient(Connection()).list_streams())
+    (line,) = caplog.messages
+    assert line == (
+        "Still waiting for AWS credentials, for 0 s: credential_process sh of profile base has "
+        "not ended"
+    )
+
+
+@pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "ca_bundle"])
+def test_authorities_that_cannot_be_used_are_named_with_what_names_them(
+    variable: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment(place)
+    monkeypatch.delenv("AWS_CA_BUNDLE")
+    for text, words in ((None, "No such file or directory"), ("x", "no certificates in it")):
+        file = place.home / "authorities.pem"
+        if text is not None:
+            file.write_text(text)
+        if variable == "ca_bundle":
+            place.config(f"[default]\nca_bundle = {file}\n")
+        else:
+            place.setenv(variable, str(file))
+        for make in (StreamsClient, TablesClient):
+            with pytest.raises(StreamError, match=f"^{variable}: can't use {file}: {words}$"):
+                make(Connection())
+            make(Connection(endpoint_url="http://127.0.0.1:9"))  # it asks nobody for one

@@ -13,12 +13,13 @@ import pytest
 from tests.engine.test_lanes import Gate, ThreadsClock
 from tests.hand_clock import HandClock
 from tests.play import Memory, Play, PlayedService, page
+from tests.times import NOON
 from watcher.engine.figures import Snapshot
 from watcher.engine.hands import ThreadedHands
 from watcher.engine.pulse import Pulse
 from watcher.errors import DeniedError, StillAskingError, TransientError, UsageError
 from watcher.metrics.probes import Answers, Awake, judge
-from watcher.reading.messages import Failed, Finished
+from watcher.reading.messages import Failed, Finished, Started
 from watcher.reading.token import Token
 from watcher.record.record import Record
 
@@ -224,7 +225,9 @@ def test_a_stream_that_can_be_read_again_gets_the_whole_time_anew(
         lambda: users.errors.extend([DeniedError("no")] * 9),
         ("u", Failed("no permission", fatal=True)),
         ("u", None),
-        *seconds,
+        *seconds[:400],
+        ("u", Started(NOON)),
+        *seconds[400:],
     )
     assert again[0] > 62 and not stuck
     assert again[-1] - again[0] < 60

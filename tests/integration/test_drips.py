@@ -37,6 +37,32 @@ def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(sim: RemoteS
         assert time.monotonic() - began < 4
 
 
+def test_a_listing_without_an_end_keeps_neither_children_nor_sigterm(sim: RemoteSimulator) -> None:
+    with Program("orders", "--print-json", env=sim.environment) as program:
+        program.wait_for_status("Watching")
+        sim.set_faults(endless_listing=True)
+        described = sim.calls["DescribeStream"]
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > described + 2, 15)
+        for count in range(1, 4):
+            began = time.monotonic()
+            sim.rotate("all")
+            sim.write("a")
+            program.wait_for_lines(count, 10)
+            assert time.monotonic() - began < 6  # the listing goes on for minutes
+        began = time.monotonic()
+        assert program.end() == 0
+        assert time.monotonic() - began < 2
+
+
+def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(sim: RemoteSimulator) -> None:
+    sim.set_faults(endless_listing=True)
+    with Program("orders", env=sim.environment) as program:
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > 5, 20)
+        began = time.monotonic()
+        assert program.end(signal.SIGTERM) == 0
+        assert time.monotonic() - began < 2  # half a second; 5 s are for observers
+
+
 def test_many_shards_of_many_generations_cost_few_listings() -> None:
     with Simulator.spawn(table="orders", shards=40, seed=3) as many:
         for _ in range(5):
@@ -77,3 +103,14 @@ def test_a_read_that_drips_is_given_up_said_and_made_again(
         assert time.monotonic() - began < 6, "the first time; with AWS's 10 s that is after 30"
         program.wait_for_lines(10, 40)
         program.end()
+
+
+def test_a_read_that_drips_does_not_hold_up_ctrl_c_of_a_command_that_reads_to_an_end(
+    sim: RemoteSimulator,
+) -> None:
+    sim.fail_next("GetRecords", "drip", times=NEVER_ENDING)
+    with Program("count", "orders", env=sim.environment) as program:
+        sim.wait_for(lambda: sim.calls["GetRecords"] > 1, 20)
+        began = time.monotonic()
+        assert program.end(signal.SIGINT) == 130
+        assert time.monotonic() - began < 5

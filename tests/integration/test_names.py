@@ -9,8 +9,12 @@ import pytest
 
 from tests.program import run
 from tests.simulator import Simulator
-from watcher import Stream, cli, watch
+from watcher import Stream, cli, history, watch
 from watcher.errors import StreamError
+from watcher.past.sources import TableStream
+from watcher.service.client import StreamsClient
+from watcher.service.connection import Connection
+from watcher.service.table_items import TableItems
 
 ELSEWHERE = "999999999999"
 
@@ -102,6 +106,28 @@ def test_alternators_names_are_taken_as_they_are(naming: str) -> None:
         sim.write("a", 1)
         for text in (sim.table_name, sim.table_arn):
             assert pulled(sim, text) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("naming", ["alternator", "alternator-kcl"])
+def test_alternators_table_is_found_behind_its_stream(naming: str) -> None:
+    with Simulator(naming=naming) as sim:
+        sim.set_faults(table_arns="refused", at_timestamp=False)
+        connection = Connection("us-east-1", endpoint_url=sim.endpoint)
+        for text in (sim.stream_arn, sim.table_arn):
+            asked = TableStream.connected(text, connection)
+            assert asked.table.name == "orders"
+            items = TableItems(connection, asked.arn, StreamsClient(connection).table)
+            assert items.key_names() == ["pk"]
+
+
+def test_an_alternators_items_are_told_by_its_streams_id() -> None:
+    with Simulator(naming="alternator") as sim:
+        sim.set_faults(table_arns="refused", at_timestamp=False)
+        sim.write("a", 2)
+        place = {"region": "us-east-1", "endpoint_url": sim.endpoint}
+        told = history(sim.stream_arn, key={"pk": "a"}, **place)
+        assert list(map(version, told)) == [1, 2]
+        assert told.now is not None
 
 
 def test_alternators_next_stream_is_found(caplog: pytest.LogCaptureFixture) -> None:

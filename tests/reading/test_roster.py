@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from itertools import pairwise
 
@@ -113,6 +114,21 @@ def test_a_history_of_closed_shards_takes_hardly_a_listing_until_its_open_end(
     assert begun(made) == ["d"]
     pass_time(made, service, 12)
     assert 3 <= service.listings <= 4, "what comes after it is to be found out again"
+
+
+def test_between_a_closed_shard_and_its_child_nothing_is_listed_either(
+    service: PlayedService,
+) -> None:
+    names = ["a", *map(str, range(400))]
+    for parent, child in pairwise(names):
+        service.add(child, parent)
+    made = roster(service)
+    for name in names[:-1]:
+        assert begun(made) == [name]
+        service._clock.sleep(0.05)
+        end(made, name)
+        made.attend(service)
+    assert service._clock.monotonic() > 15 and service.listings == 1
 
 
 def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_history(
@@ -284,20 +300,28 @@ def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedS
     begun(made)
     pass_time(made, service, 2)
     meaning = made.meaning(made.lineage.shards["a"], Finished(False, proven=True))
-    assert meaning is End.CAUGHT_UP and not made.is_settled()
-    pass_time(made, service, 0.1)
-    assert made.is_settled()
+    assert meaning is End.CAUGHT_UP and made.is_settled()
+    assert service.listings == 1
 
 
 def test_that_a_shard_is_left_is_said(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "watcher")
+    caplog.set_level("DEBUG", "watcher")
     made = roster(service)
     begun(made)
     pass_time(made, service, 5.1)
+    made.say_left()
     made.meaning(made.lineage.shards["a"], Finished(False, reason="27 empty pages in a row"))
-    assert "Shard a is open, and read up to now: 27 empty pages in a row" in caplog.text
+    made.say_left()
+    made.say_left(NOON)
+    said = [each.message for each in caplog.records if each.levelno >= logging.INFO]
+    noon = NOON.astimezone()
+    assert said == [
+        f"1 shard of orders is open; read up to now ({noon:%H:%M:%S})",
+        f"1 shard of orders is open; read up to {noon:%Y-%m-%d %H:%M:%S}",
+    ]
+    assert "Left open: a: 27 empty pages in a row" in caplog.text
 
 
 def test_a_remark_on_a_shard_is_made_once(

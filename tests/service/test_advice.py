@@ -14,6 +14,7 @@ from watcher.service.connect import connect, for_worker
 from watcher.service.connection import Connection
 from watcher.service.errors_of import translated
 from watcher.service.model import TrimHorizon
+from watcher.service.patience import patiently
 from watcher.service.tables import TablesClient
 from watcher.version import __version__
 
@@ -104,6 +105,38 @@ def test_a_proxys_page_is_named_as_one() -> None:
     told = translated(answer("502", "<html>", status=502))
     assert isinstance(told, TransientError)
     assert "HTTP 502 with a page in place of" in str(told)
+
+
+def test_a_plain_connection_to_a_tls_port_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "<html><title>400 The plain HTTP request was sent to HTTPS port</title></html>"
+    told = translated(answer("400", page, status=400))
+    assert str(told) == "HTTP 400 with a page in place of an answer: it is an https:// endpoint"
+
+    def call() -> None:
+        raise translated(boto.ConnectionClosedError(endpoint_url=url))
+
+    monkeypatch.setattr("watcher.service.patience._PAUSES", ())
+    url = "http://localhost:8443/"
+    with pytest.raises(StreamError, match=r"http://localhost:8443/.*\(is it an https:// endpoint"):
+        patiently(call)
+    url = "https://localhost:8443/"
+    with pytest.raises(StreamError, match=r'https://localhost:8443/"\.$'):
+        patiently(call)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://ada:s3cret@localhost:99999", "Port out of range"),
+        ("httpx://ada:s3cret@localhost", "Invalid endpoint: .*takes http:// or https://"),
+        ("http://", "Invalid endpoint"),
+    ],
+)
+def test_an_endpoint_that_can_be_none_is_refused_at_once(url: str, words: str) -> None:
+    for make in (StreamsClient, TablesClient):
+        with pytest.raises(StreamError, match=f"^endpoint_url: {words}") as caught:
+            make(Connection("us-east-1", endpoint_url=url))
+        assert "s3cret" not in str(caught.value)
 
 
 def test_a_tls_error_names_the_url_and_what_to_set() -> None:

@@ -36,6 +36,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.codes: list[str] = []
+        self.message = "no"
         self.renewed = 0
 
     def renew(self) -> None:
@@ -43,7 +44,8 @@ class Tables:
 
     def _answer(self, operation: str) -> dict[str, Any]:
         if self.codes:
-            raise ClientError({"Error": {"Code": self.codes.pop(0), "Message": "no"}}, operation)
+            code = self.codes.pop(0)
+            raise ClientError({"Error": {"Code": code, "Message": self.message}}, operation)
         return {}
 
     def get_item(self, **_: Any) -> dict[str, Any]:
@@ -98,6 +100,14 @@ def test_a_denial_of_what_has_never_worked_is_told_at_once(
     with pytest.raises(DeniedError, match=f"the role needs dynamodb:{needed}$"):
         call(operation(tables), **query)
     assert time.now == 0
+
+
+def test_a_denial_of_the_tables_key_is_no_denial_of_the_call(
+    call: Insisting, tables: Tables
+) -> None:
+    tables.codes, tables.message = [DENIED], "not authorized to perform: kms:Decrypt on resource: k"
+    with pytest.raises(DeniedError, match="allow kms:Decrypt on the key that the table is"):
+        call(tables.get_item, TableName="orders")
 
 
 @pytest.mark.parametrize("other", OTHERS)

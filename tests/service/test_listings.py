@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
 
+from tests.hand_clock import HandClock
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
-from watcher.service import listings
 from watcher.service.listings import listed
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -40,37 +39,25 @@ def test_pages_are_put_together() -> None:
     assert names(Pages(first=page("a", "b", last="b"), b=page("c"))) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    "pages",
-    [
-        {"first": page("a", "b", last="b"), "b": page("c", last="b")},
-        {"first": page("a", last="a"), "a": page("b", last="b"), "b": page("c", last="a")},
-    ],
-)
-def test_pages_in_a_circle_end_and_are_said_once(
-    pages: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    listings._say_circle.cache_clear()
-    describe = Pages(**pages)
-    with caplog.at_level(logging.WARNING):
-        assert names(describe) == ["a", "b", "c"]
-        assert describe.calls <= 3
-        assert names(describe) == ["a", "b", "c"]
-    (record,) = caplog.records
-    assert "comes back to a page" in record.message
+def test_pages_in_a_circle_end() -> None:
+    describe = Pages(first=page("a", last="a"), a=page("b", last="b"), b=page("c", last="a"))
+    assert names(describe) == ["a", "b", "c"]
+    assert describe.calls == 3
 
 
-def test_pages_without_an_end_are_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listings, "_MOST_PAGES", 20)
-    calls = iter(range(1000))
+def test_pages_without_an_end_are_trouble() -> None:
+    clock = HandClock()
+    calls = iter(range(2000))
 
     def describe(query: dict[str, Any]) -> Any:
+        clock.sleep(0.25)
         name = str(next(calls))
         return page(name, last=name)
 
-    with pytest.raises(TransientError, match="does not end, after 20 pages"):
-        names(describe)
-    assert next(calls) == 20
+    with pytest.raises(TransientError, match="does not end, after 1,000 pages in 250 s") as caught:
+        listed(ARN, describe, clock.sleep, clock.monotonic)
+    assert next(calls) == 1000
+    assert caught.value.unreachable, "it is not begun anew at once"
 
 
 def test_a_page_is_asked_for_again_by_itself() -> None:

@@ -31,7 +31,7 @@ class Probes(Display):
     def __init__(self, universe: Universe, life: Life) -> None:
         self._universe = universe
         self._life = life
-        self._began = life.monotonic()
+        self._began = self._rested_at = life.monotonic()
 
     def show(self, snapshot: Snapshot) -> None:
         """What is said now."""
@@ -39,11 +39,13 @@ class Probes(Display):
         judge.checked["probes"] += 1
         if snapshot.health.stuck:
             judge.complain("health", "; ".join(snapshot.health.stuck))
-        began = max(self._universe.calm_since, self._universe.silent_until, self._began)
+        lines = snapshot.health.unready
+        if any("it can't be read" in line for line in lines):  # refused once: it rests for long
+            self._rested_at = self._universe.scheduler.now
+        calm = self._universe.calm_since, self._universe.silent_until
+        began = max(*calm, self._began, self._rested_at)
         unready = [
-            line  # one that was refused once rests for long
-            for line in snapshot.health.unready
-            if "ending" not in line and "it can't be read" not in line
+            line for line in lines if "ending" not in line and "it can't be read" not in line
         ]
         if unready and self._universe.scheduler.now - began > _READY_SECONDS:
             judge.complain("health", f"not ready: {'; '.join(unready)}")

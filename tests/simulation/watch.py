@@ -146,8 +146,8 @@ class Watch(Program):
             client = self._universe.of(order.work.arn).client(process.wait, _READ_SECONDS)
             client.tally = tally = board.at(order.place)
             clock = VirtualClock(self._scheduler)
-            wanted = self._wanted.on_wire if self._wanted else None
-            return Reading(order.work, client, tally, clock, wanted)
+            chosen = self._wanted.places if self._wanted else None
+            return Reading(order.work, client, tally, clock, chosen)
 
         process = SimulatedWorker(
             self._scheduler, f"of {name}", writer.fileno(), self._scenario.pipe_bytes, reading

@@ -41,6 +41,7 @@ class Faults:
     children_first: bool = False  # every second generation is listed at once: before its parent
     child_filter: bool = True  # ShardFilter CHILD_SHARDS honoured (DynamoDB Local ignores it)
     describe_page: int = 100
+    endless_listing: bool = False  # behind the last page there is always another
     list_page: int = 100
     table_arns: str = "honoured"  # in DescribeTable: stripped to the name, refused (DynamoDB Local)
 

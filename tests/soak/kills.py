@@ -34,7 +34,7 @@ _REMOVE_EVERY = 9
 _TICK_SECONDS = 0.1
 _POLL_SECONDS = 0.3
 _START_SECONDS = 120.0
-_LONGEST_SECONDS = 25.0
+_LONGEST_SECONDS = 15.0
 _LAST_SECONDS = 300.0
 _DAY_SECONDS = 16.0
 # Twice in a day, so that nothing unread is ever as old as the stream's retention.

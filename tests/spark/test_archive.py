@@ -132,6 +132,21 @@ def test_a_job_killed_at_any_point_goes_on_exactly(
     check(lake, sim)
 
 
+def test_a_job_killed_as_it_noted_its_first_batch_begins_again(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    """Spark 4.1 and newer refuse such a checkpoint, unless they are told not to."""
+    sim.bulk(10)
+    sim.advance(2)
+    offsets = tmp_path / "lake.checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.55d0e2b1-7a3c-4be3-9e0d-5e5cbf2b4d0a.tmp").write_text("v1")
+
+    assert archived(spark, sim, tmp_path / "lake") == 10
+
+    check(tmp_path / "lake", sim)
+
+
 def test_elsewhere_than_on_a_disk_what_a_kill_left_copied_is_there_once(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,8 @@ class Ending:
         """The signal that it was told by, if it was one."""
         self.at_work = False
         """Whether what the main thread does may be broken off: an observer's work, a write."""
+        self.only_asks = False
+        """Whether it is a question to the service, which nobody's work waits for."""
         self._clock = clock
         self._began_at = 0.0
         self._thread = threading.get_ident()
@@ -98,6 +100,16 @@ class Ending:
         finally:
             self.at_work = before
 
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """What is done in here may be broken off half a second after the end has begun."""
+        with self.working():
+            self.only_asks = True
+            try:
+                yield
+            finally:
+                self.only_asks = False
+
     def break_off(self) -> None:
         """Raise Overdue in what may be broken off; for the handler of a signal."""
         if self.at_work or Saying.under_way:
@@ -129,10 +141,15 @@ def ended_by_signals(
         stop()
         if ending.timeout < math.inf:
             before[signal.SIGALRM] = signal.signal(signal.SIGALRM, break_off)
-            signal.setitimer(signal.ITIMER_REAL, ending.timeout, _AFTERWARDS_SECONDS)
+            asks = ending.only_asks and ending.timeout > _AFTERWARDS_SECONDS
+            first = _AFTERWARDS_SECONDS if asks else ending.timeout
+            signal.setitimer(signal.ITIMER_REAL, first, _AFTERWARDS_SECONDS)
 
     def break_off(number: int, frame: FrameType | None) -> None:
-        ending.break_off()
+        if not ending.only_asks and ending.left > 0:  # by now it does something else
+            signal.setitimer(signal.ITIMER_REAL, ending.left, _AFTERWARDS_SECONDS)
+        else:
+            ending.break_off()
 
     before = {number: signal.signal(number, end) for number in stopping_signals()}
     try:

@@ -13,7 +13,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.engine.orders import Work
 from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Finished, Message, Page
-from watcher.reading.parts import Wanted
+from watcher.reading.parts import Chosen
 from watcher.reading.shard_reader import ShardReader
 from watcher.reading.turns import Turns
 from watcher.record.origin import Origin
@@ -41,7 +41,7 @@ class Reading:
         streams: Service,
         tally: Tally,
         clock: Clock = CLOCK,
-        wanted: Wanted | None = None,
+        chosen: Chosen | None = None,
     ) -> None:
         self.origin = work.origin
         self.reader = ShardReader(
@@ -52,7 +52,7 @@ class Reading:
             closed=work.closed,
             until=work.until,
             end=work.end,
-            wanted=wanted,
+            chosen=chosen,
             poll_max=work.poll_max,
             clock=clock,
         )

@@ -19,7 +19,7 @@ from watcher.engine.readers import Readers, Reading
 from watcher.engine.shared_queue import Writer
 from watcher.errors import StreamError
 from watcher.reading.messages import Failed, Message
-from watcher.reading.parts import Wanted
+from watcher.reading.parts import Chosen
 from watcher.record.origin import Origin
 from watcher.record.selection import Selection
 from watcher.service.client import StreamsClient
@@ -63,14 +63,14 @@ def run(
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads = Threads(writer)
-    test = None if wanted is None else wanted.on_wire
+    chosen = None if wanted is None else wanted.places
     client = functools.partial(_client, dict(clients), credentials)
     ear = Ear(orders)
     while not ear.is_over:
         for order in ear.listen(threads.patience):
             match order:
                 case Read(work, place):
-                    _begin(work, board.at(place), client, threads, test)
+                    _begin(work, board.at(place), client, threads, chosen)
                 case Hurry(arn):
                     threads.hurry(arn)
                 case Close(arn, shard_id):
@@ -94,10 +94,10 @@ def _begin(
     tally: Tally,
     client: Callable[[Work], StreamsClient],
     threads: Threads,
-    wanted: Wanted | None,
+    chosen: Chosen | None,
 ) -> None:
     try:
-        threads.begin(Reading(work, client(work).counting(tally), tally, wanted=wanted))
+        threads.begin(Reading(work, client(work).counting(tally), tally, chosen=chosen))
     except StreamError as error:  # no client can be made
         threads.send(work.origin, [Failed(str(error), fatal=True)])
 

@@ -13,7 +13,7 @@ from watcher.mirror.columns import given_columns
 from watcher.mirror.job import MirrorJob
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.names import region_in, table_of
+from watcher.service.names import region_in
 from watcher.service.tables import TablesClient
 
 logger = logging.getLogger("watcher")
@@ -72,19 +72,20 @@ def mirror(
     service, arn = connect(stream, connection)
     service.take_shortcut(arn)
     tables = TablesClient(connection, region_in(arn))
+    # Until it has begun there is nothing that a signal would have to wait for.
+    job = MirrorJob(
+        arn,
+        service,
+        tables,
+        tables.named(service.table(arn)),
+        to,
+        history=history,
+        once=once,
+        given=given,
+        fail_on_data_loss=fail_on_data_loss,
+    )
     stop, ending = threading.Event(), Ending()
     with ended_by_signals(ending, stop.set):
-        job = MirrorJob(
-            arn,
-            service,
-            tables,
-            tables.named(table_of(arn)),
-            to,
-            history=history,
-            once=once,
-            given=given,
-            fail_on_data_loss=fail_on_data_loss,
-        )
         logger.info(f"Mirroring {stream} to {to}")
         job.run(seconds, stop.is_set)
     return Mirrored(job.items, job.changes, ending.signal)

@@ -11,25 +11,27 @@ from watcher.record.page import raws_of
 from watcher.record.wire import WireRecord
 
 Wanted = Callable[[WireRecord], bool]
+Chosen = Callable[[Sequence[WireRecord]], list[int]]
+"""The places of those that are wanted."""
 
 Part = Callable[..., Page]
 """What makes a page of a body, its records, and where the part of it begins and ends."""
 
 
 def part(
-    body: bytes, records: Sequence[WireRecord], first: int, last: int, wanted: Wanted | None = None
+    body: bytes, records: Sequence[WireRecord], first: int, last: int, chosen: Chosen | None = None
 ) -> Page:
     """The part `first:last` of a page's records.
 
-    A shortcut: where most are not `wanted`, the others travel in a smaller body of their own, and
+    A shortcut: where most are not `chosen`, the others travel in a smaller body of their own, and
     whoever delivers the records tests those only. Where the test fails, all go on: it fails there
     again, and is heard.
     """
     change = records[last - 1].dynamodb
     number, created = change.SequenceNumber, change.ApproximateCreationDateTime
-    if wanted is not None:
+    if chosen is not None:
         with contextlib.suppress(Exception):
-            kept = [place for place in range(first, last) if wanted(records[place])]
+            kept = [first + place for place in chosen(records[first:last])]
             if len(kept) <= (last - first) / 2:
                 left_out = [place - first - before for before, place in enumerate(kept)]
                 left_out.append(last - first - len(kept))

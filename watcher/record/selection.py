@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from watcher.errors import UsageError, blame
+from watcher.record.candidates import Candidates
 from watcher.record.compare import to_number
 from watcher.record.filter_patterns import Pattern, Test, matcher, refuse
 from watcher.record.record import Record
@@ -59,6 +60,13 @@ class Selection:
         self.on_wire: Callable[[WireRecord], bool] = (
             tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
         )
+        # A key that the table does not have is to be heard of, whatever a filter leaves out.
+        self._candidates = Candidates([] if keys else patterns)
+
+    def places(self, records: Sequence[WireRecord]) -> list[int]:
+        """Where those are that are wanted."""
+        test = self.on_wire
+        return [place for place in self._candidates(records) if test(records[place])]
 
     def __call__(self, record: Record) -> bool:
         """Whether it is wanted."""

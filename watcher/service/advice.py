@@ -28,8 +28,8 @@ _NEEDED = (
 _WRONG_CODE = "MultiFactorAuthentication failed"
 
 
-def on_denial(error: boto.ClientError, text: str) -> str:
-    """Which action to allow, and where."""
+def on_denial(error: boto.ClientError, text: str, needed: str = "") -> str:
+    """Which action to allow, and where; `needed` is the one that was asked, where that is all."""
     if _WRONG_CODE in text:
         wrong = "mistyped, or used before (each is good once)"
         return f"AWS refused the MFA code: {wrong}; start again with the next one"
@@ -46,6 +46,8 @@ def on_denial(error: boto.ClientError, text: str) -> str:
             f"no permission ({text}); allow {action or 'kms:Decrypt'} on the key that the table is "
             "encrypted with, in the role's policy or in the key's"
         )
+    if needed:
+        return f"no permission ({text}); the role needs {needed}"
     if not action and error.operation_name in _NEEDED:  # a short answer says no more than no
         action = f"dynamodb:{error.operation_name}"
     named = f"allow {action}; " if action else ""
@@ -92,6 +94,8 @@ def page_in(answer: Mapping[str, Any]) -> str | None:
     about = [f'"{title[1]}"'] if title else []
     about += [f"{name.title()}: {headers[name]}" for name in ("server", "via") if name in headers]
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
+    if "HTTPS port" in message:  # nginx's, and so what many balancers say
+        return f"HTTP {status} with a page in place of an answer: it is an https:// endpoint"
     told = f" ({', '.join(about)})" if about else ""
     return (
         f"HTTP {status} with a page{told} in place of an answer: a proxy or gateway is in the way; "
@@ -120,7 +124,17 @@ def on_tls(text: str) -> str:
     """botocore has named the URL."""
     if "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower():
         return f"{text}; this is no TLS: is it an http:// endpoint?"
+    if "No such file" in text:
+        return (
+            f"{text}: set AWS_CA_BUNDLE (or ca_bundle, REQUESTS_CA_BUNDLE) to a file that is there"
+        )
     return f"{text}; where TLS is inspected, set AWS_CA_BUNDLE to the file with that certificate"
+
+
+def on_no_word(text: str) -> str:
+    """What may be wrong where a connection is closed each time, before anything came."""
+    is_plain = "Connection was closed" in text and '"http://' in text
+    return " (is it an https:// endpoint?)" if is_plain else ""
 
 
 def on_endpoints(tables: str, streams: str, is_unknown: bool) -> str:

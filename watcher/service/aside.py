@@ -38,8 +38,9 @@ class Aside:
 
     Until then they raise StillAskingError; with `patience`, after so many seconds of waiting for a
     question that is new. All else is asked as ever. `tell` is called when there is an answer. One
-    question after the other, for all streams: DescribeStream is limited anyway. Only probes have a
-    line of their own, side by side: a shard may keep one waiting, but no listing, and no other.
+    question after the other, for all streams: DescribeStream is limited anyway. Children have a
+    line of their own, since a listing may have a hundred pages; and so have probes, side by side: a
+    shard may keep one waiting, but no listing, and no other.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Aside:
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._line = _Questions(1)
+        self._children = _Questions(1)
         self._probes = _Questions(_PROBES_AT_ONCE)
+        self._waited_for: set[threading.Thread] = set()
         self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}
         forks.before(self.settle)
 
@@ -60,18 +63,21 @@ class Aside:
 
     def listing(self, arn: str) -> Listing:
         """See `Service`."""
-        found: Listing = self._asked(("listing", arn), lambda: self._service.listing(arn))
+        call = partial(self._service.listing, arn)
+        found: Listing = self._asked(("listing", arn), call, self._line)
         return found
 
     def children(self, arn: str, shard_id: str) -> list[Shard]:
         """See `Service`."""
         question = "children", arn, shard_id
-        found: list[Shard] = self._asked(question, lambda: self._service.children(arn, shard_id))
+        call = partial(self._service.children, arn, shard_id)
+        found: list[Shard] = self._asked(question, call, self._children)
         return found
 
     def latest_stream(self, table: str) -> str:
         """See `Service`."""
-        found: str = self._asked(("latest", table), lambda: self._service.latest_stream(table))
+        call = partial(self._service.latest_stream, table)
+        found: str = self._asked(("latest", table), call, self._line)
         return found
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
@@ -92,14 +98,16 @@ class Aside:
         return self._service.probe(arn, [shard_id])[shard_id]
 
     def settle(self) -> None:
-        """Before a fork: let the threads end, if they do so soon."""
+        """Before a fork: let the threads end, if they do so soon; each is waited for once."""
         until = time.monotonic() + _SETTLE_SECONDS
-        for thread in [*self._line.threads, *self._probes.threads]:
+        threads = self._line.threads | self._children.threads | self._probes.threads
+        for thread in threads - self._waited_for:
             thread.join(max(0.0, until - time.monotonic()))
+        self._waited_for = {thread for thread in threads if thread.is_alive()}
 
-    def _asked(self, question: _Question, call: Callable[[], Any]) -> Any:
+    def _asked(self, question: _Question, call: Callable[[], Any], line: _Questions) -> Any:
         with self._lock:
-            self._ask(self._line, {question: call})
+            self._ask(line, {question: call})
             if not self._is_fresh(question):
                 raise StillAskingError("the service has not answered yet")
             return self._taken(question)

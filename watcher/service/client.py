@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,6 +20,7 @@ from botocore.parsers import ResponseParserError
 from watcher.clock import no_later
 from watcher.errors import (
     OddAnswerError,
+    ShardNotFoundError,
     StreamError,
     TimestampRefusedError,
     TransientError,
@@ -30,23 +32,25 @@ from watcher.service.credentials import Credentials, Signing
 from watcher.service.current_stream import current_stream
 from watcher.service.deadline import READS, Timely
 from watcher.service.errors_of import as_user_error, code_of, translated
+from watcher.service.iterators import iterator_at
 from watcher.service.limiter import limiter
-from watcher.service.listings import as_the_services, listed, service_time, shard_of
+from watcher.service.listings import as_the_services, listed, no_stream, service_time, shard_of
 from watcher.service.model import (
-    AfterSequence,
-    AtSequence,
     AtTime,
-    Latest,
     Listing,
     Position,
     Shard,
     StreamName,
     TrimHorizon,
 )
+from watcher.service.names import table_of
+from watcher.service.pages import Pages
 from watcher.service.shortcut import RawPages, Shortcut
 from watcher.service.side_by_side import side_by_side
 from watcher.service.tally import Tally
 from watcher.version import __version__
+
+logger = logging.getLogger("watcher")
 
 # Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
 _CONNECT_SECONDS = 5
@@ -95,6 +99,7 @@ class StreamsClient:
                 ),
             }
             self._client: Any = session.create_client("dynamodbstreams", **self._settings)
+            login.refuse_bad_way(session, self._client.meta.endpoint_url)
             self._timely = self._in_time(self._client)
             self._reads: Any = self._timely
             self._shortcut: Shortcut | None = None
@@ -136,15 +141,20 @@ class StreamsClient:
     def stream_pages(self, table: str | None = None) -> Iterator[list[StreamName]]:
         """The same page by page, of 100 each."""
         query: dict[str, Any] = {"TableName": table} if table else {}
+        pages, found = Pages("streams"), 0
         while True:
+            began = time.monotonic()
             answer = self._call(self._timely.list_streams, "Streams", **query)
             with as_the_services():
                 names = [
                     StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
                     for row in answer["Streams"]
                 ]
+            seconds = time.monotonic() - began
             yield names
-            if not (last := answer.get("LastEvaluatedStreamArn")):
+            found += len(names)
+            last = answer.get("LastEvaluatedStreamArn")
+            if pages.is_last(last, found, seconds):
                 return
             query["ExclusiveStartStreamArn"] = last
 
@@ -196,6 +206,19 @@ class StreamsClient:
         answer = self._describe({"StreamArn": arn, "Limit": 1})
         return str(answer["StreamDescription"].get("StreamStatus", ""))
 
+    def table(self, arn: str) -> str:
+        """What the table of a stream is called in calls: its ARN; its name where that tells none.
+
+        Raises StreamError.
+        """
+        if (table := table_of(arn)) != arn:
+            return table
+        try:
+            answer = self._describe({"StreamArn": arn, "Limit": 1})
+        except ShardNotFoundError:
+            raise no_stream(arn) from None
+        return str(answer["StreamDescription"].get("TableName") or arn)
+
     def listing(self, arn: str) -> Listing:
         """The stream and all its shards, page by page (100 shards each)."""
         return listed(arn, self._describe)
@@ -205,11 +228,14 @@ class StreamsClient:
         with self._listing_lock:
             for attempt in range(1, self._attempts + 1):
                 time.sleep(self._limiter.turn())
+                began = time.monotonic()
                 try:
                     return self._call(self._listings.describe_stream, "StreamDescription", **query)
                 except TransientError as error:
                     if not error.unreachable or attempt == self._attempts:
                         raise
+                    if time.monotonic() - began >= _READ_SECONDS:  # nobody has heard for so long
+                        logger.info(f"Can't list shards yet, trying again: {error}")
             raise AssertionError
 
     def children(self, arn: str, shard_id: str) -> list[Shard]:
@@ -231,21 +257,7 @@ class StreamsClient:
 
         Raises TrimmedDataError, ShardNotFoundError, TimestampRefusedError.
         """
-        query: dict[str, Any] = {"StreamArn": arn, "ShardId": shard_id}
-        match position:
-            case Latest():
-                query["ShardIteratorType"] = "LATEST"
-            case TrimHorizon():
-                query["ShardIteratorType"] = "TRIM_HORIZON"
-            case AtSequence(sequence_number):
-                query["ShardIteratorType"] = "AT_SEQUENCE_NUMBER"
-                query["SequenceNumber"] = sequence_number
-            case AfterSequence(sequence_number):
-                query["ShardIteratorType"] = "AFTER_SEQUENCE_NUMBER"
-                query["SequenceNumber"] = sequence_number
-            case AtTime(moment):
-                query["ShardIteratorType"] = "AT_TIMESTAMP"
-                query["Timestamp"] = moment
+        query = {"StreamArn": arn, "ShardId": shard_id, **iterator_at(position)}
         try:
             answer = self._call(self._reads.get_shard_iterator, "ShardIterator", **query)
         except StreamError as error:

@@ -20,6 +20,7 @@ from watcher.errors import (
     TransientError,
     WatcherError,
 )
+from watcher.service import advice
 from watcher.service.credentials import Credentials
 from watcher.service.errors_of import code_of, one_line, translated
 
@@ -90,8 +91,8 @@ class Insisting:
         if isinstance(meaning, TransientError) or code_of(error) == _IN_USE:
             return TransientError(one_line(error))
         if isinstance(meaning, DeniedError):
-            text = f"no permission ({one_line(error)}); the role needs {needed}"
-            meaning = DeniedError(text)
+            if isinstance(error, boto.ClientError):
+                meaning = DeniedError(advice.on_denial(error, one_line(error), needed))
             passes = needed in self._worked
         elif isinstance(meaning, CredentialsError) or isinstance(error, OddAnswerError):
             has_some = not isinstance(error, boto.NoCredentialsError)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import logging
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -14,64 +12,61 @@ from typing import Any
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
 from watcher.service.key_order import heard
 from watcher.service.model import Listing, Shard, without_circles
-
-logger = logging.getLogger("watcher")
+from watcher.service.pages import Pages
 
 # A clock may be off; a header that is further off is none.
 _YEARS_OFF = 20
 _PAUSES = (0.05, 0.1, 0.2)
-# Ten thousand shards take 25 seconds; what takes longer than this does not end.
-_MOST_PAGES = 1000
 
 Describe = Callable[[dict[str, Any]], Any]
 """A call of DescribeStream with these parameters. Raises what `StreamsClient` does."""
 
 
-def listed(arn: str, describe: Describe, sleep: Callable[[float], None] = time.sleep) -> Listing:
+def listed(
+    arn: str,
+    describe: Describe,
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Listing:
     """The stream and all its shards, page by page (100 shards each).
 
     Raises StreamGoneError, TransientError, StreamError.
     """
     shards: dict[str, Shard] = {}
     query = {"StreamArn": arn}
-    keys: set[str] = set()
-    for pages in range(1, _MOST_PAGES + 1):
+    pages = Pages("shards", arn)
+    while True:
+        began = monotonic()
         try:
             answer = _page(describe, query, sleep)
         except ShardNotFoundError:
-            raise StreamGoneError(
-                f"no stream {arn}: it was deleted, or is of another region or account; "
-                "see: python -m watcher streams"
-            ) from None
+            raise no_stream(arn) from None
         stream = answer["StreamDescription"]
         heard(stream.get("KeySchema") or ())
         for row in stream.get("Shards", ()):
             shard = shard_of(row)
             shards[shard.id] = shard
         last = stream.get("LastEvaluatedShardId")
-        if last in keys:
-            _say_circle(arn)
-        if not last or last in keys:
+        if pages.is_last(last, len(shards), monotonic() - began):
             return Listing(
                 arn=stream.get("StreamArn", arn),
                 table=stream.get("TableName", ""),
                 status=stream.get("StreamStatus", ""),
                 view_type=stream.get("StreamViewType", ""),
                 shards=without_circles(shards.values()),
-                pages=pages,
+                pages=pages.count,
                 time=service_time(answer),
                 created=stream.get("CreationRequestDateTime"),
             )
-        keys.add(last)
         query["ExclusiveStartShardId"] = last
-    raise TransientError(f"a listing of shards that does not end, after {_MOST_PAGES} pages")
 
 
-@functools.cache
-def _say_circle(arn: str) -> None:
-    """Once is enough: there is a listing every few seconds."""
-    text = "The listing of shards comes back to a page that it has shown: taken for its end"
-    logger.warning(text, extra={"stream": arn})
+def no_stream(arn: str) -> StreamGoneError:
+    """What is wrong where DescribeStream knows no such stream."""
+    return StreamGoneError(
+        f"no stream {arn}: it was deleted, or is of another region or account; "
+        "see: python -m watcher streams"
+    )
 
 
 def _page(describe: Describe, query: dict[str, Any], sleep: Callable[[float], None]) -> Any:

@@ -7,22 +7,27 @@ import getpass
 import logging
 import os
 import re
+import ssl
 import sys
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import botocore.session
 from botocore import exceptions as boto
+from botocore.compat import compat_shell_split
 from botocore.config import Config
 from botocore.credentials import create_credential_resolver
 from botocore.loaders import Loader, create_loader
 from botocore.utils import JSONFileCache
 
-from watcher.errors import CredentialsError
+from watcher.errors import CredentialsError, StreamError
 from watcher.service.connection import Connection
 from watcher.service.credentials import HandedCredentials, Keys, OwnCredentials
 from watcher.service.names import region_in
+from watcher.service.plain_http import trusting
+from watcher.service.said import said
 
 logger = logging.getLogger("watcher")
 
@@ -32,6 +37,7 @@ _MFA_CODE = re.compile("[0-9]{6}")
 _known: dict[Any, OwnCredentials] = {}
 _handed: dict[Connection, HandedCredentials] = {}
 _lock = threading.Lock()
+_asked = threading.Event()  # while a person is
 
 
 @functools.cache
@@ -54,6 +60,27 @@ def ca_file(session: Any) -> str | None:
     """
     chosen = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
     return chosen and os.path.abspath(chosen)
+
+
+def refuse_bad_way(session: Any, url: str) -> None:
+    """Refuse an endpoint, or a file of authorities, that no call could be made with.
+
+    What makes the calls would say so less clearly, and try them again. Raises ValueError,
+    StreamError.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or parts.port == 0:  # a bad port raises by itself
+        raise ValueError(f"Invalid endpoint: {url}: it takes http:// or https:// and a host")
+    if (file := ca_file(session)) is None or not url.startswith("https:"):
+        return
+    try:
+        trusting(file)
+    except OSError as error:
+        variable = "AWS_CA_BUNDLE" if os.environ.get("AWS_CA_BUNDLE") else "ca_bundle"
+        if not session.get_config_variable("ca_bundle"):
+            variable = "REQUESTS_CA_BUNDLE"
+        why = "no certificates in it" if isinstance(error, ssl.SSLError) else error.strerror
+        raise StreamError(f"{variable}: can't use {file}: {why}") from error
 
 
 def own_credentials(connection: Connection, region: str | None) -> OwnCredentials:
@@ -97,11 +124,12 @@ def _load(profile: str | None, region: str | None, refused: str | None, may_ask:
     assume_role: Any = chain.get_provider("assume-role")
     assume_role._prompter = functools.partial(_ask, profile, may_ask)
     try:
-        found: Any = chain.load_credentials()
-        if found is None:
-            raise boto.NoCredentialsError
-        # What was just got would be got again if it ends within 15 minutes.
-        frozen = getattr(found, "_frozen_credentials", None) or found.get_frozen_credentials()
+        with said(functools.partial(_waiting, asking)):
+            found: Any = chain.load_credentials()
+            if found is None:
+                raise boto.NoCredentialsError
+            # What was just got would be got again if it ends within 15 minutes.
+            frozen = getattr(found, "_frozen_credentials", None) or found.get_frozen_credentials()
     except (boto.BotoCoreError, boto.ClientError, CredentialsError):
         raise
     except Exception as error:  # a provider's program or file that is not there, or not JSON
@@ -114,6 +142,22 @@ def _load(profile: str | None, region: str | None, refused: str | None, may_ask:
         frozen.account_id,
         expires.timestamp() if expires else None,
     )
+
+
+def _waiting(asking: Any, seconds: float) -> str | None:
+    """What keeps whoever needs credentials waiting; but a person may take their time."""
+    if _asked.is_set():
+        return None
+    text = f"Still waiting for AWS credentials, for {seconds:.0f} s"
+    profiles, seen = asking.full_config.get("profiles", {}), set[str]()
+    name: str = asking.get_config_variable("profile") or "default"
+    while name in profiles and name not in seen:
+        seen.add(name)
+        if words := compat_shell_split(profiles[name].get("credential_process", "")):
+            # Its arguments may hold secrets.
+            return f"{text}: credential_process {words[0]} of profile {name} has not ended"
+        name = profiles[name].get("source_profile", "")
+    return text
 
 
 class _Sessions(JSONFileCache):
@@ -148,10 +192,13 @@ def _ask(profile: str | None, may_ask: bool, prompt: str) -> str:
         raise CredentialsError(f"the session with MFA has ended; {remedy}")
     if not _has_terminal():
         raise CredentialsError(f"no terminal to ask for an MFA code on; {remedy}")
+    _asked.set()
     try:
         code = getpass.getpass(prompt).strip()
     except EOFError:
         raise CredentialsError("no MFA code was given") from None
+    finally:
+        _asked.clear()
     if not _MFA_CODE.fullmatch(code):
         raise CredentialsError("that was no MFA code, which has 6 digits: start again")
     return code

@@ -261,6 +261,8 @@ def _as_botocore(error: OSError, url: str) -> boto.BotoCoreError:
             return boto.ReadTimeoutError(endpoint_url=url, error=error)
         case ConnectionRefusedError() | socket.gaierror():
             return boto.EndpointConnectionError(endpoint_url=url, error=error)
+        case ConnectionError():
+            return boto.ConnectionClosedError(endpoint_url=url, error=error)
     return boto.HTTPClientError(error=error)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from watcher.service.connection import Connection
-from watcher.service.names import region_in, table_of
+from watcher.service.names import region_in
 from watcher.service.tables import Key, TablesClient
 
 # No change is handed over meanwhile.
@@ -15,12 +17,15 @@ _CALL_SECONDS = 10.0
 class TableItems:
     """What is read of a table by one attempt; whoever asks tries again.
 
+    `called` says by what calls reach the table of a stream (see `StreamsClient.table`).
+
     Both raise StreamError, TransientError.
     """
 
-    def __init__(self, connection: Connection, arn: str) -> None:
+    def __init__(self, connection: Connection, arn: str, called: Callable[[str], str]) -> None:
         self._connection = connection
         self._arn = arn
+        self._called = called
         self._client: TablesClient | None = None
         self._table = ""
 
@@ -33,7 +38,7 @@ class TableItems:
             call_seconds=_CALL_SECONDS,
             patience=0.0,
         )
-        self._table, description = self._client.named(table_of(self._arn))
+        self._table, description = self._client.named(self._called(self._arn))
         return [*description.types]
 
     def page(self, after: Key | None) -> tuple[list[msgspec.Raw], Key | None]:

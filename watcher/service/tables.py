@@ -135,6 +135,7 @@ class TablesClient:
                 verify=login.ca_file(session),
                 config=settings,
             )
+            login.refuse_bad_way(session, self._client.meta.endpoint_url)
             self._call = Insisting(credentials, patience, has_begun=has_begun)
         except (boto.BotoCoreError, ValueError) as error:
             told = as_user_error(error)

@@ -15,7 +15,6 @@ from watcher.record.boto3_shape import wire_item
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART, Listing
-from watcher.service.names import table_of
 from watcher.service.patience import patiently
 from watcher.service.tables import BATCH, Description, TablesClient, for_task, tables
 from watcher.spark.folders import Folder
@@ -135,8 +134,7 @@ def replicate(
     kept = Folder(spark, checkpoint)
     target = Target(to, tables(there).endpoint)
     known = _known_target(kept, target)
-    table = table_of(arn)
-    source = tables(here).named(table)[0] if table != arn else listing.table
+    source = tables(here).named(streams.table(arn))[0]
     identity = _prepare(tables(here), tables(there), source, target, known, create)
     target = msgspec.structs.replace(target, identity=identity)
     kept.save(_TARGET_FILE, target)
