@@ -247,8 +247,11 @@ class Followed:
             return None if self.reading else ""
         if self.reading or not roster.is_settled():
             return None
-        if not roster.has_ended or roster.stopped_short:
-            return None if self._settings.follow else ""
+        if not roster.has_ended or roster.left:
+            if self._settings.follow:
+                return None
+            roster.say_left(self._settings.end)
+            return ""
         return self._next_stream.after(self.service, self.arn, self._ended, roster.listing.table)
 
     @property
