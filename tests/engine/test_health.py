@@ -436,6 +436,18 @@ def test_whoever_stands_by_lives_and_is_not_ready() -> None:
     assert lines == [([], ["standing by: another watch has the lease"])]
 
 
+def test_another_streams_positions_are_refused_before_it_stands_by_for_them() -> None:
+    class Anothers(Memory):
+        def peek(self) -> list[Token]:
+            return [Token(OTHER, [], [])]
+
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            raise AssertionError("it may be for weeks")
+
+    with pytest.raises(UsageError, match=f"it is of {OTHER}, not of"):
+        Probed(nothing, "a", store=Anothers()).run()
+
+
 def test_whoever_stands_by_and_cant_take_over_says_why() -> None:
     class Standing(Memory):
         trouble = ""

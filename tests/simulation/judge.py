@@ -228,6 +228,10 @@ class Judge(Alarms):
         """Whether something of a shard was delivered, or there is nothing in it."""
         return shard.id in self._done or not shard.numbers
 
+    def stood(self, shard_id: str) -> None:
+        """A handler has kept this shard up to now: what comes of it begins again."""
+        self._last_progress[shard_id] = self._now()
+
     def check_silence(self) -> None:
         """Where nothing comes for long, there has to have been a word."""
         self.checked["looks for silence"] += 1

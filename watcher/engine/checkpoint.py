@@ -29,6 +29,10 @@ class Store(Protocol):
     def name(self) -> str:
         """What to call it in a sentence."""
 
+    def peek(self) -> list[Token]:
+        """What is stored while it may be another watch's turn, to be asked before `stand_by`."""
+        return []
+
     def stand_by(self, is_ending: Callable[[], bool]) -> bool:
         """Wait until it is this watch's turn to deliver; False where the watch is to end first."""
         return True

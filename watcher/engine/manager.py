@@ -142,6 +142,7 @@ class Manager:
     def _begin(self) -> None:
         if self._store is not None:
             with self._pulse.during(Doing.STANDING_BY):
+                self._streams.refuse(self._store.peek(), self._store.name)
                 if self._store.stand_by(self._look_and_show):
                     self._streams.resume(self._store.load(), self._store.name)
         try:

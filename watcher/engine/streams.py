@@ -89,16 +89,13 @@ class Streams:
 
     def resume(self, stored: Sequence[Token], name: str) -> None:
         """Begin where these tokens stand. Raises UsageError where they are of another stream."""
+        self.refuse(stored, name)
         left = list(stored)
         for stream in self:
             if token := next(filter(stream.is_of, left), None):
                 left.remove(token)
                 self._resume(stream, token)
                 logger.info(f"Resuming from {name}", extra={"stream": token.stream_arn})
-            elif self.alone and len(stored) == 1:
-                text = f"it is of {stored[0].stream_arn}, not of {stream.arn}; "
-                text += "choose another file, or name that stream (or its table)"
-                raise UsageError(text, "checkpoint", name)
             elif stored:
                 logger.info(f"{name} holds nothing of {stream.arn}: it begins as --from says")
         # By the service's time of the last save: ours may be off.
@@ -111,6 +108,16 @@ class Streams:
         if left:
             names = ", ".join(token.stream_arn for token in left)
             logger.info(f"{name} holds streams that are not watched now, and keeps them: {names}")
+
+    def refuse(self, stored: Sequence[Token], name: str) -> None:
+        """Raise UsageError where what is stored is another stream's."""
+        if not (self.alone and len(stored) == 1):
+            return
+        for stream in self:
+            if not stream.is_of(stored[0]):
+                text = f"it is of {stored[0].stream_arn}, not of {stream.arn}; "
+                text += "choose another file, or name that stream (or its table)"
+                raise UsageError(text, "checkpoint", name)
 
     def _resume(self, stream: Followed, token: Token) -> None:
         arn = stream.arn
