@@ -240,6 +240,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="default by chance")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
+    # So that nothing stays behind that it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(f"{options.job}, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         place = Path(name)
