@@ -34,7 +34,8 @@ _REMOVE_EVERY = 9
 _TICK_SECONDS = 0.1
 _POLL_SECONDS = 0.3
 _START_SECONDS = 120.0
-_LONGEST_SECONDS = 15.0
+_LONGEST_SECONDS = 25.0
+_MOMENT_SECONDS = 120.0
 _LAST_SECONDS = 300.0
 _DAY_SECONDS = 16.0
 # Twice in a day, so that nothing unread is ever as old as the stream's retention.
@@ -145,7 +146,7 @@ class Kills:
 
     def _await(self, mark: Callable[[], object], times: int, job: subprocess.Popen[bytes]) -> None:
         """Until the mark has changed so often."""
-        before, until = mark(), time.monotonic() + _LONGEST_SECONDS * 1.5
+        before, until = mark(), time.monotonic() + _MOMENT_SECONDS
         while times and time.monotonic() < until and job.poll() is None:
             if (now := mark()) != before:
                 before, times = now, times - 1
