@@ -6,10 +6,19 @@ import sys
 from watcher import Record
 from watcher.printing.differences import change_text
 from watcher.printing.escaping import printable_key
-from watcher.printing.style import are_tables_shown, highlighted, paint, shown_table, shown_time
+from watcher.printing.style import (
+    are_tables_shown,
+    highlighted,
+    paint,
+    shown_table,
+    shown_time,
+    time_of_day,
+)
 
 MOST = 40
 """A column is as wide as the longest text in it so far, up to this."""
+NARROW = 80
+"""With fewer columns there is no room for dates, and less for keys."""
 
 on_a_terminal = sys.stdout.isatty()
 widths: list[int] = []
@@ -17,7 +26,9 @@ widths: list[int] = []
 
 def handle(record: Record) -> None:
     kind = "TTL" if record.expired_by_ttl else record.event_name
-    cells = [shown_time(record.created_at), kind, printable_key(record["dynamodb"]["Keys"])]
+    time = shown_time(record.created_at)
+    time = time_of_day(time) if columns() < NARROW else time
+    cells = [time, kind, printable_key(record["dynamodb"]["Keys"])]
     names = ["TIME", "KIND", "KEY"]
     if are_tables_shown():
         cells.insert(2, shown_table(record))
@@ -35,16 +46,19 @@ def handle(record: Record) -> None:
 
 
 def fit(cells: list[str]) -> None:
+    most = min(MOST, columns() // 2)
     widths[:] = [
-        max(width, min(len(cell), MOST)) for width, cell in zip(widths, cells, strict=True)
+        max(width, min(len(cell), most)) for width, cell in zip(widths, cells, strict=True)
     ]
+
+
+def columns() -> int:
+    """A terminal's; anything else is as wide as it takes."""
+    return shutil.get_terminal_size().columns if on_a_terminal else sys.maxsize
 
 
 def row(cells: list[str], changes: str) -> str:
     """One line; a terminal's is cut where it ends, so that columns stay columns."""
     texts = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
     line = "  ".join([*texts, changes]).rstrip()
-    columns = shutil.get_terminal_size().columns
-    if on_a_terminal and len(line) > columns:
-        return line[: columns - 1] + "…"
-    return line
+    return line if len(line) <= columns() else line[: columns() - 1] + "…"

@@ -36,7 +36,7 @@ from watcher.reading.token import Token
 from watcher.record.origin import Origin
 from watcher.record.page import decode
 from watcher.record.record import Record
-from watcher.service.model import Listing, Position, Shard, TrimHorizon
+from watcher.service.model import Listing, Position, Service, Shard, TrimHorizon
 from watcher.service.names import table_name, table_of
 from watcher.service.tally import Board, Tally
 
@@ -213,10 +213,12 @@ class Play:
         newcomers: Any = None,
         hands: Hands | None = None,
         items: Items | None = None,
+        asides: Mapping[str, Service] | None = None,
         displays: Sequence[Display] = (),
         **settings: Any,
     ) -> None:
-        """`others` are streams beside the first, by their ARNs; `items` those of its table."""
+        """`others` are streams beside the first, by their ARNs; `items` those of its table; what
+        makes streams' first listings is `asides`."""
         self.clock = clock or HandClock()
         self.pulse = Pulse(clock=self.clock)
         self.service = service or PlayedService(self.clock)
@@ -237,6 +239,7 @@ class Play:
                 made,
                 first=service,
                 service=service,
+                aside=(asides or {}).get(arn),
                 of_table=of_table,
                 items=items if arn == ARN else None,
                 clock=self.clock,

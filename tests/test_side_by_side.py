@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -33,3 +35,24 @@ def test_an_error_is_for_who_asks_for_the_answer() -> None:
 def test_without_threads_many_are_made_in_the_callers_thread_too() -> None:
     answers = SideBySide(threads=False).start([threading.get_ident] * 50)
     assert {answer.result() for answer in answers} == {threading.get_ident()}
+
+
+def test_threads_are_used_again_and_their_end_is_waited_for() -> None:
+    calls, before = SideBySide(), threading.active_count()
+    for _ in range(5):
+        assert all(answer.result(10) is None for answer in calls.start([lambda: None] * 9))
+    assert threading.active_count() <= before + 18  # who has answered is not idle at once
+    calls.close()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("end", ["pass", "calls.close(wait=False)"])
+def test_a_call_that_takes_long_keeps_no_program_from_its_end(end: str) -> None:
+    program = f"""
+import time
+from watcher.side_by_side import SideBySide
+calls = SideBySide()
+calls.start([lambda: time.sleep(60)] * 9)
+{end}
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=10, check=True)

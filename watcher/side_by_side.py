@@ -2,46 +2,76 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 # So few are over sooner than anybody notices; and a program that has threads can't fork cheaply.
 FEW = 8
 _THREADS = 32
 
 _Answer = TypeVar("_Answer")
+_Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 class SideBySide:
-    """Makes calls in threads once there are many at a time; without `threads`, never."""
+    """Makes calls in threads once there are many at a time; without `threads`, never.
+
+    They keep no program from its end, as an executor's do: a read that drips takes half a minute.
+    """
 
     def __init__(self, *, threads: bool = True) -> None:
         self.may_have_threads = threads
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads: list[threading.Thread] = []
+        self._calls: _Calls = SimpleQueue()
+        self._idle = threading.Semaphore(0)
 
     def start(
         self, calls: Sequence[Callable[[], _Answer]], few: int = FEW
     ) -> list[Future[_Answer]]:
         """Their answers, some of which may be still to come where there are more than `few`."""
-        if len(calls) > few and self.may_have_threads and self._pool is None:
-            self._pool = ThreadPoolExecutor(_THREADS, "watcher")
-        if self._pool is None:
-            return [_done(call) for call in calls]
-        return [self._pool.submit(call) for call in calls]
+        if self.may_have_threads and (len(calls) > few or self._threads):
+            return [self._given(call) for call in calls]
+        return [_made(Future(), call) for call in calls]
 
     def close(self, *, wait: bool = True) -> None:
         """End the threads, as a process that forks others must not have any.
 
         With `wait`, once the calls that have begun are through.
         """
-        if self._pool is not None:
-            self._pool.shutdown(wait, cancel_futures=True)
-            self._pool = None
+        with contextlib.suppress(Empty):
+            while given := self._calls.get_nowait():
+                given[0].cancel()
+        threads, self._threads = self._threads, []
+        for _ in threads:
+            self._calls.put(None)
+        self._calls, self._idle = SimpleQueue(), threading.Semaphore(0)
+        for thread in threads if wait else ():
+            thread.join()
+
+    def _given(self, call: Callable[[], _Answer]) -> Future[_Answer]:
+        future: Future[_Answer] = Future()
+        self._calls.put((future, call))
+        if not self._idle.acquire(blocking=False) and len(self._threads) < _THREADS:
+            theirs = self._calls, self._idle
+            thread = threading.Thread(target=_work, args=theirs, name="watcher", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return future
 
 
-def _done(call: Callable[[], _Answer]) -> Future[_Answer]:
-    future: Future[_Answer] = Future()
+def _work(calls: _Calls, idle: threading.Semaphore) -> None:
+    while (given := calls.get()) is not None:
+        if given[0].set_running_or_notify_cancel():
+            _made(*given)
+        del given  # an answer is its caller's alone
+        idle.release()
+
+
+def _made(future: Future[_Answer], call: Callable[[], _Answer]) -> Future[_Answer]:
     try:
         future.set_result(call())
     except Exception as error:

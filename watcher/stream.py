@@ -17,6 +17,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.reading import token as tokens
 from watcher.reading.items_first import ItemsFirst
+from watcher.reading.looks import looks
 from watcher.reading.losses import Losses
 from watcher.reading.puller import Puller
 from watcher.reading.snapshot import Items
@@ -54,8 +55,8 @@ class Stream:
     the stream (or all of them) can't be used, UsageError for a bad start or filter, or once it is
     closed. Not for use by several threads at once.
 
-    `next` reads before it says None, a shard four times a second at most; what it costs is what
-    one asks for. `async for` waits for records, and reads an idle shard as `watch` does.
+    `next` reads before it says None, a shard four times a second at most (fewer where throttled);
+    what it costs is what one asks for. `async for` waits, and reads an idle shard as `watch` does.
     """
 
     def __init__(
@@ -85,11 +86,10 @@ class Stream:
         found = {arn: clients.of(arn) for arn in clients.all_of(asked)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
-        services: dict[str, Service] = {**found}
         needed = found if snapshot or on_stale == "snapshot" else ()
         items = {arn: TableItems(connection, arn, clients.of(arn).table) for arn in needed}
         self._kinds = _kinds(items, only_anew=not snapshot)
-        self._set_up(services, start, test, fail_on_data_loss, CLOCK)
+        self._set_up(found, start, test, fail_on_data_loss, CLOCK)
 
     @classmethod
     def over(
@@ -213,7 +213,7 @@ class Stream:
             raise UsageError("the stream is closed: make another one, with its token")
 
     def _next(self) -> Record | None:
-        for at_once in (False, True):
+        for at_once in looks(self._pullers.values(), self._clock):
             if found := self._look(at_once=at_once):
                 return min(found, key=_seconds)[1].take()
         return None

@@ -130,18 +130,20 @@ def test_ls_lists_streams_and_a_table_may_be_called_tail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "piece"),
+    ("name", "words", "advice"),
     [
-        ("watch", ["orders", "--key", "PK=a", "SK=order-5"], "SK=order-5"),
-        ("history", ["orders", "--key", "PK=a", "SK=order-5"], "SK=order-5"),
-        ("shards", ["orders", "SK=5"], "SK=5"),
-        ("watch", ["orders", "--filter", '{"eventName":', '["INSERT"]}'], '["INSERT"]}'),
+        ("watch", ["orders", "--key", "PK=a", "SK=5"], "'SK=5'? say --key SK=5"),
+        ("watch", ["orders", "--key", "PK=a", "--tag", "b=c", "d=e"], "'d=e'? say --tag d=e"),
+        ("history", ["orders", "PK=a"], "'PK=a'? say --key PK=a"),
+        ("history", ["orders", "--key", "PK=a", "SK=5"], "'SK=5'? say --key SK=5"),
+        ("shards", ["orders", "SK=5"], "'SK=5'? it names no stream"),
+        ("watch", ["a", "--filter", '{"b":', '["C"]}'], """'["C"]}'? quote the JSON"""),
     ],
 )
 def test_what_no_quotes_have_kept_with_its_option_is_named(
-    name: str, words: list[str], piece: str
+    name: str, words: list[str], advice: str
 ) -> None:
-    with pytest.raises(UsageError, match=re.escape(f"what is {piece!r}? repeat --key")):
+    with pytest.raises(UsageError, match=re.escape(f"what is {advice}")):
         Invocation(name, words)
 
 

@@ -13,12 +13,13 @@ import pytest
 from tests.engine.test_lanes import Gate, ThreadsClock
 from tests.hand_clock import HandClock
 from tests.play import Memory, Play, PlayedService, page
+from tests.times import NOON
 from watcher.engine.figures import Snapshot
 from watcher.engine.hands import ThreadedHands
 from watcher.engine.pulse import Pulse
 from watcher.errors import DeniedError, StillAskingError, TransientError, UsageError
 from watcher.metrics.probes import Answers, Awake, judge
-from watcher.reading.messages import Failed, Finished
+from watcher.reading.messages import Failed, Finished, Started
 from watcher.reading.token import Token
 from watcher.record.record import Record
 
@@ -224,7 +225,9 @@ def test_a_stream_that_can_be_read_again_gets_the_whole_time_anew(
         lambda: users.errors.extend([DeniedError("no")] * 9),
         ("u", Failed("no permission", fatal=True)),
         ("u", None),
-        *seconds,
+        *seconds[:400],
+        ("u", Started(NOON)),
+        *seconds[400:],
     )
     assert again[0] > 62 and not stuck
     assert again[-1] - again[0] < 60
@@ -431,6 +434,18 @@ def test_whoever_stands_by_lives_and_is_not_ready() -> None:
     play = Probed(nothing, "a", store=Standing())
     play.run(play.goes_on("a"), 1.0, play.says())
     assert lines == [([], ["standing by: another watch has the lease"])]
+
+
+def test_another_streams_positions_are_refused_before_it_stands_by_for_them() -> None:
+    class Anothers(Memory):
+        def peek(self) -> list[Token]:
+            return [Token(OTHER, [], [])]
+
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            raise AssertionError("it may be for weeks")
+
+    with pytest.raises(UsageError, match=f"it is of {OTHER}, not of"):
+        Probed(nothing, "a", store=Anothers()).run()
 
 
 def test_whoever_stands_by_and_cant_take_over_says_why() -> None:

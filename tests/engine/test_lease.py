@@ -10,6 +10,7 @@ from tests.hand_clock import HandClock
 from watcher.engine.lease import LEASE_SECONDS, Lease
 from watcher.engine.shared_store import SharedStore
 from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
+from watcher.reading.token import Token, encode
 from watcher.service.lease_table import Leased
 
 
@@ -303,6 +304,17 @@ def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
     item.trouble = None
     lease.renew()
     assert store.trouble == ""
+
+
+def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: HandClock) -> None:
+    made: list[str] = []
+    store = SharedStore(Lease(item, "two:2:b", clock), item.name, lambda: made.append("table"))
+    assert store.peek() == [] and made == ["table"]
+    held(item, clock).write(encode(Token("arn", [], [])))
+    assert [token.stream_arn for token in store.peek()] == ["arn"]
+    item.trouble = CheckpointError("no permission", answered=True)
+    with pytest.raises(CheckpointError):
+        store.peek()
 
 
 def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Item, clock: HandClock) -> None:

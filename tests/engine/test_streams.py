@@ -17,13 +17,14 @@ from watcher.engine.followed import Followed
 from watcher.engine.settings import Settings
 from watcher.errors import (
     CredentialsError,
+    StillAskingError,
     StreamError,
     StreamGoneError,
     TransientError,
     UsageError,
 )
 from watcher.reading import token as tokens
-from watcher.reading.messages import Failed, Finished, Loss, Started
+from watcher.reading.messages import Failed, Finished, Kind, Loss, Started, Trouble
 from watcher.reading.token import Token, TokenShard
 from watcher.record.origin import Origin
 from watcher.record.record import Record
@@ -49,6 +50,27 @@ def seen() -> Seen:
     return Seen()
 
 
+class AskedAside:
+    """What has the answer to a first listing ready a while after it was asked for."""
+
+    def __init__(self, service: PlayedService, clock: HandClock, seconds: float) -> None:
+        self._service = service
+        self._clock = clock
+        self._seconds = seconds
+        self._ready_at: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    def listing(self, arn: str) -> Listing:
+        now = self._clock.monotonic()
+        self._ready_at = self._ready_at or now + self._seconds
+        if now < self._ready_at:
+            raise StillAskingError("not yet")
+        self._ready_at = None
+        return self._service.listing(arn)
+
+
 class Region:
     """Two streams, and a clock."""
 
@@ -61,6 +83,9 @@ class Region:
     def play(self, observe: Any, **more: Any) -> Play:
         more.setdefault("others", {USERS: self.users})
         return Play(observe, service=self.orders, clock=self.clock, **more)
+
+    def asides(self, seconds: float) -> dict[str, AskedAside]:
+        return {USERS: AskedAside(self.users, self.clock, seconds)}
 
 
 @pytest.fixture
@@ -81,6 +106,58 @@ def test_latest_of_one_does_not_wait_for_the_listings_of_others(region: Region, 
     region.users.listing = listed  # type: ignore[method-assign]
     play.run(1.0)
     assert begun == [OF_ORDERS]
+
+
+def test_the_first_is_delivered_while_the_others_are_being_listed(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    seen_by_then: list[dict[str, list[int]]] = []
+    shops = PlayedService(region.clock)
+    shops.add("a")
+    others = {USERS: region.users, SHOPS: shops}
+    asides = {arn: AskedAside(each, region.clock, 8.0) for arn, each in others.items()}
+    play = region.play(seen, others=others, asides=asides, start=Latest())
+    of_shops = Origin(SHOPS, "a")
+    play.run(
+        *((OF_ORDERS, Started(NOON)), (OF_ORDERS, page(1)), 3.0),
+        lambda: seen_by_then.append({**seen.of}),
+        *(6.0, (OF_USERS, Started(NOON)), (OF_USERS, page(1)), 9.0),
+        lambda: logging.getLogger("watcher").info("all are listed"),
+        *((of_shops, Started(NOON)), (of_shops, page(1)), 1.0),
+    )
+    assert seen_by_then == [{"orders": [1]}]
+    assert seen.of == {"orders": [1], "users": [1], "shops": [1]}
+    assert [position for _, position in play.begun_by_origin] == [Latest()] * 3
+    told = [text for text in caplog.messages if "Watching" in text or text.startswith("all")]
+    assert told == [
+        "Watching 2 of 3 streams so far, each from its listing on",
+        "all are listed",
+        "Watching 3 shards of 3 streams",
+    ]
+    assert [each.stream_arn for each in play.store.load()] == [ARN, USERS, SHOPS]
+
+
+def test_a_checkpoint_of_a_watch_that_ends_as_it_begins_keeps_what_it_held(
+    region: Region, seen: Seen
+) -> None:
+    store = memory(token(ARN, 5), token(USERS, 7))
+    play = region.play(seen, store=store, asides=region.asides(60.0))
+    play.run((OF_ORDERS, page(6)), 3.0)
+    kept = {each.stream_arn: each.shards[0].sequence_number for each in store.load()}
+    assert kept == {ARN: str(FIRST + 6), USERS: str(FIRST + 7)}
+
+
+def test_one_that_is_listed_last_and_refused_is_no_reason_to_wait(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    region.users.errors = [StreamError("not authorized")] * 9
+    play = region.play(seen, asides=region.asides(2.0))
+    with pytest.raises(StreamError, match="not authorized"):
+        play.run((OF_ORDERS, Started(NOON)), (OF_ORDERS, page(1)), 5.0, (OF_ORDERS, page(2)))
+    assert seen.of == {"orders": [1, 2]}
+    assert "Watching 1 shard of 2 streams" in caplog.messages
 
 
 def test_shards_of_one_id_are_two_shards(region: Region, seen: Seen) -> None:
@@ -199,10 +276,51 @@ def test_a_reader_that_is_refused_rests_with_its_stream_and_goes_on_where_delive
             20.0,
             (OF_ORDERS, page(2)),
             20.0,
+            (OF_USERS, Started(NOON)),
+            10.0,
         ),
     )
     assert play.begun_by_origin[2:] == [(OF_USERS, AfterSequence(str(FIRST + 1)))]
     assert seen.of["orders"] == [1, 2]
+
+
+def test_a_permission_that_one_stream_lacks_is_its_own_trouble_and_said_once(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its listings are answered all the while."""
+    caplog.set_level(logging.INFO, "watcher")
+    denied = Trouble("not authorized", 1, Kind.DENIED)
+    steps: list[Step] = [(OF_ORDERS, page(1))]
+    steps += [step for _ in range(12) for step in ((OF_USERS, denied), 10.0)]
+    with pytest.raises(StreamError, match="not authorized"):
+        region.play(seen).run(*steps, (OF_ORDERS, page(2)), 1.0)
+    assert seen.of == {"orders": [1, 2]}
+    told = [text for text in caplog.messages if text.startswith("users")]
+    assert told == ["users: not authorized; the other streams are watched on"]
+
+
+def test_where_no_read_of_any_is_allowed_from_the_start_the_watch_ends(
+    region: Region, seen: Seen
+) -> None:
+    denied = Trouble("not authorized", 1, Kind.DENIED)
+    play = region.play(seen)
+    with pytest.raises(StreamError, match="2 streams could not be read: not authorized"):
+        play.run((OF_ORDERS, denied), 5.0, (OF_USERS, denied), 1000.0)
+    assert not play.totals.stopped
+
+
+def test_a_stream_whose_shards_are_all_refused_at_once_is_tried_again_as_soon_as_one_of_one(
+    region: Region, seen: Seen
+) -> None:
+    for name in "bcdef":
+        region.users.add(name)
+    refused = [
+        (Origin(USERS, name), message)
+        for name in "abcdef"
+        for message in (Failed("no permission", fatal=True), None)
+    ]
+    play = region.play(seen).run(*refused, 40.0, (OF_USERS, Started(NOON)), 10.0)
+    assert len(play.begun_by_origin) == 1 + 6 + 6
 
 
 def test_a_stream_that_could_not_be_begun_begins_at_the_moment_of_the_watch(

@@ -130,12 +130,13 @@ def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
     assert played.workers.to_restart() == [origin("a")]
 
 
-def test_all_reading_is_told_once(played: Played) -> None:
+def test_all_are_read_once_each_has_an_iterator(played: Played) -> None:
     played.start("a")
     played.start("b")
-    assert not played.workers.reads(origin("a"))
-    assert played.workers.reads(origin("b"))
-    assert not played.workers.reads(origin("b"))
+    played.workers.reads(origin("a"))
+    assert not played.workers.all_read()
+    played.workers.reads(origin("b"))
+    assert played.workers.all_read()
 
 
 def test_processes_that_all_fail_as_they_start_are_an_error(played: Played) -> None:

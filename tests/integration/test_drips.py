@@ -103,3 +103,14 @@ def test_a_read_that_drips_is_given_up_said_and_made_again(
         assert time.monotonic() - began < 6, "the first time; with AWS's 10 s that is after 30"
         program.wait_for_lines(10, 40)
         program.end()
+
+
+def test_a_read_that_drips_does_not_hold_up_ctrl_c_of_a_command_that_reads_to_an_end(
+    sim: RemoteSimulator,
+) -> None:
+    sim.fail_next("GetRecords", "drip", times=NEVER_ENDING)
+    with Program("count", "orders", env=sim.environment) as program:
+        sim.wait_for(lambda: sim.calls["GetRecords"] > 1, 20)
+        began = time.monotonic()
+        assert program.end(signal.SIGINT) == 130
+        assert time.monotonic() - began < 5

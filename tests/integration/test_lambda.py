@@ -52,6 +52,17 @@ def record_handler(record):
 def handler(event, context):
     return process_partial_response(event, record_handler, processor, context)
 """
+# Ends the program within the batch that k3 begins.
+ENDING = """
+import os
+import signal
+import app
+
+def handler(event, context):
+    if event["Records"][0]["dynamodb"]["Keys"]["pk"]["S"] == "k3":
+        os.kill(os.getpid(), signal.SIGTERM)
+    app.handler(event, context)
+"""
 ALL = ("orders", "--from", "trim-horizon")
 
 
@@ -157,6 +168,19 @@ def test_what_waits_for_its_window_is_never_lost(
     assert keys(place) == expected
     run(*options, "--no-follow", env=sim.environment, cwd=place)
     assert keys(place) == ["k0 k1 k2 k3 k4 k5 k6 k7"]
+
+
+def test_the_batch_in_hand_is_the_last_one(sim: RemoteSimulator, place: Path) -> None:
+    """Of those that a page holds, and the program is told to end as the second has begun."""
+    (place / "ending.py").write_text(ENDING)
+    options = ["--lambda", "ending.handler", "--batch-size", "3", "--checkpoint", "state.json"]
+    ended = run(*ALL, *options, env=sim.environment, cwd=place)
+    assert ended.process.returncode == 0
+    assert keys(place) == ["k0 k1 k2", "k3 k4 k5"]
+    assert any(line.startswith("Stopping: 2 records left unread") for line in ended.err)
+    rest = ["--lambda", "app.handler", "--checkpoint", "state.json", "--no-follow"]
+    assert run(*ALL, *rest, env=sim.environment, cwd=place).process.returncode == 0
+    assert keys(place) == ["k0 k1 k2", "k3 k4 k5", "k6 k7"]
 
 
 def test_a_window_ends_and_its_batch_is_checkpointed(sim: RemoteSimulator, place: Path) -> None:

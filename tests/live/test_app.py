@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.widgets import Input, Static, Tree
 
@@ -20,6 +21,7 @@ from watcher.live.screens import ChangeScreen, HistoryScreen, Over, ShardsScreen
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import Listing, Shard
+from watcher.service.names import table_of
 
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/2026-11-21T08:00:00.000"
 
@@ -48,12 +50,13 @@ class Played:
         self.began = threading.Event()
         self.fails: Exception | None = None
         self.stopped = False
+        self.lags = {Origin(ARN.format("orders"), "shard-1"): 3.0}
 
     def __call__(
         self, observer: Callable[[Record], Any], display: Display, stop: threading.Event
     ) -> Totals:
         self.give = observer
-        display.show(Snapshot(lags={Origin(ARN.format("orders"), "shard-1"): 3.0}))
+        display.show(Snapshot(lags=self.lags))
         self.began.set()
         if self.fails:
             raise self.fails
@@ -208,7 +211,7 @@ def test_t_takes_tables_out_of_sight_and_y_copies() -> None:
         await pilot.pause()
         assert "users" in case.line(1)
         await pilot.press("t", "space", "escape")
-        assert case.view.changes.hidden == {"orders"}
+        assert case.view.changes.hidden == {table_of(ARN.format("orders"))}
         assert case.view.changes.shown == 1
         await pilot.press("y")
         assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
@@ -216,6 +219,55 @@ def test_t_takes_tables_out_of_sight_and_y_copies() -> None:
         assert isinstance(case.view.screen, Over)
 
     case.run(play)
+
+
+def test_two_tables_of_one_name_are_two_and_called_by_their_regions() -> None:
+    case = Case()
+    there = record(2)
+    there.origin = Origin(ARN.format("orders").replace("eu-west-1", "us-east-1"), "shard-1")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1))
+        await pilot.pause()
+        assert "orders" not in case.line(0), "the only one"
+        case.give(there)
+        await pilot.pause()
+        assert "eu-west-1/orders PK=user-1" in case.line(0)
+        assert "us-east-1/orders PK=user-2" in case.line(1)
+        await pilot.press("slash", *"us-east-1/", "enter")
+        assert case.view.changes.shown == 1
+        await pilot.press("enter")
+        assert case.view.screen.query_one(VerticalScroll).border_title == "us-east-1/orders"
+        await pilot.press("escape", "slash", "enter", "t", "space", "escape")
+        assert case.view.changes.hidden == {table_of(ARN.format("orders"))}
+        assert case.view.changes.shown == 1 and "us-east-1/orders" in case.line(0)
+
+    case.run(play)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_lineage_fits_into_the_terminal(columns: int) -> None:
+    opened = 1795330388569
+    names = [f"shardId-{opened + 1000 * n:020d}-5ee6d95{n}" for n in range(6)]
+    shards = [Shard(name, above, "1") for above, name in zip([None, *names], names, strict=False)]
+    case = Case()
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    arn = ARN.format("orders")
+    case.view._listings = lambda _: [Listing(arn, "orders", "ENABLED", "KEYS_ONLY", shards, 1, now)]
+    case.watch.lags = {Origin(arn, names[-1]): 13.0}
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await pilot.press("s")
+        await case.view.workers.wait_for_complete()
+        await pilot.pause()
+        tree = case.view.screen.query_one(Tree)
+        assert tree.virtual_size.width <= tree.size.width
+        (*_, last) = tree.root.tree._tree_nodes.values()
+        label = str(last.label)
+        assert label.startswith(names[-1] if columns == 120 else "shardId-…-5ee6d955 ")
+        assert "open  lag 13 s" in label and ("since" in label) == (columns > 60)
+
+    case.run(play, columns)
 
 
 def test_q_ends_the_watch_and_then_the_view() -> None:

@@ -11,6 +11,7 @@ from tests.spark.played import ARN, PlayedStream, number
 from tests.times import NOON
 from watcher.errors import DeniedError, TransientError, WatcherError
 from watcher.reading.open_end import OpenEnd
+from watcher.reading.reads import Reads
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def stream(clock: HandClock) -> PlayedStream:
 
 
 def end(clock: HandClock) -> OpenEnd:
-    made = OpenEnd(ARN, "a", NOON + timedelta(seconds=3), clock)
+    made = OpenEnd(ARN, "a", NOON + timedelta(seconds=3), clock, Reads(clock))
     made.began(NOON)
     return made
 

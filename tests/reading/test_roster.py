@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from itertools import pairwise
 
@@ -306,12 +307,21 @@ def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedS
 def test_that_a_shard_is_left_is_said(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "watcher")
+    caplog.set_level("DEBUG", "watcher")
     made = roster(service)
     begun(made)
     pass_time(made, service, 5.1)
+    made.say_left()
     made.meaning(made.lineage.shards["a"], Finished(False, reason="27 empty pages in a row"))
-    assert "Shard a is open, and read up to now: 27 empty pages in a row" in caplog.text
+    made.say_left()
+    made.say_left(NOON)
+    said = [each.message for each in caplog.records if each.levelno >= logging.INFO]
+    noon = NOON.astimezone()
+    assert said == [
+        f"1 shard of orders is open; read up to now ({noon:%H:%M:%S})",
+        f"1 shard of orders is open; read up to {noon:%Y-%m-%d %H:%M:%S}",
+    ]
+    assert "Left open: a: 27 empty pages in a row" in caplog.text
 
 
 def test_a_remark_on_a_shard_is_made_once(

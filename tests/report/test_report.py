@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -19,6 +20,7 @@ from tests.program import Program
 from tests.simulator import Simulator
 from tests.wire import record
 from watcher.cli import main
+from watcher.engine.figures import Totals
 from watcher.errors import UsageError
 from watcher.past.archive import Archive
 from watcher.record.wire import KINDS
@@ -28,6 +30,7 @@ from watcher.report.page import Report, page
 from watcher.report.shards import Bar, bars, lanes
 from watcher.report.summary import Busiest, CountedChange, ShardCount, Summary, Timeline
 from watcher.service.model import Listing, Shard
+from watcher.watching import watch
 
 NOON = 1_790_000_000 // 86400 * 86400 + 43200
 CHANGES = st.builds(
@@ -430,3 +433,18 @@ def test_what_was_lost_is_on_the_page(simulator: Simulator, tmp_path: Path) -> N
     warnings = ["DATA LOSS: at 1 place"]
     report = Report(title="t", origin="o", summary=made, latest=LatestChanges(), warnings=warnings)
     assert '<p class="warning">DATA LOSS: at 1 place</p>' in page(report)
+
+
+def test_a_report_that_was_ended_before_it_had_begun_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a signal ends it while the first listing drips."""
+
+    @functools.wraps(watch)
+    def ended(*_: object, **__: object) -> Totals:
+        return Totals(stopped=True)
+
+    monkeypatch.setattr("watcher.cli.report.watch", ended)
+    assert main(["report", "orders", "-o", str(tmp_path / "r.html")]) == 1
+    assert "there is nothing to report" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -16,10 +16,10 @@ SAVE_SECONDS = 1.0
 """The interval of the checkpoint."""
 _SLACK_SECONDS = 0.6
 SILENT_SECONDS = 75.0
-# A run begins with some throttled reads, and a start in each; of shards that one is allowed to read
-# once a second, every other one is.
-_THROTTLED_SHARE = 0.62
-_READS_TO_TELL = 100
+# So many of a shard's reads are throttled before its reader knows what is allowed, and from then on
+# this share.
+_THROTTLED_AT_FIRST = 8
+_THROTTLED_SHARE = 0.05
 
 
 class Judge(Alarms):
@@ -228,6 +228,10 @@ class Judge(Alarms):
         """Whether something of a shard was delivered, or there is nothing in it."""
         return shard.id in self._done or not shard.numbers
 
+    def stood(self, shard_id: str) -> None:
+        """A handler has kept this shard up to now: what comes of it begins again."""
+        self._last_progress[shard_id] = self._now()
+
     def check_silence(self) -> None:
         """Where nothing comes for long, there has to have been a word."""
         self.checked["looks for silence"] += 1
@@ -263,9 +267,15 @@ class Judge(Alarms):
             if self.accounted(shard) < min(standing, len(shard.numbers)):
                 self.complain("lost", f"{shard.id} was there, and it ended without all of it")
 
-    def check_throttled(self, reads: int, throttled: int) -> None:
-        """Whoever shares a shard with others asks no more often than is left for it."""
-        if reads >= _READS_TO_TELL:
+    def check_throttled(
+        self, reads: Mapping[str, int], throttled: Mapping[str, int], begun: Mapping[str, int]
+    ) -> None:
+        """Whoever shares a shard with others asks no more often than is left for it.
+
+        Of each shard: how many reads there were, were throttled, and began anew.
+        """
+        for shard_id, count in throttled.items():
             self.checked["shares of throttled reads"] += 1
-            if throttled > _THROTTLED_SHARE * reads:
-                self.complain("throttled", f"{throttled} of {reads} reads")
+            at_first = _THROTTLED_AT_FIRST * max(1, begun[shard_id])
+            if count > at_first + _THROTTLED_SHARE * reads[shard_id]:
+                self.complain("throttled", f"{count} of {reads[shard_id]} reads of {shard_id}")

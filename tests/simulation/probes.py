@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.simulation.scheduler import Life
 from tests.simulation.universe import Universe
 from watcher.engine import health
 from watcher.engine.figures import Display, Snapshot
+from watcher.engine.health import Health
+from watcher.record.origin import Origin
 
 LATE_SECONDS = 45.0
 """In place of a minute: longer than a read here may hang, shorter than many runs."""
 _READY_SECONDS = 20.0
+_SAID_SECONDS = 3.0
+_HANDLER = "a handler stands"
+_IS_ENDING = "the watch is ending"
 
 
 @contextmanager
@@ -28,25 +33,44 @@ def sooner() -> Iterator[None]:
 class Probes(Display):
     """Complains of a watch that says it is stuck though all goes on, or is never ready."""
 
-    def __init__(self, universe: Universe, life: Life) -> None:
+    def __init__(self, universe: Universe, life: Life, hung: Mapping[Origin, float]) -> None:
+        """`hung` tells for which shards a handler hangs, and since when."""
         self._universe = universe
+        self._hung = hung
+        self._last_hung: dict[Origin, float] = {}
         self._life = life
-        self._began = life.monotonic()
+        self._began = self._rested_at = life.monotonic()
 
     def show(self, snapshot: Snapshot) -> None:
         """What is said now."""
         judge = self._universe.judge
         judge.checked["probes"] += 1
-        if snapshot.health.stuck:
-            judge.complain("health", "; ".join(snapshot.health.stuck))
-        began = max(self._universe.calm_since, self._universe.silent_until, self._began)
+        stuck, lines = self._but_hung(snapshot.health), snapshot.health.unready
+        if stuck:
+            judge.complain("health", "; ".join(stuck))
+        if any("it can't be read" in line for line in lines):  # refused once: it rests for long
+            self._rested_at = self._universe.scheduler.now
+        calm = self._universe.calm_since, self._universe.silent_until
+        began = max(*calm, self._began, self._rested_at)
         unready = [
-            line  # one that was refused once rests for long
-            for line in snapshot.health.unready
-            if "ending" not in line and "it can't be read" not in line
+            line for line in lines if "ending" not in line and "it can't be read" not in line
         ]
         if unready and self._universe.scheduler.now - began > _READY_SECONDS:
             judge.complain("health", f"not ready: {'; '.join(unready)}")
+
+    def _but_hung(self, said: Health) -> list[str]:
+        """What is said beside the handlers that do hang; of each of those it has to be said."""
+        judge, now, stuck = self._universe.judge, self._universe.scheduler.now, list(said.stuck)
+        for origin, since in self._hung.items():
+            self._last_hung[origin] = now
+            is_named = any(f"shard {origin.shard_id} " in line for line in stuck)
+            judge.checked["handlers that hang"] += is_named
+            is_due = now - since > LATE_SECONDS + _SAID_SECONDS and _IS_ENDING not in said.unready
+            if is_due and not is_named:
+                judge.complain("health", f"nobody says that a handler hangs, for {now - since} s")
+        # Until its next step begins, the last one is the one that is looked at.
+        hung = [origin.shard_id for origin, at in self._last_hung.items() if now - at < 1.0]
+        return [line for line in stuck if line.split()[1] not in hung or _HANDLER not in line]
 
     def close(self) -> None:
         """Nothing is open."""

@@ -238,7 +238,7 @@ class Program(ABC):
         if self._stopping and self._scheduler.awake > self._stopped_at + _END_SECONDS:
             judge.complain("late", "it was told to end, and does not")
             self._life.killed = True
-        for each in self._judges:
+        for each in self._judges if not self._hangs else ():
             each.check_silence()
         if self._over or not universe.is_calm:
             return
@@ -251,9 +251,14 @@ class Program(ABC):
             page = min(page, self._scenario.limit or page)
         since -= _PAGE_SECONDS * self._to_read / page
         is_missing = bool(missing) or judge.lacks_items
+        if self._hangs:  # what a run up to now leaves to the next one has to wait as well
+            due = missing if self._scenario.follow else []
+            is_missing = any(not self._stands(shard.id) for shard, _ in due)
         if is_missing and since > _WITHIN_SECONDS:
             for each in self._judges:
                 each.check_all_delivered("late")
+        elif self._hangs:
+            return
         elif since > _ENDED_WITHIN_SECONDS:
             judge.complain("late", "all is delivered, but it does not end")
         elif (
@@ -270,6 +275,15 @@ class Program(ABC):
     @property
     def _ends_when_told(self) -> bool:
         return self._scenario.follow
+
+    @property
+    def _hangs(self) -> bool:
+        """Whether a handler does."""
+        return False
+
+    def _stands(self, shard_id: str) -> bool:
+        """Whether this shard has to wait for the handler that hangs."""
+        return False
 
     def _happen(self, name: str) -> bool:
         """Do to the program what the name says, where it can be."""

@@ -57,7 +57,7 @@ def play_scenario(scenario: Scenario, trace: Trace | None = None) -> Outcome:
     with mock.patch.object(reads, "FULL_BYTES", scenario.full_bytes):
         _program(scenario.engine)(universe).play()
     judge, service = universe.judge, universe.service
-    judge.check_throttled(service.calls["GetRecords"], service.injected["rate-limit"])
+    judge.check_throttled(service.reads, service.refused, service.begun)
     complaints = [each for one in universe.all for each in one.judge.complaints]
     checked = judge.checked + Counter(
         {

@@ -113,6 +113,7 @@ def draw(seed: int, engine: str | None = None, given: Mapping[str, Any] | None =
     scenario.behind_seconds = random.Random(f"behind {seed}").choice((1.0, 2.0, 10.0))
     _draw_others(scenario)
     _draw_snapshot(scenario)
+    _draw_hang(scenario)
     for name, value in (given or {}).items():
         if name == "events":
             moments = random.Random(f"given {seed}")
@@ -149,6 +150,13 @@ def _draw_snapshot(scenario: Scenario) -> None:
     names = {name for _, name in scenario.events}
     if scenario.engine == "processes" and names.isdisjoint(_LOSES):
         scenario.snapshot = random.Random(f"snapshot {scenario.seed}").random() < 0.3
+
+
+def _draw_hang(scenario: Scenario) -> None:
+    names, rng = {name for _, name in scenario.events}, random.Random(f"hang {scenario.seed}")
+    if scenario.engine == "processes" and names.isdisjoint(_TIME_PASSES) and rng.random() < 0.04:
+        scenario.events.append((rng.uniform(0.2, scenario.trouble), "a handler hangs"))
+        scenario.events.sort()
 
 
 def other(scenario: Scenario, number: int) -> Scenario:

@@ -52,6 +52,17 @@ def test_no_seed_breaks_a_promise(engine: str) -> None:
     assert_something_was_tried(outcomes)
 
 
+@pytest.mark.parametrize("engine", ["processes", "stream", "spark"])
+def test_few_reads_are_throttled_where_a_shard_allows_one_a_second(engine: str) -> None:
+    needs(engine)
+    given = {"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}}
+    outcomes = [play(seed, engine, given) for seed in range(10)]
+    # Where more is written than comes through one read a second, some of it is late.
+    found = {each.check for outcome in outcomes for each in outcome.complaints}
+    assert found <= {"late"}
+    assert sum(outcome.checked["shares of throttled reads"] for outcome in outcomes) >= 5
+
+
 @pytest.mark.parametrize("seed", [103975, 104930])
 def test_a_read_that_drips_on_in_calm_weather_is_no_complaint(seed: int) -> None:
     assert play(seed, "processes").complaints == []

@@ -24,6 +24,7 @@ from watcher.engine.settings import Settings
 from watcher.engine.shared_queue import Queue, Writer
 from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
+from watcher.record.origin import Origin
 from watcher.record.page import RecordPage
 from watcher.record.record import Record
 from watcher.service.patience import patiently
@@ -48,6 +49,8 @@ class Watch(Program):
         self._refuses_processes = False
         self._failures_to_come: dict[tuple[str, str], int] = {}
         self._hands: SimulatedHands | None = None
+        self._to_hang = 0.0  # how long the next record's handler does
+        self._hung: dict[Origin, float] = {}  # since when
 
     def _live(self, life: Life) -> None:
         with probes.sooner():
@@ -128,7 +131,7 @@ class Watch(Program):
                 lambda arn: self._universe.of(arn).judge,
                 self._kill,
             ),
-            displays=[probes.Probes(self._universe, life)],
+            displays=[probes.Probes(self._universe, life, self._hung)],
             clock=life,
             hands=self._hands,
         )
@@ -198,6 +201,8 @@ class Watch(Program):
         life.check()
         if scenario.slow and self._rng.random() < scenario.slow_share:
             life.sleep(scenario.slow)
+        if self._to_hang:
+            self._hang(records[0].origin, life)
         self._fail_perhaps(records)
         for record in records:
             number, key = record.sequence_number, str(record.key["pk"])
@@ -239,6 +244,39 @@ class Watch(Program):
             else:
                 judge.failed(record.shard_id, number)
         raise ObserverFailed("no")
+
+    def _hang(self, origin: Origin, life: Life) -> None:
+        """It is broken off where the watch is told to end."""
+        self._scheduler.tell("the observer", f"hangs on a record of {origin.shard_id}")
+        began = self._hung[origin] = self._scheduler.now
+        until, self._to_hang = began + self._to_hang, 0.0
+        try:
+            while self._scheduler.now < until and not self._stopping:
+                life.sleep(1.0)
+        finally:
+            del self._hung[origin]
+            self._universe.trouble_lasts(0.0)
+            for judge in self._judges:
+                judge.stood(origin.shard_id)
+                if self._hands is None:
+                    judge.runs[-1].blocked += self._scheduler.now - began
+
+    def _a_handler_hangs(self) -> bool:
+        self._to_hang = self._rng.choice((20.0, 70.0, 200.0))
+        return True
+
+    @property
+    def _hangs(self) -> bool:
+        return bool(self._hung)
+
+    def _stands(self, shard_id: str) -> bool:
+        """Its own shard and those below it, or all where one after the other is handled."""
+        hung = {origin.shard_id for origin in self._hung}
+        above: str | None = shard_id
+        while above is not None and above not in hung:
+            found = [shard for judge in self._judges if (shard := judge.shard(above))]
+            above = found[0].parent if found else None
+        return above is not None or self._hands is None
 
     # What happens to its processes, and to its disk
 

@@ -64,6 +64,10 @@ class Service:
         self.world = world
         self.calls: Counter[str] = Counter()
         self.reads: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        """How many calls came too often, by shard or by operation; and …"""
+        self.begun: Counter[str] = Counter()
+        """… how many iterators were asked for, by shard."""
         self.injected: Counter[str] = Counter()
         self.log: deque[Call] = deque(maxlen=20_000)
         self._planned: list[_Planned] = []
@@ -238,6 +242,7 @@ class Service:
         self._buckets[name] = (tokens - 1 if tokens >= 1 else tokens, now)
         if tokens < 1:
             self.injected["rate-limit"] += 1
+            self.refused[name] += 1
             raise ServiceError("ThrottlingException")
 
     def _shard_asked(self, parameters: Parameters) -> str | None:
@@ -321,6 +326,7 @@ class Service:
                 "satisfy constraint: Member must satisfy enum value set: [AFTER_SEQUENCE_NUMBER, "
                 "LATEST, AT_SEQUENCE_NUMBER, TRIM_HORIZON]"
             )
+        self.begun[shard.id] += 1
         return compact({"ShardIterator": self._iterator(stream, shard, index)}).encode()
 
     def _get_records(self, parameters: Parameters) -> bytes:

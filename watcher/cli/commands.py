@@ -192,7 +192,8 @@ class Invocation:
         # Of a switch with something behind it Cyclopts leaves an operand over: -v5.
         if rest := [each for each in bound.args if each not in words]:
             raise mistakes.unknown(rest[0], words, self._arguments.values())
-        mistakes.refuse_pieces(each for each in bound.args if isinstance(each, str))
+        operands = [each for each in bound.args if isinstance(each, str)]
+        mistakes.refuse_pieces(operands, words, self._arguments.values())
         bound.apply_defaults()
         given = {name: value for name, value in bound.kwargs.items() if name not in asked}
         self.values: dict[str, Any] = {name: _written(value) for name, value in given.items()}

@@ -78,7 +78,7 @@ def _count(
     start, until = begin(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
     _refuse_bad_key(found, values["key"])
-    found.begin(start)
+    found.begin(start, None if is_wanted is None else is_wanted.places)
     made.add(filter(is_wanted, made_by(found.records(), until)))
     rows = made.rows(top)
     _print(made.by, rows, output, csv_raw=csv_raw)

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +44,12 @@ and there, for instance:
 
   {program} orders customers --print-diff
   {program} history orders --key PK=user-1 --key SK=order-1
-  {program} undo orders --from 40m --until 20m
+  {program} undo orders --from {wrong_from} --until {wrong_until}
 
 """
+
+# What went wrong in it did so 21 minutes before it opened (see `shop.live_the_past`).
+_WRONG = {"wrong_from": timedelta(minutes=22), "wrong_until": timedelta(minutes=20)}
 
 _SECONDS = options.option(
     "seconds", float, 18.0, Parameter(metavar="SECONDS", help="how long its changes take")
@@ -114,13 +117,18 @@ def _demo(choice: choosing.Choice, values: dict[str, Any]) -> int:
             if totals is not None:
                 logger.info(closing_line(totals))
             if values["keep"]:
-                _keep(shop, reach, account)
+                _keep(shop, datetime.fromisoformat(place["opened"]), reach, account)
         finally:
             shop.terminate()
     return 0
 
 
-def _keep(shop: subprocess.Popen[bytes], reach: dict[str, str], account: Iterable[str]) -> None:
+def _keep(
+    shop: subprocess.Popen[bytes],
+    opened: datetime,
+    reach: dict[str, str],
+    account: Iterable[str],
+) -> None:
     """Say how another terminal gets to the shop, and leave it open until Ctrl-C."""
     steps = []
     activate = Path(sys.prefix) / "bin" / "activate"
@@ -130,7 +138,9 @@ def _keep(shop: subprocess.Popen[bytes], reach: dict[str, str], account: Iterabl
     if others := sorted({*account} - {*reach}):
         steps.append(f"unset {' '.join(others)}")
     steps.append(f"export {' '.join(f'{name}={value}' for name, value in reach.items())}")
-    for line in _KEPT.format(line=" && ".join(steps), program=PROGRAM).splitlines():
+    # As times, not as ages: they are typed at once, or in an hour.
+    wrong = {name: f"{opened - age:%Y-%m-%dT%H:%MZ}" for name, age in _WRONG.items()}
+    for line in _KEPT.format(line=" && ".join(steps), program=PROGRAM, **wrong).splitlines():
         logger.info(line)
     try:
         shop.wait()

@@ -75,11 +75,12 @@ class _Lines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """A line each: an error's text may quote an item's data."""
-        from watcher.printing.escaping import (
-            printable,  # not before there is a line: it needs boto3
-        )
+        # Not before there is a line: it needs boto3.
+        from watcher.printing.escaping import printable
+        from watcher.printing.style import about_table
 
-        text = printable(without_passwords(record.message))
+        text = about_table(record.message, vars(record).get("stream", ""))
+        text = printable(without_passwords(text))
         return f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
 
     def formatException(self, ei: Any) -> str:

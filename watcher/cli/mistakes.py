@@ -23,6 +23,7 @@ from watcher.errors import UsageError, WatcherError
 _CLOSE = 0.8
 # NAME=VALUE, and parts of JSON
 _PIECE = re.compile(r"[\w.-]+=\S*|[\[{\"]\S*|\S+[\]}\",]")
+_PAIR = re.compile(r"[\w.-]+=")
 _KINDS = {int: "a whole number", float: "a number", bool: "yes or no"}
 
 
@@ -40,7 +41,7 @@ def told(
             if word.startswith("-") and word not in _operands(words):
                 return unknown(word, words, arguments)
             word = word.replace("\0", "")
-            refuse_pieces([word])
+            refuse_pieces([word], words, arguments)
             first = next((each.name for each in arguments if each.index is not None), "")
             only = "; it is about one STREAM" if first == "STREAM" else ""
             return UsageError(f"one word too many: {word}{only}")
@@ -62,11 +63,24 @@ def told(
     return UsageError(str(error))
 
 
-def refuse_pieces(operands: Iterable[str]) -> None:
-    """Raises UsageError for what belongs to an option, and no quotes have kept there."""
+def refuse_pieces(
+    operands: Iterable[str], words: Sequence[str], arguments: Iterable[Argument]
+) -> None:
+    """Raises UsageError for what belongs to an option, and is not given as that's value."""
     for word in operands:
-        if _PIECE.fullmatch(word) and not os.path.exists(word):
-            raise UsageError(f"what is {word!r}? repeat --key, or quote the JSON")
+        if not _PIECE.fullmatch(word) or os.path.exists(word):
+            continue
+        advice = "quote the JSON"
+        if _PAIR.match(word):
+            pairs = [name for each in arguments if _takes_pairs(each) for name in each.names[:1]]
+            before = [each for each in words[: words.index(word)] if each in pairs][-1:]
+            named = [*before, *(name for name in pairs if name == "--key")]
+            advice = f"say {named[0]} {word}" if named else "it names no stream"
+        raise UsageError(f"what is {word!r}? {advice}")
+
+
+def _takes_pairs(argument: Argument) -> bool:
+    return argument.index is None and argument.parameter.metavar == "NAME=VALUE"
 
 
 def _operands(words: Sequence[str]) -> Sequence[str]:

@@ -18,7 +18,7 @@ from cyclopts import Parameter
 from watcher import files
 from watcher.cli import completers, options
 from watcher.delivery.observer import Observer
-from watcher.errors import ServiceError, StreamError, UsageError
+from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.past import archived
 from watcher.past.archive import ALL, Archive
 from watcher.past.sources import is_path
@@ -118,6 +118,8 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
         tables[table_of(record.stream)] += 1
 
     totals = watch(sources, [Observer("report", add, begin=arns.append)], follow=False, **values)
+    if not arns:  # it was told to end before it had begun
+        raise WatcherError("ended before the service has answered: there is nothing to report")
     listing = _listing(arns, Clients(options.connection(values)))
     warnings = []
     if totals.stopped:

@@ -4,24 +4,43 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 from rich.tree import Tree
 
 from watcher import arguments
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
 from watcher.printing.plural import counted
+from watcher.printing.shortening import shortened
 from watcher.service.connect import connect
 from watcher.service.model import Listing, Shard, opened_at
 from watcher.service.price import dollars, polling
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
+
+_ANY_COLUMNS = 100_000
+_GUIDE = 4
+# Of a shard's id in a narrow terminal: shardId-…-5ee6d958
+_FEW = 18
+
+
+class _Form(Enum):
+    """How much is said of a shard: in a terminal as much as there is room for."""
+
+    WHOLE = "with its numbers"
+    DATED = "with its age"
+    SHORT = "with its age, and the ends of its id"
+    SHORTEST = "with the ends of its id"
 
 
 def command(words: Sequence[str]) -> Callable[..., int]:
@@ -39,8 +58,10 @@ def _shards(stream: options.Stream, /, *, output: options.Output = "text", **val
     if output == "json":
         sys.stdout.write(json.dumps(as_json(listing), indent=2) + "\n")
         return 0
-    # A line each, however long: the tree may go to grep.
-    Console(file=sys.stdout, highlight=False, width=100_000).print(tree(listing))
+    # In a file or a pipe a line each, however long: the tree may go to grep.
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ANY_COLUMNS
+    console = Console(file=sys.stdout, highlight=False, width=columns)
+    console.print(tree(listing, columns), no_wrap=True, overflow="ellipsis", crop=True)
     is_open = len(listing.shards) - len(listing.closed())
     pauses = [(pause, dollars(polling(is_open, pause, price))) for pause in (1, 5, 60)]
     costs = ", ".join(f"{cost} with --poll-max {pause}" for pause, cost in pauses)
@@ -69,9 +90,30 @@ def as_json(listing: Listing) -> dict[str, Any]:
     }
 
 
-def tree(listing: Listing) -> Tree:
-    """The lineage; a shard whose parent is gone stands at the top, as does one without."""
-    whole = Tree(f"{listing.arn} ({listing.status.lower()}, {listing.view_type})")
+def tree(listing: Listing, columns: int = _ANY_COLUMNS) -> Tree:
+    """The lineage; a shard whose parent is gone stands at the top, as does one without.
+
+    Of a shard so much is said that the lines fit into the columns.
+    """
+    for form in _Form:
+        made = _tree(listing, form)
+        if _width(made) <= columns:
+            break
+    return made
+
+
+def _width(branch: Tree) -> int:
+    widest, below = 0, [(branch, 0)]
+    while below:
+        each, level = below.pop()
+        widest = max(widest, cell_len(str(each.label)) + _GUIDE * level)
+        below += [(child, level + 1) for child in each.children]
+    return widest
+
+
+def _tree(listing: Listing, form: _Form) -> Tree:
+    name = listing.arn if form is _Form.WHOLE else listing.table
+    whole = Tree(Text(f"{name} ({listing.status.lower()}, {listing.view_type})"))
     branches: dict[str, Tree] = {}
     known = {shard.id: shard for shard in listing.shards}
     parents = {shard.parent for shard in listing.shards}
@@ -86,13 +128,17 @@ def tree(listing: Listing) -> Tree:
             # A parent with a child has ended, though it may still look open.
             is_open = each.end is None and each.id not in parents
             place = branches.get(each.parent or "", whole)
-            branches[each.id] = place.add(_line(each, listing.time, is_open))
+            branches[each.id] = place.add(_line(each, listing.time, is_open, form))
     return whole
 
 
-def _line(shard: Shard, now: datetime, is_open: bool) -> str:
-    state = "[green]open[/green]" if is_open else "closed"
-    return f"{shard.id}  {state}  {shard.start or '?'}..{shard.end or ''}{_age(shard, now)}"
+def _line(shard: Shard, now: datetime, is_open: bool, form: _Form) -> Text:
+    is_short = form in (_Form.SHORT, _Form.SHORTEST)
+    line = Text(shortened(shard.id, _FEW) if is_short else shard.id)
+    line.append("  ").append("open" if is_open else "closed", "green" if is_open else "")
+    if form is _Form.WHOLE:
+        line.append(f"  {shard.start or '?'}..{shard.end or ''}")
+    return line if form is _Form.SHORTEST else line.append(_age(shard, now))
 
 
 def _age(shard: Shard, now: datetime) -> str:

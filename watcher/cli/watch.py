@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from watcher.cli import choosing, commands, live, options, terminal
+from watcher.cli import choosing, commands, live, mistakes, options, terminal
 from watcher.delivery.handlers import Handler
 from watcher.errors import StreamError, UsageError
 from watcher.printing import style
@@ -71,7 +71,12 @@ def command(words: Sequence[str]) -> Callable[..., int]:
             return UsageError.exit_status
         _refuse_a_command_misspelled(streams)
         _refuse_an_option_behind_dashes(streams)
-        return _watch(streams, handlers, given, values)
+        try:
+            return _watch(streams, handlers, given, values)
+        except StreamError as error:
+            if near := mistakes.nearest("".join(streams), commands.COMMANDS):
+                error.add(f"; or did you mean the command {near}?")
+            raise
 
     return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
 

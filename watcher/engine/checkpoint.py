@@ -29,6 +29,10 @@ class Store(Protocol):
     def name(self) -> str:
         """What to call it in a sentence."""
 
+    def peek(self) -> list[Token]:
+        """What is stored while it may be another watch's turn, to be asked before `stand_by`."""
+        return []
+
     def stand_by(self, is_ending: Callable[[], bool]) -> bool:
         """Wait until it is this watch's turn to deliver; False where the watch is to end first."""
         return True
@@ -79,17 +83,21 @@ class Keeper:
         self._tokens = tokens
         self._clock = clock
         self._pulse = pulse or Pulse(clock=clock)
-        self._unsaved = False
+        self._has_begun = self._unsaved = False
         self._saved_at = clock.monotonic()
         self._took = 0.0
         """How long the last save has taken: delivery gets as much time as saving at least."""
 
     def begin(self) -> None:
-        """Save once: that it can't be is said now, not after the first thousand records.
+        """There are positions of one stream more.
 
-        Raises UsageError.
+        The first time they are saved at once: that they can't be is said now, not after the first
+        thousand records. Raises UsageError.
         """
-        if self._store is not None:
+        if self._has_begun:
+            self._unsaved = True
+        elif self._store is not None:
+            self._has_begun = True
             with self._pulse.during(Doing.SAVING):
                 self._store.save(self._tokens())
 

@@ -184,6 +184,11 @@ class Figures:
         tallies = [self._ended, *(shard.tally for shard in self.shards.values())]
         return any(tally.answers for tally in tallies)
 
+    def is_read(self, arn: str, since: float) -> bool:
+        """Whether a read of a stream was answered since this (monotonic) moment."""
+        shards = (shard for origin, shard in self.shards.items() if origin.stream == arn)
+        return any(shard.tally.answered_at > since for shard in shards)
+
     def moved(self, origin: Origin, created: float | None, totals: Totals) -> None:
         """Take note of when the last record delivered (or filtered out) of a shard was made."""
         shard = self.shards.get(origin)

@@ -16,6 +16,7 @@ from watcher.service.client import StreamsClient
 from watcher.service.clients import Clients
 from watcher.service.model import Position, TrimHorizon
 from watcher.service.names import is_stream, parsed
+from watcher.service.patience import Patient
 from watcher.service.table_items import TableItems
 from watcher.service.wanted_streams import WantedStreams
 
@@ -26,26 +27,30 @@ MOST_STREAMS = 200
 
 
 class _Finder:
-    """Makes what follows the streams that are found."""
+    """Makes what follows the streams that are found; of `several`, no one waits for another."""
 
-    def __init__(self, settings: Settings, tell: Callable[[], object]) -> None:
+    def __init__(self, settings: Settings, tell: Callable[[], object], *, several: bool) -> None:
         self.clients = Clients(settings.connection)
         self._settings = settings
         self._tell = tell
+        self._several = several
         self._asides: dict[StreamsClient, Aside] = {}
+        self._beginnings: dict[StreamsClient, Aside] = {}
 
     def follow(self, arn: str, of_table: bool = True, start: Position | None = None) -> Followed:
         """What follows a stream."""
         first, client = self.clients.of(arn), self.clients.for_loop(arn)
         if client not in self._asides:
             self._asides[client] = Aside(client, self._tell)
-        service = self._asides[client]
+        if self._several and first not in self._beginnings:
+            self._beginnings[first] = Aside(Patient(first), self._tell)
         items = TableItems(self._settings.connection, arn, client.table)
         return Followed(
             arn,
             self._settings,
             first=first,
-            service=service,
+            service=self._asides[client],
+            aside=self._beginnings.get(first),
             of_table=of_table,
             start=start,
             items=items,
@@ -69,7 +74,7 @@ def find(
     A name without a stream, or a glob without a match, is an error if it is the only one or
     `strict`; else it is said. Raises StreamError, UsageError (more than 200 streams without `yes`).
     """
-    finder = _Finder(settings, tell)
+    finder = _Finder(settings, tell, several=wanted.are_several)
     found: dict[str, Followed] = {}
     missing: dict[str, StreamError] = {}
     for name in wanted.names:

@@ -28,13 +28,15 @@ from watcher.side_by_side import SideBySide
 logger = logging.getLogger("watcher")
 
 _FEW = 4
+_FEW_STREAMS = 20
 
 
 class Followed:
     """A stream, or with `of_table` a table's stream and those that take its place.
 
     `first` is the service for the beginning, which may wait; `service` the one for the loop, which
-    must not keep the delivery waiting.
+    must not keep the delivery waiting. Where others are delivered meanwhile, `aside` is to make the
+    first listing: it comes once it is asked for again.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Followed:
         *,
         first: Service,
         service: Service,
+        aside: Service | None = None,
         of_table: bool = False,
         start: Position | None = None,
         items: Items | None = None,
@@ -58,8 +61,6 @@ class Followed:
         """How often in a row it could not be listed or read, while others are followed."""
         self.left_at = math.inf
         """When (monotonic) it has left the watch."""
-        self.rests_until = -math.inf
-        """When (monotonic) it is to be tried again."""
         self.reading: set[str] = set()
         """The shards that a worker reads, or is to read again."""
         self._closed: set[str] = set()  # of these
@@ -70,6 +71,7 @@ class Followed:
         self._start = start or settings.start
         self._began = datetime.fromtimestamp(int(clock.time()), UTC) - CLOCKS_APART
         self._first = first
+        self._begins = aside or first
         self._clock = clock
         self._next_stream = NextStream(of_table, settings.follow, clock)
         self.until: datetime | None = None
@@ -153,15 +155,16 @@ class Followed:
         if self.failures and token is None and isinstance(self._start, Latest):
             # "Latest" is the moment when the watch began.
             self.roster = self._new_roster(self.arn, AtTime(self._began))
+        self.roster.next_listing.sharers = self.sharers
         try:
-            self.roster.begin(self._first)
+            self.roster.begin(self._begins)
         except StreamGoneError as error:
-            new = self._next_stream.newest(self._first, self.arn) if token else None
+            new = self._next_stream.newest(self._begins, self.arn) if token else None
             if new is None:
                 raise
             self.move_on(new, str(error))
-            self.roster.begin(self._first)
-        self._first = self.service  # whoever begins again does so while others are delivered
+            self.roster.begin(self._begins)
+        self._begins = self.service  # whoever begins again does so while others are delivered
         listing = self.roster.listing
         self.losses.say_if_begins_late(listing)
         policy, saved_at = self._settings.on_stale, token.saved_at if token else None
@@ -205,7 +208,8 @@ class Followed:
         if len(shards) > _FEW:
             several = f"{len(shards):,} shards, {shards[0].id} to {shards[-1].id}"
             logger.info(f"Starting watchers for {several}")
-        level = logging.INFO if len(shards) <= _FEW else logging.DEBUG
+        are_few = len(shards) <= _FEW and self.sharers <= _FEW_STREAMS
+        level = logging.INFO if are_few else logging.DEBUG
         for each in shards:
             text = f"Starting watcher for shard: {each.id}"
             logger.log(level, text, extra=self.roster.about(each))
@@ -243,8 +247,11 @@ class Followed:
             return None if self.reading else ""
         if self.reading or not roster.is_settled():
             return None
-        if not roster.has_ended or roster.stopped_short:
-            return None if self._settings.follow else ""
+        if not roster.has_ended or roster.left:
+            if self._settings.follow:
+                return None
+            roster.say_left(self._settings.end)
+            return ""
         return self._next_stream.after(self.service, self.arn, self._ended, roster.listing.table)
 
     @property

@@ -89,6 +89,11 @@ class Lease:
         """What is stored."""
         return self._mine.token
 
+    def peek(self) -> bytes:
+        """What is stored, whoever has the lease. Raises CheckpointError."""
+        there = self._shared.get()
+        return b"" if there is None else there.token
+
     # Standing by
 
     def stand_by(self, is_ending: Callable[[], bool]) -> bool:

@@ -25,7 +25,7 @@ from watcher.engine.settings import Settings
 from watcher.engine.snapshots import Snapshots
 from watcher.engine.streams import Streams
 from watcher.engine.workers import Workers
-from watcher.errors import StreamError
+from watcher.errors import StillAskingError, StreamError
 from watcher.printing.plural import counted
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.messages import Failed, Finished, Loss, Message, Page, Remark, Started, Trouble
@@ -87,8 +87,6 @@ class Manager:
         try:
             self._begin()
             while not (self.ending.look() or self._is_done()):
-                for stream in self._streams.joining():
-                    self._begin_stream(stream)
                 self._keep_house()
                 self._take_items()
                 self._snapshots.changes_come = self._receive(self._snapshots.pause(_TICK_SECONDS))
@@ -113,6 +111,8 @@ class Manager:
         self._pulse.beat()
         self._handover.tick()
         if not self.ending.look():
+            self._streams.let_join()
+            self._begin_streams()
             for stream in self._streams:
                 self._attend(stream)
             self._restart_shards()
@@ -142,26 +142,16 @@ class Manager:
     def _begin(self) -> None:
         if self._store is not None:
             with self._pulse.during(Doing.STANDING_BY):
+                self._streams.refuse(self._store.peek(), self._store.name)
                 if self._store.stand_by(self._look_and_show):
                     self._streams.resume(self._store.load(), self._store.name)
         try:
             with self.ending.asking():
                 self._handover.end_with(self._streams.at_tail(self._settings, self._look_again))
-            for stream in self._streams:
-                if self.ending.look():
-                    break
-                with self.ending.asking():
-                    self._begin_stream(stream)
-                with self.ending.working():
-                    self._attend(stream)  # "latest" is not to wait for the others' listings
+            self._begin_streams()
+            self._pulse.begin(Doing.WATCHING)
         except Overdue:
             logger.warning("The service had not answered by then")
-            return
-        if self._streams.all_fail():
-            self._streams.raise_error()
-        if not self.ending.look():
-            self._keeper.begin()
-            self._pulse.begin(Doing.WATCHING)
 
     def _look_again(self) -> bool:
         """Whether the watch is to end; for what attempts the same again and again meanwhile."""
@@ -174,11 +164,27 @@ class Manager:
             self._display()
         return self._look_again()
 
+    def _begin_streams(self) -> None:
+        """One after the other: "latest" of one is not to wait for the listings of all."""
+        while (stream := self._streams.next_to_begin()) and not self.ending.look():
+            with self.ending.asking():
+                self._begin_stream(stream)
+            if not (stream.has_begun or stream.failures):
+                return  # it is asked for aside
+            self._streams.begun(stream)
+            with self.ending.working():
+                self._attend(stream)
+            if stream.has_begun:
+                self._keeper.begin()
+            self._streams.say_if_watched(stream, self._workers)
+
     def _begin_stream(self, stream: Followed) -> None:
         arn = stream.arn
         self._pulse.beat()
         try:
             stream.begin()
+        except StillAskingError:
+            pass
         except StreamError as error:
             self._streams.in_trouble(stream, error)
         else:
@@ -244,7 +250,7 @@ class Manager:
         except StreamError as error:
             return self._streams.in_trouble(stream, error)
         if stream.roster.listing is not listing:
-            self._streams.works(stream)
+            self._streams.listed(stream, self._figures)
             for origin in stream.newly_closed():
                 self._workers.close(origin)
         begun = stream.to_begin()
@@ -263,7 +269,6 @@ class Manager:
         self._workers.start(stream.work(shard), self._figures.tally(stream.origin(shard)))
 
     def _hear(self, stream: Followed, shard: Tracked, message: Message | None) -> None:
-        roster = stream.roster
         match message:
             case Page():
                 self._workers.delivers(stream.origin(shard))
@@ -276,14 +281,8 @@ class Manager:
             case Loss():
                 self._keeper.moved()
                 stream.losses.heard(shard, message)
-            case Trouble() | Remark():
-                roster.in_trouble(shard, message)
-            case Failed(text, fatal):
-                if fatal:
-                    return self._streams.in_trouble(stream, StreamError(text))
-                logger.debug(text, extra=roster.about(shard))
-                last_line = text.strip().splitlines()[-1]
-                logger.warning(f"Shard {shard.id}: {last_line}", extra=roster.about(shard))
+            case Trouble() | Remark() | Failed():
+                self._streams.hear(stream, shard, message)
             case None:
                 self._reading_ended(stream, shard)
 
@@ -298,8 +297,9 @@ class Manager:
     def _started(self, stream: Followed, shard: Tracked, moment: datetime) -> None:
         stream.roster.started(shard, moment)
         self._keeper.moved()
-        if self._workers.reads(stream.origin(shard)):
-            self._streams.say_watched(stream, len(self._workers))
+        self._workers.reads(stream.origin(shard))
+        self._streams.reads(stream)
+        self._streams.say_if_watched(stream, self._workers)
 
     def _finished(self, stream: Followed, shard: Tracked, message: Finished) -> None:
         self._keeper.moved()

@@ -61,9 +61,13 @@ class SharedStore(Store):
         """Its URL."""
         return self._name
 
-    def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+    def peek(self) -> list[Token]:
         """See `Store`. Raises UsageError where the table can't be used."""
         self._make()
+        return self._decoded(self._lease.peek())
+
+    def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+        """See `Store`."""
         if not self._lease.stand_by(is_ending):
             return False
         self._renewer = self._renewing(self._lease)
@@ -71,8 +75,11 @@ class SharedStore(Store):
 
     def load(self) -> list[Token]:
         """What the lease was taken over with."""
+        return self._decoded(self._lease.token)
+
+    def _decoded(self, token: bytes) -> list[Token]:
         try:
-            return all_from_json(self._lease.token) if self._lease.token else []
+            return all_from_json(token) if token else []
         except UsageError as error:
             text = f"can't be read ({error}); delete the item to start anew, or choose another name"
             raise UsageError(text, "checkpoint", self._name) from None

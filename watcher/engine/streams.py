@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from watcher.backoff import backoff
 from watcher.clock import CLOCK, Clock
-from watcher.engine.figures import Standing, Totals
+from watcher.engine.figures import Figures, Standing, Totals
 from watcher.engine.followed import Followed
 from watcher.engine.newcomers import Newcomers
 from watcher.engine.settings import Settings
 from watcher.engine.tail import Tail
+from watcher.engine.workers import Workers
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.printing.plural import counted
-from watcher.reading.lineage import RETENTION
+from watcher.reading.lineage import RETENTION, Tracked
+from watcher.reading.messages import Failed, Remark, Trouble
 from watcher.reading.token import Token
 from watcher.record.origin import Origin
 
 logger = logging.getLogger("watcher")
 
+# A watch of many begins for a while, as DescribeStream is limited: it is said that it gets on.
+_FIRST_NEWS_SECONDS = 5.0
+_NEWS_SECONDS = 10.0
 # A stream that is refused may be allowed again: somebody may have mended a policy.
 _AGAIN_SECONDS = 30.0
 _AGAIN_SECONDS_MAX = 300.0
@@ -42,9 +48,16 @@ class Streams:
     ) -> None:
         self._followed = {stream.arn: stream for stream in followed}
         self._newcomers = newcomers
+        self._to_begin = dict.fromkeys(self._followed.values())
+        """Those whose first listing is still to come, in its order."""
+        self._news_due = clock.monotonic() + _FIRST_NEWS_SECONDS
+        self._are_watched = False
+        """Whether it was said that all shards of all of them are being read."""
         self._left: list[Followed] = []
         self._kept: list[Token] = []
         """What a checkpoint holds of streams that are not followed."""
+        self._rest_until: dict[Followed, float] = {}
+        self._unread_since: dict[Followed, float] = {}
         self._errors = dict(missing or {})
         """Why a stream can't be read, by its ARN, or by the name that it was asked for by."""
         self.alone = not newcomers and not missing and len(self._followed) == 1
@@ -76,16 +89,13 @@ class Streams:
 
     def resume(self, stored: Sequence[Token], name: str) -> None:
         """Begin where these tokens stand. Raises UsageError where they are of another stream."""
+        self.refuse(stored, name)
         left = list(stored)
         for stream in self:
             if token := next(filter(stream.is_of, left), None):
                 left.remove(token)
                 self._resume(stream, token)
                 logger.info(f"Resuming from {name}", extra={"stream": token.stream_arn})
-            elif self.alone and len(stored) == 1:
-                text = f"it is of {stored[0].stream_arn}, not of {stream.arn}; "
-                text += "choose another file, or name that stream (or its table)"
-                raise UsageError(text, "checkpoint", name)
             elif stored:
                 logger.info(f"{name} holds nothing of {stream.arn}: it begins as --from says")
         # By the service's time of the last save: ours may be off.
@@ -98,6 +108,16 @@ class Streams:
         if left:
             names = ", ".join(token.stream_arn for token in left)
             logger.info(f"{name} holds streams that are not watched now, and keeps them: {names}")
+
+    def refuse(self, stored: Sequence[Token], name: str) -> None:
+        """Raise UsageError where what is stored is another stream's."""
+        if not (self.alone and len(stored) == 1):
+            return
+        for stream in self:
+            if not stream.is_of(stored[0]):
+                text = f"it is of {stored[0].stream_arn}, not of {stream.arn}; "
+                text += "choose another file, or name that stream (or its table)"
+                raise UsageError(text, "checkpoint", name)
 
     def _resume(self, stream: Followed, token: Token) -> None:
         arn = stream.arn
@@ -126,6 +146,22 @@ class Streams:
 
     # Coming and going
 
+    def next_to_begin(self) -> Followed | None:
+        """The next one whose first listing is to be made; `begun` is to follow."""
+        return next(iter(self._to_begin), None)
+
+    def begun(self, stream: Followed) -> None:
+        """Its first listing was made, or refused. Raises StreamError where all were."""
+        del self._to_begin[stream]
+        if not self._to_begin:
+            if not any(each.has_begun for each in (*self, *self._left)):
+                self.raise_error()
+        elif not self._are_watched and self._clock.monotonic() >= self._news_due:
+            self._news_due = self._clock.monotonic() + _NEWS_SECONDS
+            count = len(self) - len(self._to_begin)
+            text = f"Watching {count} of {len(self)} streams so far, each from its listing on"
+            logger.info(text)
+
     def renamed(self, arn: str, stream: Followed) -> None:
         """What was followed under this ARN is another stream of its table now."""
         if stream.arn != arn and self._followed.get(arn) is stream:
@@ -139,11 +175,10 @@ class Streams:
         self._left.append(stream)
         self._share()
 
-    def joining(self) -> list[Followed]:
-        """Those that join now, to be begun."""
+    def let_join(self) -> None:
+        """Take in those that join now, to be begun."""
         if not (new := [stream for each in self._newcomers for stream in each.look()]):
-            return []
-        found = []
+            return
         left = {stream.arn for stream in self._left}
         for stream in new:
             if stream.arn in left or any(each.is_same_table(stream.arn) for each in self):
@@ -154,50 +189,88 @@ class Streams:
             self._errors.pop(stream.table, None)
             logger.info(f"{stream.table} joins the watch", extra={"stream": stream.arn})
             self._followed[stream.arn] = stream
-            found.append(stream)
+            self._to_begin[stream] = None
         self._share()
-        return found
 
     # The trouble of one of several
 
-    def in_trouble(self, stream: Followed, error: StreamError) -> None:
-        """It can't be read, or not listed; the others go on. Raises it where there are none."""
+    def in_trouble(self, stream: Followed, error: StreamError, *, reading: bool = False) -> None:
+        """It can't be listed, or `reading` is refused; the others go on.
+
+        Raises it where there are none, or where none of them has worked before.
+        """
         if self.alone or isinstance(error, CredentialsError):
             raise error
-        stream.failures += 1
-        pause = backoff(stream.failures, _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
-        stream.rests_until = self._clock.monotonic() + pause
+        now = self._clock.monotonic()
+        if now >= self._rest_until.get(stream, now):  # else it is the same, of another shard
+            stream.failures += 1
+            pause = backoff(stream.failures, _AGAIN_SECONDS, _AGAIN_SECONDS_MAX)
+            self._rest_until[stream] = now + pause
+        if reading:
+            self._unread_since[stream] = now
         if stream.arn not in self._errors:
             text = f"{stream.table}: {error}; the other streams are watched on"
             logger.error(text, extra={"stream": stream.arn})
         self._errors[stream.arn] = error
+        if reading and not any(map(self._may_be_read, (*self, *self._left))):
+            self.raise_error()
+
+    @staticmethod
+    def _may_be_read(stream: Followed) -> bool:
+        return not stream.failures or stream.roster.reads.has_worked
+
+    def hear(self, stream: Followed, shard: Tracked, message: Trouble | Remark | Failed) -> None:
+        """What one of its readers meets with."""
+        about = stream.roster.about(shard)
+        match message:
+            case Failed(text, True):
+                self.in_trouble(stream, StreamError(text), reading=True)
+            case Failed(text):
+                logger.debug(text, extra=about)
+                logger.warning(f"Shard {shard.id}: {text.strip().splitlines()[-1]}", extra=about)
+            case message:
+                try:
+                    stream.roster.in_trouble(shard, message)
+                except StreamError as error:
+                    self.in_trouble(stream, error, reading=True)
 
     def rests(self, stream: Followed) -> bool:
-        """Whether it is to be left alone for a while."""
-        return self._clock.monotonic() < stream.rests_until
+        """Whether it is to be left alone for a while, or until it is begun."""
+        rest_until = self._rest_until.get(stream, -math.inf)
+        return stream in self._to_begin or self._clock.monotonic() < rest_until
+
+    def reads(self, stream: Followed) -> None:
+        """One of its shards has an iterator."""
+        self._unread_since.pop(stream, None)
+
+    def listed(self, stream: Followed, figures: Figures) -> None:
+        """It was listed: where a read was refused, that alone mends nothing."""
+        since = self._unread_since.get(stream)
+        if since is None or figures.is_read(stream.arn, since):
+            self.works(stream)
 
     def works(self, stream: Followed) -> None:
         """What was wrong with it is over."""
         if stream.failures:
             stream.failures = 0
+            self.reads(stream)
             if self._errors.pop(stream.arn, None):
                 text = f"{stream.table} can be read again"
                 logger.info(text, extra={"stream": stream.arn})
-
-    def all_fail(self) -> bool:
-        """Whether there is none without trouble."""
-        return all(stream.failures for stream in self)
 
     def were_refused(self, seconds: float) -> bool:
         """Whether one of them is to end, and no read of it has been answered for so long."""
         return any(stream.until and stream.roster.reads.seconds() >= seconds for stream in self)
 
-    def say_watched(self, stream: Followed, shards: int) -> None:
-        """All of their shards are being read, of which this stream's is the last to begin."""
+    def say_if_watched(self, stream: Followed, workers: Workers) -> None:
+        """Once: that all of their shards are being read, of which one of this stream's was last."""
+        if self._are_watched or self._to_begin or not workers.all_read():
+            return
+        self._are_watched = True
         several = len(self) > 1
         which = f"{len(self)} streams" if several else stream.name
         about = None if several else stream.roster.about()
-        logger.info(f"Watching {counted(shards, 'shard')} of {which}", extra=about)
+        logger.info(f"Watching {counted(len(workers), 'shard')} of {which}", extra=about)
 
     # What became of them
 

@@ -248,13 +248,15 @@ class Workers:
             about["shard"] = origin.shard_id
         logger.warning(f"The process {text} again where delivery stands", extra=about)
 
-    def reads(self, origin: Origin) -> bool:
-        """Note that it has an iterator; whether all have one, for the first time."""
+    def reads(self, origin: Origin) -> None:
+        """Note that it has an iterator."""
         self._runs[origin].life = Life.READING
-        if self._have_read or any(run.life is not Life.READING for run in self._runs.values()):
-            return False
         self._have_read = True
-        return True
+
+    def all_read(self) -> bool:
+        """Whether there are shards, and each has an iterator."""
+        runs = self._runs.values()
+        return bool(runs) and all(run.life is Life.READING for run in runs)
 
     def waits_for_us(self, origin: Origin) -> bool:
         """Whether what its worker has sent, or its end, is still to be received."""

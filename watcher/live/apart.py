@@ -15,6 +15,7 @@ from typing import Any
 from watcher.delivery.observer import Observer
 from watcher.engine.figures import Display, Snapshot, Totals
 from watcher.errors import WatcherError
+from watcher.printing.style import about_table
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 
@@ -144,6 +145,7 @@ class _Forwarding(logging.Handler):
         self._sender = sender
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As text: arguments and tracebacks need not cross."""
-        record.msg, record.args, record.exc_info = record.getMessage(), (), None
+        """As text: arguments and tracebacks need not cross, nor what tables are called here."""
+        text = about_table(record.getMessage(), vars(record).get("stream", ""))
+        record.msg, record.args, record.exc_info = text, (), None
         self._sender.send(record)

@@ -92,8 +92,8 @@ class LiveView(App[Totals | None]):
         self._totals: Totals | None = None
         self._thread = threading.Thread(target=self._run_watch, name="watcher live")
         self._rate = Rate()
-        self._streams: dict[str, str] = {}
-        """The tables that changes have come of, by their streams' ARNs."""
+        self._streams: dict[str, None] = {}
+        """Those that changes have come of, by their ARNs."""
 
     def compose(self) -> ComposeResult:
         """The figures, the changes, the search, the keys."""
@@ -121,7 +121,7 @@ class LiveView(App[Totals | None]):
             self.error = error
 
     def _take(self, record: Record) -> None:
-        self._streams.setdefault(record.stream, record.table)
+        self._streams[record.stream] = None
         self.ring.add(record)
 
     def _frame(self) -> None:
@@ -137,8 +137,6 @@ class LiveView(App[Totals | None]):
             self.note(self.said[-1])
             self.said.clear()
         changes = self.query_one(ChangeList)
-        if not changes.has_tables and len(self._streams) > 1:
-            changes.has_tables = True
         changes.take_new()
         now = self._latest.snapshot
         parts = [
@@ -162,12 +160,13 @@ class LiveView(App[Totals | None]):
 
     def on_change_list_opened(self, message: ChangeList.Opened) -> None:
         """Enter: the change in full."""
-        self.push_screen(ChangeScreen(message.entry.record))
+        entry = message.entry
+        self.push_screen(ChangeScreen(self.ring.tables[entry.table], entry.record))
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
         """A search is for what there is, and for what is to come."""
         try:
-            self.changes.sift(search(message.value))
+            self.changes.sift(search(message.value, lambda arn: self.ring.tables[arn]))
         except UsageError as error:
             self.note(f"error: {error}")
             return
@@ -209,12 +208,12 @@ class LiveView(App[Totals | None]):
 
     def action_tables(self) -> None:
         """Which tables are shown."""
-        names = sorted({*self._streams.values()})
+        tables = dict(sorted(self.ring.tables.items(), key=lambda table: table[1]))
 
         def hide(hidden: set[str] | None) -> None:
             self.changes.hide(hidden or set())
 
-        self.push_screen(TablesScreen(names, self.changes.hidden), hide)
+        self.push_screen(TablesScreen(tables, self.changes.hidden), hide)
 
     def action_copy(self) -> None:
         """The wire JSON of the change that the cursor is on."""

@@ -15,6 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from watcher.live.ring import MOST, Ring, Shown, Test
+from watcher.printing.style import time_of_day
 
 _COLORS: Final = {"INSERT": "green", "MODIFY": "yellow", "REMOVE": "red", "TTL": "magenta"}
 _PLAIN: Final = Style()
@@ -52,8 +53,7 @@ class ChangeList(ScrollView, can_focus=True):
         self._cursor = 0
         self.test: Test | None = None
         self.hidden: set[str] = set()
-        """The tables that are not shown."""
-        self.has_tables = False
+        """The tables that are not shown, by their ARNs."""
 
     @property
     def selected(self) -> Shown | None:
@@ -115,12 +115,12 @@ class ChangeList(ScrollView, can_focus=True):
         at = y + self.scroll_offset.y
         if at >= len(self._shown):
             return Strip.blank(self.size.width)
-        entry = self._shown[at]
+        entry, tables = self._shown[at], self._ring.tables
         color = Style(color=_COLORS.get(entry.kind))
         segments = [
             Segment(f"{self._time(entry)} ", Style(dim=True)),
             Segment(f"{entry.kind:<6} ", color),
-            *([Segment(f"{entry.table} ", Style(color="cyan"))] if self.has_tables else []),
+            *([Segment(f"{tables[entry.table]} ", Style(color="cyan"))] if len(tables) > 1 else []),
             Segment(entry.key, _PLAIN),
         ]
         strip = Strip(segments).adjust_cell_length(self.size.width)
@@ -128,8 +128,7 @@ class ChangeList(ScrollView, can_focus=True):
 
     def _time(self, entry: Shown) -> str:
         """As `--time` says; where there is little room, only the time of day of it."""
-        is_dated = entry.time[10:11] in ("T", " ")
-        return entry.time[11:19] if is_dated and self.size.width < _NARROW else entry.time
+        return time_of_day(entry.time) if self.size.width < _NARROW else entry.time
 
     def action_move(self, by: int) -> None:
         """Go up or down; at the last change it follows again."""

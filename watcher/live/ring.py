@@ -15,6 +15,7 @@ from watcher.printing.style import shown_time
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.record.selection import wanted
+from watcher.service.names import apart, table_name, table_of
 
 MOST = 20_000
 """So many changes are kept."""
@@ -27,11 +28,15 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
     """Counted from 1 in the order of arrival."""
     time: str
     kind: str
-    table: str
     key: str
     raw: bytes
     """The wire JSON: a copy, so that a page of which one record is kept can go."""
     origin: Origin
+
+    @property
+    def table(self) -> str:
+        """The ARN of the table that was changed: two may have one name."""
+        return table_of(self.origin.stream)
 
     @property
     def record(self) -> Record:
@@ -47,16 +52,19 @@ class Ring:
         self._lock = threading.Lock()
         self.taken = 0
         """How many changes have come."""
+        self.tables: dict[str, str] = {}
+        """What to call each table that one has come of, by its ARN."""
 
     def add(self, record: Record) -> None:
         """Take one more change; the oldest falls out of a full ring."""
         kind = "TTL" if record.expired_by_ttl else record.event_name
         key = printable_key(record["dynamodb"]["Keys"])
         time, raw = shown_time(record.created_at), bytes(record.raw)
+        if (table := table_of(record.stream)) not in self.tables:
+            self.tables = apart([*self.tables, table])
         with self._lock:
             self.taken += 1
-            table, origin = record.table, record.origin
-            self._entries.append(Shown(self.taken, time, kind, table, key, raw, origin))
+            self._entries.append(Shown(self.taken, time, kind, key, raw, record.origin))
 
     def since(self, number: int) -> list[Shown]:
         """Those that came after the one of this number, oldest first."""
@@ -73,8 +81,8 @@ class Ring:
 Test = Callable[[Shown], bool]
 
 
-def search(text: str) -> Test | None:
-    """Which changes a search is for; None: all.
+def search(text: str, called: Callable[[str], str] = table_name) -> Test | None:
+    """Which changes a search is for; None: all. `called` says what a table's ARN is shown as.
 
     A text that begins with `{` is a filter pattern as `--filter` takes it; NAME=VALUE, of a key's
     attribute, is `--key`'s; any other is looked for in the line and the wire JSON, whatever its
@@ -91,7 +99,8 @@ def search(text: str) -> Test | None:
     word = text.lower()
     inside = word.encode()
     return lambda entry: (
-        word in f"{entry.kind} {entry.key} {entry.table}".lower() or inside in entry.raw.lower()
+        word in f"{entry.kind} {entry.key} {called(entry.table)}".lower()
+        or inside in entry.raw.lower()
     )
 
 

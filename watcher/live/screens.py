@@ -17,10 +17,17 @@ from textual.widgets.tree import TreeNode
 from watcher.errors import WatcherError
 from watcher.printing.differences import change_lines
 from watcher.printing.escaping import printable
-from watcher.printing.shortening import shown_item
+from watcher.printing.shortening import shortened, shown_item
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.model import Listing, opened_at
+from watcher.service.names import apart, table_of
+
+# A level of the tree is so much to the right; the mark that folds a line is as wide.
+_GUIDE = 2
+_FIRST_LEVEL = 3  # below the stream, with the mark
+# Of a shard's id in a narrow terminal: shardId-…-5ee6d958
+_FEW, _ANY = 18, 1_000
 
 KEYS = """\
 space      pause and follow again
@@ -73,8 +80,8 @@ class Over(ModalScreen[None]):
 class ChangeScreen(Over):
     """One change, attribute by attribute, and the item in full."""
 
-    def __init__(self, record: Record) -> None:
-        super().__init__(record.table, str(record.raw, "utf-8", "replace"))
+    def __init__(self, table: str, record: Record) -> None:
+        super().__init__(table, str(record.raw, "utf-8", "replace"))
         self._record = record
 
     def on_mount(self) -> None:
@@ -162,27 +169,51 @@ class ShardsScreen(ModalScreen[None]):
             return
         tree: Tree[None] = self.query_one(Tree)
         tree.root.set_label(Text(trouble or "streams"))
+        tree.guide_depth = _GUIDE
+        names = apart(listing.arn for listing in listings)
         for listing in listings:
-            stream = tree.root.add(Text(f"{listing.table} ({listing.status.lower()})"), expand=True)
-            lineage(stream, listing, self._lags())
+            called = names[table_of(listing.arn)]
+            name = called if "/" in called else listing.table
+            stream = tree.root.add(Text(f"{name} ({listing.status.lower()})"), expand=True)
+            lineage(stream, listing, self._lags(), tree.size.width)
         tree.root.expand()
 
 
-def lineage(root: TreeNode[None], listing: Listing, lags: Mapping[Origin, float]) -> None:
-    """Below `root`, each shard under its parent."""
+def lineage(
+    root: TreeNode[None], listing: Listing, lags: Mapping[Origin, float], columns: int
+) -> None:
+    """Below `root`, each shard under its parent, said so that a line fits into the columns."""
+    levels: dict[str, int] = {}
+    for shard in listing.shards:
+        levels[shard.id] = levels.get(shard.parent or "", _FIRST_LEVEL - 1) + 1
+    closed = listing.closed()
+    for most, is_dated in ((_ANY, True), (_FEW, True), (_FEW, False)):
+        labels = {
+            shard.id: _label(
+                shortened(shard.id, most),
+                is_open=shard.id not in closed,
+                lag=lags.get(Origin(listing.arn, shard.id)),
+                opened=opened_at(shard.id) if is_dated else None,
+            )
+            for shard in listing.shards
+        }
+        widths = (_GUIDE * levels[name] + label.cell_len for name, label in labels.items())
+        if max(widths, default=0) <= columns:
+            break
     nodes: dict[str, TreeNode[None]] = {}
-    parents = {shard.parent for shard in listing.shards}
     for shard in listing.shards:
         above = nodes.get(shard.parent or "", root)
-        is_open = shard.end is None and shard.id not in parents
-        label = Text(f"{shard.id} ")
-        label.append("open" if is_open else "closed", "green" if is_open else "dim")
-        lag = lags.get(Origin(listing.arn, shard.id))
-        if lag is not None:
-            label.append(f"  lag {lag:.0f} s", "yellow" if lag > 10 else "")
-        if opened := opened_at(shard.id):
-            label.append(f"  since {_clock(opened)}", "dim")
-        nodes[shard.id] = above.add(label, expand=True)
+        nodes[shard.id] = above.add(labels[shard.id], expand=True)
+
+
+def _label(shard_id: str, *, is_open: bool, lag: float | None, opened: datetime | None) -> Text:
+    label = Text(f"{shard_id} ")
+    label.append("open" if is_open else "closed", "green" if is_open else "dim")
+    if lag is not None:
+        label.append(f"  lag {lag:.0f} s", "yellow" if lag > 10 else "")
+    if opened is not None:
+        label.append(f"  since {_clock(opened)}", "dim")
+    return label
 
 
 def _clock(moment: datetime) -> str:
@@ -190,7 +221,7 @@ def _clock(moment: datetime) -> str:
 
 
 class TablesScreen(ModalScreen[set[str]]):
-    """Which tables are shown."""
+    """Which tables are shown, of these by their ARNs."""
 
     BINDINGS = [Binding("escape,q,t", "done", "Back")]
     DEFAULT_CSS = """
@@ -198,7 +229,7 @@ class TablesScreen(ModalScreen[set[str]]):
     TablesScreen > SelectionList { width: 60%; height: 60%; border: round $accent; }
     """
 
-    def __init__(self, tables: Sequence[str], hidden: set[str]) -> None:
+    def __init__(self, tables: Mapping[str, str], hidden: set[str]) -> None:
         super().__init__()
         self._tables = tables
         self._hidden = hidden
@@ -207,7 +238,7 @@ class TablesScreen(ModalScreen[set[str]]):
         """A box for each."""
         if not self._tables:
             yield Label("no change has come yet")
-        rows = [(Text(each), each, each not in self._hidden) for each in self._tables]
+        rows = [(Text(name), arn, arn not in self._hidden) for arn, name in self._tables.items()]
         yield SelectionList[str](*rows)
 
     def action_done(self) -> None:

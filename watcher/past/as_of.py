@@ -199,7 +199,7 @@ def items_as_of(
     types = table.types
     wire = None if key is None else key.wire(types)
     found = ItemsAsOf(at, types, test)
-    sources.begin(at)
+    sources.begin(at, None if key is None else key.places)
     sources.wait_until_over(at)
     if not sources.keeps(at, _SCAN_TIME):
         _take(found, sources.records(), key)
@@ -233,7 +233,8 @@ def _on_baseline(
         if key is not None:
             key.wire(table.types)
         baseline.refuse_other(table)
-    sources.begin(first if first == at else first - CLOCKS_APART)
+    start = first if first == at else first - CLOCKS_APART
+    sources.begin(start, None if key is None else key.places)
     if sources.stream is not None:
         sources.wait_until_over(at)
     _take(found, sources.records(), key, is_later=baseline.time.timestamp() < at.timestamp() + 1)

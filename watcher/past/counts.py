@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from itertools import product
 from typing import Any, Final
 
@@ -14,8 +15,11 @@ import msgspec
 from watcher.errors import UsageError
 from watcher.printing.escaping import printable, printable_key
 from watcher.printing.style import time_text
+from watcher.record.boto3_shape import creation_time
 from watcher.record.compare import changed_attributes
 from watcher.record.record import Record
+
+_SECONDS_KEPT = 4096
 
 Value = tuple[str, ...]
 """What counted changes have in common: one text for each of `by`."""
@@ -87,14 +91,17 @@ def dimensions(by: str | Iterable[str]) -> list[str]:
 
 def _part(name: str) -> Callable[[Record], Iterable[str]]:
     if name in _UNITS:
-        zeros = _UNITS[name]
-        return lambda record: (_moment(record.created_at, zeros),)
+        # Most changes share their second with others. As a number: of an hour that a clock change
+        # repeats, two datetimes are equal.
+        text = functools.lru_cache(_SECONDS_KEPT)(functools.partial(_moment, zeros=_UNITS[name]))
+        return lambda record: (text(record.wire.dynamodb.ApproximateCreationDateTime),)
     return _PARTS[name]
 
 
-def _moment(created: datetime | None, zeros: Mapping[str, Any]) -> str:
-    if created is None:
+def _moment(seconds: float | None, zeros: Mapping[str, Any]) -> str:
+    if seconds is None:
         return ""
+    created = creation_time(seconds)
     # Cut in UTC: an hour that a clock change repeats is two.
     return time_text(created.astimezone(UTC).replace(**zeros).astimezone(created.tzinfo))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from watcher.errors import UsageError
 from watcher.record.compare import to_number
 from watcher.record.record import Record
+from watcher.record.wire import WireRecord
 
 Identity: TypeAlias = tuple[tuple[str, str], ...]
 """A key's names and values as text, by name: the same from a stream and from an archive."""
@@ -88,6 +89,11 @@ class OneKey:
     def is_of(self, record: Record) -> bool:
         """Whether a record is of this item."""
         return self._is(_keys.decode(record.wire.dynamodb.Keys))
+
+    def places(self, records: Sequence[WireRecord]) -> list[int]:
+        """Where those are that are of this item."""
+        keys = (_keys.decode(record.dynamodb.Keys) for record in records)
+        return [place for place, key in enumerate(keys) if self._is(key)]
 
     def is_in(self, image: msgspec.Raw) -> bool:
         """Whether an item, given whole or by its key as the wire's JSON, is this one."""

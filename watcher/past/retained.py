@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,6 +11,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses, held_since
 from watcher.reading.messages import Finished, Loss, Page, Remark, Started, Trouble
+from watcher.reading.parts import Chosen
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
@@ -27,6 +26,7 @@ from watcher.service.model import (
     Service,
     TrimHorizon,
 )
+from watcher.side_by_side import SideBySide
 
 # So many shards are read at a time, each over a connection of its own.
 _LANES = 8
@@ -45,9 +45,10 @@ class Retained:
     """A stream's records, from `start` (None: its trim horizon) up to now, and later on up to then.
 
     The changes of one item come in their order. `lanes` makes clients for one thread each; memory
-    holds a page for each. With `strict`, records that were gone before they could be read
-    raise DataLossError; else they are said as a warning, and stand in `losses`. `asking` is the
-    service for what must not keep the reading waiting. Raises StreamError.
+    holds a page for each. What is not `chosen` may be left out. With `strict`, records that were
+    gone before they could be read raise DataLossError; else they are said as a warning, and stand
+    in `losses`. `asking` is the service for what must not keep the reading waiting. Raises
+    StreamError.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class Retained:
         *,
         lanes: Callable[[int], Sequence[Service]] | None = None,
         strict: bool = False,
+        chosen: Chosen | None = None,
         clock: Clock = CLOCK,
         asking: Service | None = None,
     ) -> None:
         self._arn = arn
         self._service = service
         self._asking = asking or service
+        self._chosen = chosen
         self._clock = clock
         self._losses = Losses(is_error=strict, clock=clock)
         self.losses = self._losses.lines
@@ -96,21 +99,23 @@ class Retained:
 
     def read(self) -> Iterator[Record]:
         """All records up to now (or up to the end, if the stream has ended)."""
-        # One lane needs no thread: nothing goes on beside whoever reads.
-        several = len(self._lanes) > 1
-        with ThreadPoolExecutor(len(self._lanes)) if several else contextlib.nullcontext() as pool:
-            run = map if pool is None else pool.map
+        calls = SideBySide()
+        try:
             while True:
                 self._attend()
                 due = self._due()
-                for shard, messages in zip(due, run(_read, due), strict=True):
-                    for message in messages:
+                # One needs no thread: nothing goes on beside whoever reads.
+                answers = calls.start([shard.reader.read for shard in due], few=1)
+                for shard, answer in zip(due, answers, strict=True):
+                    for message in answer.result():
                         yield from self._hear(shard, message)
                     shard.due = self._clock.monotonic() + shard.reader.pause
                 if not self._pending and self._roster.is_settled():
-                    return
+                    return self._roster.say_left()
                 if not due:
                     self._rest()
+        finally:
+            calls.close(wait=False)
 
     def read_on(self) -> Iterator[Record]:
         """All records that have come since, up to now."""
@@ -153,6 +158,7 @@ class Retained:
             tracked.position,
             closed=self._roster.is_closed(tracked.id),
             until=self._roster.written_at,
+            chosen=self._chosen,
             clock=self._clock,
         )
 
@@ -198,7 +204,3 @@ class Retained:
                 self._roster.finish(tracked)
             case End.CAUGHT_UP:
                 del self._pending[tracked.id]
-
-
-def _read(shard: _Pending) -> list[object]:
-    return [*shard.reader.read()]

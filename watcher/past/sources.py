@@ -19,6 +19,7 @@ from watcher.past.archive import Archive
 from watcher.past.retained import Retained
 from watcher.past.tables import OpenTable
 from watcher.reading.lineage import RETENTION
+from watcher.reading.parts import Chosen
 from watcher.record.lines import RecordLines, opened, records_of
 from watcher.record.record import Record
 from watcher.service.aside import Aside
@@ -71,14 +72,17 @@ class TableStream:
         called = partial(service.table, arn)
         return cls(arn, service, tables, lanes, CLOCK, Aside(service), called)
 
-    def retained(self, start: datetime | None, *, strict: bool) -> Retained:
-        """What it holds from `start` on (None: all)."""
+    def retained(
+        self, start: datetime | None, *, strict: bool, chosen: Chosen | None = None
+    ) -> Retained:
+        """What it holds from `start` on (None: all); see `Retained`."""
         return Retained(
             self.arn,
             self.service,
             start,
             lanes=self._lanes,
             strict=strict,
+            chosen=chosen,
             clock=self.clock,
             asking=self._asking,
         )
@@ -110,6 +114,7 @@ class Sources:
         self._strict = strict
         self._seen: set[str] = set()
         self._start: datetime | None = None
+        self._chosen: Chosen | None = None
         self._oldest: datetime | None = None
         self._newest: datetime | None = None
         self._retained: Retained | None = None
@@ -134,14 +139,17 @@ class Sources:
             return cls(names, None, strict=strict)
         return cls(before, TableStream.connected(last, connection), strict=strict)
 
-    def begin(self, start: datetime | None) -> None:
+    def begin(self, start: datetime | None, chosen: Chosen | None = None) -> None:
         """Fix where to read from; None: from the oldest record on.
+
+        What is not `chosen` of a stream's pages may be left out of them.
 
         With `strict`, raises UsageError or StreamError where no item can be told as it was then.
         """
         self._start = start
+        self._chosen = chosen
         if self.stream is not None:
-            self._retained = self.stream.retained(start, strict=self._strict)
+            self._retained = self.stream.retained(start, strict=self._strict, chosen=chosen)
             if self._strict and start is not None:
                 self._refuse_unfit(self._retained, start)
             elif not self._files:  # else they may hold it; a gap between them and it is said
@@ -152,7 +160,9 @@ class Sources:
         if self._start is not None and start < self._start:
             self._start = start
             if self.stream is not None:
-                self._retained = self.stream.retained(start, strict=self._strict)
+                self._retained = self.stream.retained(
+                    start, strict=self._strict, chosen=self._chosen
+                )
 
     def records(self) -> Iterator[Record]:
         """All records up to now, those of one item in their order."""
@@ -250,9 +260,10 @@ class Sources:
 
     def _is_wanted(self, record: Record) -> bool:
         """Whether it is not too old, and comes for the first time: archive and stream overlap."""
-        created = record.created_at
-        if self._start is not None and created is not None and created < self._start:
-            return False
+        if self._start is not None:
+            created = record.created_at
+            if created is not None and created < self._start:
+                return False
         if not self._files:
             return True
         name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"

@@ -107,7 +107,7 @@ def timeline(
     wire = _checked(sources, key)
     if baseline is not None and sources.stream is not None and wire is not None:
         baseline.refuse_other(sources.stream.table.like)
-    sources.begin(start)
+    sources.begin(start, key.places)
     records = [each for each in made_by(sources.records(), until) if key.is_of(each)]
     made = History(records, sources.gaps)
     if baseline is not None:

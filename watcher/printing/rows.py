@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, Annotated
 
 from cyclopts import Parameter
 
 from watcher.printing.escaping import printable
+from watcher.printing.style import most_characters
 
 CsvRaw = Annotated[
     bool,
@@ -26,6 +29,8 @@ _RUNS = re.compile(r"[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001 (the full-width
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # The widths of a table are those of its first rows.
 _SAMPLE = 1000
+_BETWEEN = 2
+_LEAST = 4
 
 
 def write_csv(
@@ -59,11 +64,32 @@ def _inert(cell: str) -> str:
 
 
 def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Write them below their names, control characters escaped; how many there were."""
+    """Write them below their names, control characters escaped; how many there were.
+
+    On a terminal, unless all is to be seen whole, they are cut to its columns.
+    """
     shown = [[printable(cell) for cell in row] for row in (names, *rows)]
     widths = [max(map(len, column)) for column in zip(*shown[:_SAMPLE], strict=True)]
+    is_cut = file.isatty() and most_characters() is not None
+    columns = shutil.get_terminal_size().columns if is_cut else sys.maxsize
+    widths = _narrowed(widths, columns)
     shown.insert(1, ["-" * width for width in widths])
     for row in shown:
+        if is_cut:
+            row = [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        file.write(line.rstrip() + "\n")
+        file.write(_cut(line.rstrip(), columns) + "\n")
     return len(rows)
+
+
+def _narrowed(widths: Sequence[int], columns: int) -> list[int]:
+    """The widest ones as much as it takes; a few characters are left of each."""
+    found = [min(width, columns) for width in widths]
+    room = columns - _BETWEEN * (len(found) - 1)
+    while sum(found) > room and max(found) > _LEAST:
+        found[found.index(max(found))] -= 1
+    return found
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -38,6 +38,14 @@ def shown_item(item: Mapping[str, Any], keys: Collection[str]) -> str:
     return shown_value({name: item[name] for name in names})
 
 
+def shortened(text: str, most: int) -> str:
+    """So many characters of it at most: of an id the two ends tell it from others."""
+    if len(text) <= most:
+        return text
+    behind = most // 2
+    return f"{text[: most - behind - 1]}…{text[-behind:]}"
+
+
 def shown_pair(old: Any, new: Any) -> tuple[str, str]:
     """Two values beside each other; of long strings, on a terminal, where they differ."""
     most = most_characters()

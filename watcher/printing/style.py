@@ -136,7 +136,11 @@ def show_tables(several: bool, arns: Iterable[str] = ()) -> None:
 
 def shown_table(record: "Record | RecordPage") -> str:
     """What a record's table is called, so that no other of those seen is called the same."""
-    arn = table_of(record.origin.stream)
+    return _called(record.origin.stream)
+
+
+def _called(stream: str) -> str:
+    arn = table_of(stream)
     known = _style.tables or {}
     if arn not in known:
         known.update(apart([*known, arn]))
@@ -156,6 +160,14 @@ def table_prefix(record: "Record | RecordPage") -> str:
             table = f"\x1b[{_TABLE_COLORS[place % len(_TABLE_COLORS)]}m{table}{_PLAIN}"
         _style.prefixes[stream] = f"{table} "
     return _style.prefixes[stream]
+
+
+def about_table(text: str, stream: str) -> str:
+    """What is said of a stream: of several tables with the name of its own, as a line has it."""
+    if not stream or len(_style.tables or ()) < 2:
+        return text
+    name = _called(stream)
+    return text if name in text else f"{name}: {text}"
 
 
 def are_tables_shown() -> bool:
@@ -184,6 +196,11 @@ def shown_time(created: datetime | None) -> str:
     if created is None or _style.time not in _TIMES:
         return time_text(created)
     return created.astimezone(UTC if _style.utc else None).strftime(_TIMES[_style.time])
+
+
+def time_of_day(shown: str) -> str:
+    """Of a time that is shown with its date the rest, for where there is little room."""
+    return shown[11:19] if shown[10:11] in ("T", " ") else shown
 
 
 def most_characters() -> int | None:

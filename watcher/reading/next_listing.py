@@ -48,8 +48,8 @@ class NextListing:
         self.failures, self.failing_since = 0, math.inf
         self._period = _SECONDS + pages * self.sharers / _PAGES_A_SECOND
         self._due, self._wanted = now + self._period, math.inf
-        if now < by:
-            self._due = min(self._due, by)
+        if now < by:  # the others' turns come between
+            self._due = min(self._due, by + pages * (self.sharers - 1) / _PAGES_A_SECOND)
 
     def failed(self) -> None:
         """It did not come: the oftener that is so, the later the next try."""

@@ -29,9 +29,11 @@ from datetime import datetime, timedelta
 
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError
+from watcher.printing.plural import counted
+from watcher.reading.reads import Reads
 from watcher.reading.sieve import numbers_of
 from watcher.record import page
-from watcher.service.model import Latest, Service
+from watcher.service.model import CLOCKS_APART, Latest, Listing, Service
 
 WRITTEN_SECONDS = 2.0
 """So long after a write was answered, its record is in its shard."""
@@ -46,8 +48,18 @@ _EMPTY_SECONDS = 2.0
 _EMPTY_PAGES = 30
 _EMPTY_PAGES_IN_ALL = 100
 _ASK_SECONDS = 1.0
+# Where the service lets only so many reads come, one of so many.
+_TURNS = 20
 # An iterator may go back, also one at LATEST: not all of so many.
 _TIMES_ASKED = 3
+
+
+def left_open(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
+    """That so many shards were left at this end, or with all that was there at the beginning."""
+    are = "is" if shards == 1 else "are"
+    now = f"now ({(began + CLOCKS_APART).astimezone():%H:%M:%S})"
+    upto = now if end is None else f"{end.astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{counted(shards, 'shard')} of {listing.table} {are} open; read up to {upto}"
 
 
 class OpenEnd:
@@ -56,11 +68,16 @@ class OpenEnd:
     `until` is `WRITTEN_SECONDS` after the beginning, by the service's clock.
     """
 
-    def __init__(self, arn: str, shard_id: str, until: datetime, clock: Clock) -> None:
+    def __init__(
+        self, arn: str, shard_id: str, until: datetime, clock: Clock, reads: Reads
+    ) -> None:
         self.number: int | None = None
         """The number of the first record that came after the beginning, once known."""
         self.is_open = False
         """Whether LATEST has said so."""
+        self.awaits_turn = False
+        """Whether LATEST is to be asked, and the service lets no read come just now."""
+        self._reads = reads
         self._arn = arn
         self._shard_id = shard_id
         self._until = until
@@ -69,7 +86,8 @@ class OpenEnd:
         self._latest: list[str] = []
         self._found: list[int] = []
         self._after = -1
-        self._ask_at = -math.inf
+        self._asked_at = -math.inf
+        self._rest = _ASK_SECONDS
         self._empty_since = math.inf
         self._empty_pages = self._empty_in_all = 0
 
@@ -95,17 +113,24 @@ class OpenEnd:
 
         What goes wrong with that, goes wrong elsewhere too, and is told there.
         """
-        now = self._clock.monotonic()
-        if self.number is not None or not self.is_due or now < self._ask_at:
+        passed = self._clock.monotonic() - self._asked_at
+        is_early = passed < (_ASK_SECONDS if self.may_be_left else self._rest)
+        if self.number is not None or not self.is_due or (is_early and not self.awaits_turn):
             return
-        self._ask_at = now + _ASK_SECONDS
+        if self._reads.pause():
+            self.awaits_turn = True
+            return
+        self.awaits_turn = False
+        self._asked_at = self._clock.monotonic()
         try:
             if not self._latest:
                 self._begin(service, newest)
-            while self._latest and self._goes_on(service):
-                pass
+            while self._latest and not self.awaits_turn and self._goes_on(service):
+                self.awaits_turn = bool(self._latest) and self._reads.pause() > 0
         except (ServiceError, StreamError):
             self._latest = []  # later ones will do
+        # Most of what is allowed is for the pages.
+        self._rest = max(_ASK_SECONDS, _TURNS * self._reads.pause())
         if len(self._found) == _TIMES_ASKED:
             self.number = max(self._found)
             self.is_open = True
@@ -120,7 +145,7 @@ class OpenEnd:
 
     def _goes_on(self, service: Service) -> bool:
         """Read one of them; whether another is to be read now."""
-        wire = page.decode(service.records(self._latest[-1]))
+        wire = page.decode(self._reads.aside(service, self._latest[-1]))
         numbers = numbers_of(wire.Records)
         if not numbers and wire.NextShardIterator is not None:
             self.is_open = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import Future
 
@@ -22,6 +23,8 @@ class Pulled(msgspec.Struct, eq=False):
     """When it is to be read again, by itself and …"""
     soonest: float = 0.0
     """… where somebody asks who would go away with nothing."""
+    turn: float = -math.inf
+    """Until then the service would refuse a read, as it has refused others (see `read_rate`)."""
     answer: Future[list[Message]] | None = None
     """What a read of it brings that is going on, or has just ended."""
     records: Iterator[Record] = iter(())
@@ -45,6 +48,13 @@ class Pulled(msgspec.Struct, eq=False):
         """Whether it may be read: nothing of it is waiting, or still to come."""
         return not (self.buffered or self.ended or self.answer)
 
+    @property
+    def awaits_turn(self) -> bool:
+        """Whether another read may find something, and the service lets it come only later."""
+        return self.turn > -math.inf and self.is_free and self.may_have_more
+
     def rests(self, now: float, seconds: float, least: float) -> None:
         """Let it rest so long, or at least so long."""
         self.due, self.soonest = now + seconds, now + min(least, seconds)
+        turn = self.reader.reads.pause()
+        self.turn = now + turn if turn > 0 else -math.inf

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
+import math
 from collections.abc import Mapping
 from concurrent import futures
+from operator import attrgetter
 
 from watcher.clock import CLOCK, Clock
 from watcher.reading import token as tokens
@@ -46,6 +47,7 @@ _PAUSE_A_SHARD = 0.001
 _HURRY_SECONDS = 30.0
 # So long a shard that had records comes before those that had none.
 _BUSY_SECONDS = 60.0
+_due = attrgetter("due")
 
 
 class Puller:
@@ -122,8 +124,9 @@ class Puller:
         while not self._heap:
             self._read_due(at_once)
             # An empty page alone does not say that there is nothing.
-            more = any(shard.may_have_more for shard in self._reading.values())
-            if not self._heap and not (more and self._clock.monotonic() < until):
+            now = self._clock.monotonic()
+            more = any(s.may_have_more and s.turn <= now for s in self._reading.values())
+            if not self._heap and not (more and now < until):
                 return None
         return self._heap[0][0]
 
@@ -146,6 +149,12 @@ class Puller:
     def next_at(self) -> float | None:
         """The creation time (epoch seconds) of the next record, if one was read already."""
         return self._heap[0][0] if self._heap else None
+
+    @property
+    def turn_in(self) -> float:
+        """Seconds until a shard that may have more can be read, as the service allows; or inf."""
+        turns = (shard.turn for shard in self._reading.values() if shard.awaits_turn)
+        return min(turns, default=math.inf) - self._clock.monotonic()
 
     @property
     def listing(self) -> Listing:
@@ -188,7 +197,7 @@ class Puller:
     def read_all(self) -> None:
         """One read of each shard with nothing buffered, as long as there is room."""
         self._attend()
-        left = [shard for shard in self._reading.values() if shard.is_free]
+        left = self._free()
         while left and self._size < _BYTES:
             self._read(left[:_READS_AHEAD])
             del left[:_READS_AHEAD]
@@ -210,7 +219,7 @@ class Puller:
         """Begin to read; those that had records lately have half of the turns."""
         self._attend()
         now = self._clock.monotonic()
-        free = [shard for shard in self._reading.values() if shard.is_free]
+        free = self._free()
         behind = sorted((shard for shard in free if shard.may_have_more), key=_due)
         idle = (s for s in free if not s.may_have_more)
         rested = sorted((s for s in idle if (s.soonest if at_once else s.due) <= now), key=_due)
@@ -221,6 +230,10 @@ class Puller:
         rested = list(dict.fromkeys(busy + rested))[:room]
         self._read(behind + rested)
         return behind, rested
+
+    def _free(self) -> list[Pulled]:
+        now = self._clock.monotonic()
+        return [shard for shard in self._reading.values() if shard.is_free and shard.turn <= now]
 
     def _read(self, shards: list[Pulled]) -> None:
         calls = [shard.reader.read for shard in shards]
@@ -303,8 +316,7 @@ class Puller:
                 shard.due = shard.soonest = now
 
     def _finished(self, shard: Pulled, message: Finished) -> None:
-        # Where to begin, or to end, is found by it: nobody asked how each shard was left.
-        if self._roster.meaning(shard.tracked, message, logging.DEBUG) is End.READ_AGAIN:
+        if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
             shard.reader = self._reader(shard.tracked)
             shard.reader.pause = AGAIN_SECONDS
             shard.refused = True
@@ -334,7 +346,3 @@ class Puller:
             if shard.tracked.status is not Status.CAUGHT_UP:
                 self._roster.finish(shard.tracked)
             self._attend()
-
-
-def _due(shard: Pulled) -> float:
-    return shard.due

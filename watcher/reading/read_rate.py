@@ -15,6 +15,8 @@ throttles for some minutes at its most was not the limit: then there is none aga
 
 from __future__ import annotations
 
+import math
+
 from watcher.backoff import backoff
 from watcher.clock import Clock
 
@@ -39,8 +41,14 @@ class ReadRate:
         self._limit = _MOST
         self._step = 0.0
         self._since_throttled = 0
-        self._in_a_row = 0
+        self.in_a_row = 0
+        """How many of the last reads were refused."""
         self._began = 0.0
+
+    @property
+    def allowed(self) -> float:
+        """Reads a second, as far as that is known; else inf."""
+        return math.inf if self._rate is None else self._rate
 
     def begin(self) -> None:
         """A read begins now."""
@@ -48,7 +56,7 @@ class ReadRate:
 
     def came_through(self) -> None:
         """It was answered."""
-        self._in_a_row = 0
+        self.in_a_row = 0
         if self._rate is None:
             return
         self._since_throttled += 1
@@ -60,7 +68,7 @@ class ReadRate:
 
     def throttled(self) -> None:
         """It was refused, as there are too many."""
-        self._in_a_row += 1
+        self.in_a_row += 1
         if self._rate is None:
             self._rate = _AT_FIRST
         else:
@@ -75,6 +83,6 @@ class ReadRate:
         if self._rate is None:
             return 0.0
         interval = 1 / self._rate
-        if self._in_a_row > 1:
-            interval = backoff(self._in_a_row, interval, _PAUSE_MAX)
+        if self.in_a_row > 1:
+            interval = backoff(self.in_a_row, interval, _PAUSE_MAX)
         return max(0.0, self._began + interval - self._clock.monotonic())

@@ -22,10 +22,13 @@ _EMPTY_BYTES = 2_000
 class Reads:
     """Asks for a shard's pages, one at a time."""
 
-    def __init__(self, clock: Clock, asks_ahead: bool = True) -> None:
+    def __init__(
+        self, clock: Clock, rate: ReadRate | None = None, *, asks_ahead: bool = True
+    ) -> None:
+        self.rate = rate or ReadRate(clock)
+        """How often that may be."""
         self._clock = clock
         self._asks_ahead = asks_ahead
-        self._rate = ReadRate(clock)
         self._ahead: tuple[str, Callable[[], bytes] | None] = "", None
         self._asked_at = 0.0
 
@@ -37,20 +40,24 @@ class Reads:
             return self._answered(read)
         body = self._answered(answer)
         is_fresh = self._clock.monotonic() - self._asked_at < _FRESH_SECONDS
-        if is_fresh or len(body) >= _EMPTY_BYTES or self._rate.pause():
+        if is_fresh or len(body) >= _EMPTY_BYTES or self.rate.pause():
             return body
         return self._answered(read)  # something may have been written since
 
     def _answered(self, answer: Callable[[], bytes]) -> bytes:
-        self._rate.begin()
+        self.rate.begin()
         try:
             body = answer()
         except TransientError as error:
             if error.throttled:
-                self._rate.throttled()
+                self.rate.throttled()
             raise
-        self._rate.came_through()
+        self.rate.came_through()
         return body
+
+    def aside(self, streams: Service, iterator: str, limit: int | None = None) -> bytes:
+        """A page from elsewhere in the shard. Raises as `Service.records`."""
+        return self._answered(partial(streams.records, iterator, limit))
 
     def ask_ahead(self, streams: Service, body: bytes) -> None:
         """A shortcut: behind a full page, ask for the next before this one is taken apart.
@@ -58,12 +65,17 @@ class Reads:
         Only where that read would begin at once anyway. Whatever comes of it is kept for `page`;
         if that asks for something else, it was in vain.
         """
-        if self._asks_ahead and len(body) >= FULL_BYTES and not self._rate.pause():
+        if self._asks_ahead and len(body) >= FULL_BYTES and not self.rate.pause():
             following = page.next_iterator(body)
             if following is not None:
                 self._asked_at = self._clock.monotonic()
                 self._ahead = following, streams.ask(following)
 
+    @property
+    def refused(self) -> int:
+        """How many of the last reads, one after the other, came too early."""
+        return self.rate.in_a_row
+
     def pause(self) -> float:
         """Seconds until the next read may begin."""
-        return self._rate.pause()
+        return self.rate.pause()

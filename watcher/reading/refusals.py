@@ -28,7 +28,8 @@ class Refusals:
 
     def __init__(self, clock: Clock, *, has_worked: bool = False) -> None:
         self._clock = clock
-        self._has_worked = has_worked
+        self.has_worked = has_worked
+        """Whether there was an answer as it should be."""
         self.last = ""
         """What was said last."""
         self._first_at = math.inf
@@ -38,7 +39,7 @@ class Refusals:
 
     def work(self) -> None:
         """Note that there was an answer as it should be."""
-        self._has_worked = True
+        self.has_worked = True
 
     def seconds(self) -> float:
         """How long ago the first one was; less than nothing without any."""
@@ -55,9 +56,9 @@ class Refusals:
             seconds, last = self._denied.get(name, (0.0, now))
             seconds += min(now - last, _BETWEEN_SECONDS)
             self._denied[name] = seconds, now
-            if not self._has_worked or seconds >= _DENIED_SECONDS:
+            if not self.has_worked or seconds >= _DENIED_SECONDS:
                 raise DeniedError(trouble.text)
-        if trouble.kind is Kind.ODD and not self._has_worked and trouble.failures >= _ODD_AT_FIRST:
+        if trouble.kind is Kind.ODD and not self.has_worked and trouble.failures >= _ODD_AT_FIRST:
             raise OddAnswerError(trouble.text)
 
     def whose(self, shard_id: str, message: Trouble | Remark) -> str | None:

@@ -33,7 +33,7 @@ from watcher.reading.lineage import Lineage, Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Kind, Remark, Trouble
 from watcher.reading.next_listing import NextListing
-from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS
+from watcher.reading.open_end import SETTLED_SECONDS, WRITTEN_SECONDS, left_open
 from watcher.reading.refusals import Refusals, kind_of
 from watcher.service.model import CLOCKS_APART, AtTime, Latest, Listing, Position, Service
 from watcher.service.patience import patiently
@@ -263,10 +263,10 @@ class Roster:
             shard.position = AtTime(self.began_at)
         return shard.position
 
-    def meaning(self, shard: Tracked, message: Finished, level: int = logging.INFO) -> End:
+    def meaning(self, shard: Tracked, message: Finished) -> End:
         """What the end of its reader means; after CLOSED, `finish` is to be called.
 
-        That an open shard was left is logged at this level. Raises DataLossError.
+        Raises DataLossError.
         """
         if not message.closed:
             if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
@@ -274,8 +274,7 @@ class Roster:
             shard.status = Status.CAUGHT_UP
             if not message.proven:  # a listing may yet show that it was closed
                 self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
-            what = f"Shard {shard.id} is open, and read up to now: {message.reason}"
-            logger.log(level, what, extra=self.about(shard))
+            logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
             return End.CAUGHT_UP
         if message.gone is not None:
             is_over = self.is_gone or self.is_closed(shard.id)
@@ -306,17 +305,20 @@ class Roster:
         shard.loss_said = False
         self._finished.append(shard.id)
 
-    # The end
-
     @property
     def has_ended(self) -> bool:
         """Whether the stream gets no more records."""
         return self.is_gone or self.listing.status == "DISABLED"
 
     @property
-    def stopped_short(self) -> bool:
-        """Whether a shard was read up to the end that was asked for, and may have more."""
-        return any(each.status is Status.CAUGHT_UP for each in self.lineage.shards.values())
+    def left(self) -> int:
+        """How many shards were read up to the end that was asked for, and may have more."""
+        return sum(each.status is Status.CAUGHT_UP for each in self.lineage.shards.values())
+
+    def say_left(self, end: datetime | None = None) -> None:
+        """That shards were left that may have more: read up to this end, or to the beginning."""
+        if self.left:
+            logger.info(left_open(self.left, self.listing, self.began_at, end), extra=self.about())
 
     def is_settled(self) -> bool:
         """Whether no shard waits for its turn, and no child can show up any more."""
@@ -332,8 +334,6 @@ class Roster:
     def is_whole(self) -> bool:
         """Whether the listing lacks no shard that can be read; for those who ask only once."""
         return not len(self._hidden) and (self.has_ended or self._knows_what_is_open())
-
-    # Time, and what a log line is about
 
     @property
     def now(self) -> datetime:

@@ -24,6 +24,7 @@ from watcher.reading import reads
 from watcher.reading.messages import Finished, Kind, Loss, Message, Remark, Started, Trouble
 from watcher.reading.open_end import OpenEnd
 from watcher.reading.parts import Chosen, Part, part
+from watcher.reading.read_rate import ReadRate
 from watcher.reading.refusals import kind_of
 from watcher.reading.sieve import Sieve, numbers_of
 from watcher.record import page
@@ -71,7 +72,8 @@ class ShardReader:
     With `until` (see `open_end`) the reader also finishes where all up to now has been read of a
     shard that is not `closed`; with `end` it holds back what was created later, and finishes at
     many such records. What is not `chosen` may be left out of the pages, which `part` makes. With
-    `asks_ahead` it asks for what follows a full page while that one is being looked at.
+    `asks_ahead` it asks for what follows a full page while that one is being looked at. `rate` is
+    that of a reader before it, if there was one.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class ShardReader:
         poll_max: float = _PAUSE_IDLE,
         asks_ahead: bool = True,
         clock: Clock = CLOCK,
+        rate: ReadRate | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.shard_id = shard_id
@@ -102,7 +105,6 @@ class ShardReader:
         self._started = False
         self._sieve = Sieve(position, end)
         self._part = part if chosen is None else partial(part, chosen=chosen)
-        self._open_end = None if until is None else OpenEnd(arn, shard_id, until, clock)
         self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
         self._empty_pages = 0
@@ -110,12 +112,14 @@ class ShardReader:
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
-        self._reads = reads.Reads(clock, asks_ahead)
+        self.reads = reads.Reads(clock, rate, asks_ahead=asks_ahead)
+        self._open_end = None if until is None else OpenEnd(arn, shard_id, until, clock, self.reads)
 
     @property
     def at_tip(self) -> bool:
         """Whether the last reads say that there is nothing more now, or can't be told now."""
-        if self.finished or self._failures or self._sieve.stuck:
+        # Reads that came too early say nothing; another is due soon.
+        if self.finished or self._failures > self.reads.refused or self._sieve.stuck:
             return True
         needed = 1 if self._was_at_tip else _EMPTY_PAGES_TO_TELL
         return not self.closed and self._empty_pages >= needed
@@ -134,7 +138,7 @@ class ShardReader:
         """What passes of `pause` also where somebody waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._sieve.stuck:
             return self.pause
-        return min(self.pause, max(_PAUSE_AFTER_SOME, self._reads.pause()))
+        return min(self.pause, max(_PAUSE_AFTER_SOME, self.reads.pause()))
 
     def hurry(self) -> bool:
         """A sibling has records: read as often as in the first minute; whether it now rests longer.
@@ -157,16 +161,20 @@ class ShardReader:
         try:
             if self._iterator is None:
                 self._iterator = self._new_iterator(messages)
-            body = self._reads.page(self.streams, self._iterator)
+            if self._open_end is not None and self._open_end.awaits_turn:
+                self._open_end.ask(self.streams, self._sieve.newest)
+                self.pause = self.reads.pause()
+                return messages
+            body = self.reads.page(self.streams, self._iterator)
             if not self._sieve.repeated:
-                self._reads.ask_ahead(self.streams, body)
+                self.reads.ask_ahead(self.streams, body)
             self._take(page.decode(body), body, messages)
             self._failures = self._trimmed_in_a_row = 0
-            self.pause = max(self.pause, self._reads.pause())
+            self.pause = max(self.pause, self.reads.pause())
         except TransientError as error:
             messages.append(self._in_trouble(error))
             if error.throttled and self._iterator is not None:
-                self.pause = self._reads.pause()
+                self.pause = self.reads.pause()
             self._doubt_timestamp(error)
         except ExpiredIteratorError as error:
             self._iterator = None

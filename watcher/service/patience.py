@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, TransientError
 from watcher.service import advice
+from watcher.service.model import Listing, Service
 
 _PAUSES = (0.2, 0.4, 0.8, 1.6)
 
@@ -25,3 +26,17 @@ def patiently(call: Callable[[], _Answer], clock: Clock = CLOCK) -> _Answer:
                 raise StreamError(text, about=("endpoint_url", "region")) from error
             clock.sleep(pause)
     raise AssertionError
+
+
+class Patient:
+    """A service whose listings are asked for so, where that keeps nobody waiting."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    def listing(self, arn: str) -> Listing:
+        """See `Service`. Raises StreamError."""
+        return patiently(lambda: self._service.listing(arn))

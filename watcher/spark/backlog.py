@@ -8,6 +8,7 @@ up to there to an executor. It goes on behind it, and reads by itself while it k
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
@@ -17,7 +18,7 @@ import msgspec
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.reading.messages import Message, Page, Started
-from watcher.reading.reads import FULL_BYTES
+from watcher.reading.reads import FULL_BYTES, Reads
 from watcher.reading.shard_reader import FULL_RECORDS
 from watcher.record import page
 from watcher.service.model import AtTime, Service
@@ -30,6 +31,8 @@ _OLD_PAGES = 2
 # The tip is half of that ago; where nothing was written since, so many times as long may do.
 _TIMES_BACK: Final = (1, 12, 120, 720)
 _ASK_SECONDS = 10.0
+# Of a shard that allows less a second, an executor can't read more than the driver.
+_LEAST_ALLOWED = 2.0
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -51,9 +54,15 @@ class Backlog:
         self._service_ahead = 0.0  # of the monotonic clock, in epoch seconds
         self._old_pages = 0
         self._ask_at = 0.0
+        self._to_try = deque[float]()
+        """So many seconds ago a record is to be looked for."""
+        self._created, self._newest = 0.0, 0  # of what had been read by then
 
-    def found(self, read: Iterable[Message], service: Service) -> Left | None:
-        """What to leave, up to a record far behind these; None where the reader keeps up."""
+    def found(self, read: Iterable[Message], service: Service, reads: Reads) -> Left | None:
+        """What to leave, up to a record far behind these; None where the reader keeps up.
+
+        None, too, where the service lets no read come just now: then `tip` is to be called next.
+        """
         newest: Page | None = None
         for each in read:
             if isinstance(each, Started):
@@ -68,30 +77,39 @@ class Backlog:
         is_full = newest.count >= FULL_RECORDS or len(newest.body) >= FULL_BYTES
         seen = _OLD_PAGES if is_full else self._old_pages + 1
         self._old_pages = seen if age > self._behind_seconds else 0
-        if self._old_pages < _OLD_PAGES or now < self._ask_at:
+        is_slow = reads.rate.allowed < _LEAST_ALLOWED
+        if self._old_pages < _OLD_PAGES or now < self._ask_at or is_slow:
             return None
         self._ask_at = now + _ASK_SECONDS
-        number = self._near_tip(service, age)
-        if number is None or int(number) <= int(newest.last_sequence_number):
-            return None
-        return Left(number, created)
+        self._created, self._newest = created, int(newest.last_sequence_number)
+        back = (times * self._behind_seconds / 2 for times in _TIMES_BACK)
+        self._to_try = deque(seconds for seconds in back if seconds < age)
+        return self.tip(service, reads)
 
-    def _near_tip(self, service: Service, age: float) -> str | None:
-        """What goes wrong with this, goes wrong with the reading too, and is told there."""
-        now = self._clock.monotonic() + self._service_ahead
-        for times in _TIMES_BACK:
-            seconds = times * self._behind_seconds / 2
-            if seconds >= age:
-                break
-            time = datetime.fromtimestamp(int(now - seconds), UTC)
+    def tip(self, service: Service, reads: Reads) -> Left | None:
+        """The same, while `awaits_turn`; a read for each attempt, when its turn has come.
+
+        What goes wrong with this, goes wrong with the reading too, and is told there.
+        """
+        while self._to_try and not reads.pause():
+            now = self._clock.monotonic() + self._service_ahead
+            time = datetime.fromtimestamp(int(now - self._to_try.popleft()), UTC)
             try:
                 iterator, _ = service.iterator(self._arn, self._shard_id, AtTime(time))
-                records = page.decode(service.records(iterator, limit=1)).Records
+                records = page.decode(reads.aside(service, iterator, limit=1)).Records
             except TimestampRefusedError:
                 self._ask_at = math.inf
-                break
+                self._to_try.clear()
             except (ServiceError, StreamError):
-                break
-            if records:
-                return records[0].dynamodb.SequenceNumber
+                self._to_try.clear()
+            else:
+                if records:
+                    self._to_try.clear()
+                    number = records[0].dynamodb.SequenceNumber
+                    return Left(number, self._created) if int(number) > self._newest else None
         return None
+
+    @property
+    def awaits_turn(self) -> bool:
+        """Whether the tip is to be looked for, and the service lets no read come just now."""
+        return bool(self._to_try)

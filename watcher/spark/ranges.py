@@ -14,6 +14,7 @@ from watcher.errors import StreamError, StreamGoneError, TransientError
 from watcher.reading.lineage import Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Trouble
+from watcher.reading.read_rate import ReadRate
 from watcher.reading.refusals import Refusals
 from watcher.reading.roster import AGAIN_SECONDS
 from watcher.reading.shard_reader import ShardReader
@@ -37,22 +38,28 @@ class RangeReader:
     """Reads from a stream until an end that is known.
 
     Raises DataLossError where some records are gone (or warns), TransientError after minutes of
-    trouble, StreamError.
+    trouble, StreamError. `rates` are those that the shards' readers have learnt, and keep.
     """
 
     def __init__(
-        self, options: SourceOptions, arn: str, service: Service, clock: Clock = CLOCK
+        self,
+        options: SourceOptions,
+        arn: str,
+        service: Service,
+        clock: Clock = CLOCK,
+        rates: dict[str, ReadRate] | None = None,
     ) -> None:
         self._arn = arn
         self._service = service
         self._clock = clock
+        self._rates = {} if rates is None else rates
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
         self._losses.begin(arn, None)
 
     @classmethod
     def connected(cls, options: SourceOptions, arn: str) -> RangeReader:
         """A reader over the real service."""
-        return cls(options, arn, _service(options.connection, arn))
+        return cls(options, arn, _service(options.connection, arn), rates=_rates(arn))
 
     def read(self, between: Range) -> Iterator[Page]:
         """The records of a range, page by page."""
@@ -74,11 +81,13 @@ class RangeReader:
         # A position that is no record's, in whose place the trim horizon comes without a word.
         if not isinstance(between.start, AfterSequence):
             task = _up_to_now(between)
-        reader = self._reader(shard, task)
+        rate = self._rates.setdefault(between.shard_id, ReadRate(self._clock))
+        reader = self._reader(shard, task, rate)
         remarks = set[str]()
         # A stream's driver has read before; a batch begins here.
         refusals = Refusals(self._clock, has_worked=between.until is None)
         trouble_since: float | None = None
+        self._clock.sleep(rate.pause())  # the range before this may be of the same shard
         while not reader.finished:
             messages = reader.read()
             for message in messages:
@@ -90,7 +99,7 @@ class RangeReader:
                     case Loss():
                         self._lost(message, between)
                         shard.position, task = reader.position, _up_to_now(between)
-                        reader = self._reader(shard, task)
+                        reader = self._reader(shard, task, rate)
                     case Remark(text) if text not in remarks:
                         remarks.add(text)
                         logger.warning(f"{between}: {text}")
@@ -98,18 +107,18 @@ class RangeReader:
                         task.closed or self._is_listed_open(shard)
                     ):
                         task = msgspec.structs.replace(task, closed=True)
-                        reader = self._reader(shard, task)
+                        reader = self._reader(shard, task, rate)
                     case Finished(gone=Loss() as loss) if self._is_listed_open(shard):
                         shard.refusals += 1
                         messages = [Trouble(loss.reason, shard.refusals)]
-                        reader = self._reader(shard, task)
+                        reader = self._reader(shard, task, rate)
                         reader.pause = AGAIN_SECONDS
                     case Finished(gone=Loss() as loss):
                         self._lost(loss, between)
             trouble_since = self._in_trouble(messages, trouble_since, between, refusals)
             self._clock.sleep(reader.pause)
 
-    def _reader(self, shard: Tracked, task: Range) -> ShardReader:
+    def _reader(self, shard: Tracked, task: Range, rate: ReadRate) -> ShardReader:
         return ShardReader(
             self._service,
             self._arn,
@@ -120,6 +129,7 @@ class RangeReader:
             end=task.end,
             part=_OpenPage.of,
             clock=self._clock,
+            rate=rate,
         )
 
     def _lost(self, loss: Loss, between: Range) -> None:
@@ -182,3 +192,9 @@ def _up_to_now(between: Range) -> Range:
 def _service(connection: Connection, arn: str) -> Service:
     """One client for a worker's life: making one takes longer than reading a page."""
     return for_worker(connection, arn, handed_credentials(connection, arn))
+
+
+@lru_cache(maxsize=8)
+def _rates(arn: str) -> dict[str, ReadRate]:
+    """How often each shard may be read, as the tasks before have learnt it in this worker."""
+    return {}

@@ -72,14 +72,19 @@ class HeldShard:
         assert self.reader is not None
         self.reader.streams = service
         self.reader.closed = self.closed
-        messages = self.reader.read()
-        if self.backlog is not None and not self.reader.finished:
-            left = self.backlog.found(messages, service)
-            if left is not None:
-                self.frontier = AfterSequence(left.upto)
-                others = [each for each in messages if not isinstance(each, Page)]
-                return [*others, left]
-        return [self._held(message) for message in messages]
+        reads, backlog = self.reader.reads, self.backlog
+        messages, left = list[Message](), None
+        if backlog is not None and backlog.awaits_turn:
+            left = backlog.tip(service, reads)
+            self.reader.pause = reads.pause()
+        else:
+            messages = self.reader.read()
+            if backlog is not None and not self.reader.finished:
+                left = backlog.found(messages, service, reads)
+        if left is None:
+            return [self._held(message) for message in messages]
+        self.frontier = AfterSequence(left.upto)
+        return [*(each for each in messages if not isinstance(each, Page)), left]
 
     def _held(self, message: Message) -> News:
         if not isinstance(message, Page):
@@ -173,6 +178,7 @@ class ReadAhead:
 
     def begin(self, shard: HeldShard, pause: float = 0.0) -> None:
         """A new reader for a shard, where the last one has come to."""
+        rate = None if shard.reader is None else shard.reader.reads.rate
         shard.reader = ShardReader(
             self._service,
             self._arn,
@@ -183,8 +189,9 @@ class ReadAhead:
             clock=self._clock,
             # Of a backlog an executor reads the next page.
             asks_ahead=shard.backlog is None,
+            rate=rate,
         )
-        self._schedule(shard, pause)
+        self._schedule(shard, max(pause, shard.reader.reads.pause()))
 
     def delivered(self, shard: HeldShard, position: Position) -> bool:
         """Everything of a shard before this position is done with; whether there is more to do."""
@@ -200,7 +207,8 @@ class ReadAhead:
             self._bytes -= freed
             parked, self._parked = self._parked, []
             for each in parked:
-                self._schedule(each, 0.0)
+                assert each.reader is not None
+                self._schedule(each, each.reader.reads.pause())
 
     # Whose turn it is
 

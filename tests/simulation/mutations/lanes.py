@@ -33,6 +33,22 @@ LANES = [
         _HANDS,
     ),
     Mutant(
+        "a handler that hangs holds all shards",
+        "engine/lanes.py",
+        "        if self._bytes >= _BYTES + self._hands.count * 2 * _LANE_BYTES:\n",
+        "        if self.at_work:\n",
+        "processes",
+        MappingProxyType({"concurrency": 3, "events": ["a handler hangs"]}),
+    ),
+    Mutant(
+        "nobody says that a handler hangs",
+        "engine/health.py",
+        "                stands.add(origin, now - max(since, tried))\n",
+        "                pass\n",
+        "processes",
+        MappingProxyType({"concurrency": 3, "events": ["a handler hangs"]}),
+    ),
+    Mutant(
         "items are read while changes are at work",
         "engine/snapshots.py",
         "            if not handover.stands_for(snapshot.origin):\n                return None\n",

@@ -92,7 +92,7 @@ WATCH = [
     Mutant(
         "an up-to-now watch moves on from an ended stream",
         "engine/followed.py",
-        "if not roster.has_ended or roster.stopped_short:",
+        "if not roster.has_ended or roster.left:",
         "if not roster.has_ended:",
         "processes",
         given={"follow": False, "of_table": True, "events": ["disable"]},

@@ -1,0 +1,192 @@
+"""A shard that allows only so many reads a second, over sockets and on a clock of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from tests.hand_clock import HandClock
+from tests.simulator import Simulator
+from watcher.past.retained import Retained
+from watcher.reading.lineage import Tracked
+from watcher.record.record import Record
+from watcher.service.client import StreamsClient
+from watcher.service.connect import for_worker
+from watcher.service.connection import Connection
+from watcher.service.limiter import Limiter
+from watcher.service.model import AfterSequence, Position, TrimHorizon
+from watcher.stream import Stream
+
+
+@pytest.fixture(autouse=True)
+def listings_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Limiter, "turn", lambda self: 0.0)
+
+
+class Passing(HandClock):
+    """The simulator's time passes with it, and somebody writes twice a second."""
+
+    def __init__(self, sim: Simulator, *, writes: bool = True) -> None:
+        super().__init__()
+        self._sim = sim
+        self._due = 0.5 if writes else float("inf")
+
+    def sleep(self, seconds: float) -> None:
+        until = self.passed + seconds
+        while self._due <= until:
+            self._go(self._due)
+            self._sim.write("a")
+            self._due += 0.5
+        self._go(until)
+
+    def _go(self, until: float) -> None:
+        self._sim.advance(max(0.0, until - self.passed))
+        self.passed = max(until, self.passed)
+
+
+class Shares:
+    """Counts reads, and how many of them are throttled."""
+
+    def __init__(self, sim: Simulator) -> None:
+        self._sim = sim
+        self.begin()
+
+    def begin(self) -> None:
+        self._before = self._counts()
+
+    def _counts(self) -> tuple[int, int]:
+        return self._sim.injected["rate-limit"], self._sim.calls["GetRecords"]
+
+    @property
+    def throttled(self) -> float:
+        (throttled, reads), before = self._counts(), self._before
+        return (throttled - before[0]) / (reads - before[1])
+
+
+def client(sim: Simulator) -> StreamsClient:
+    return for_worker(Connection("us-east-1", endpoint_url=sim.endpoint), sim.stream_arn)
+
+
+def steadily(clock: HandClock, shares: Shares, step: Callable[[], object]) -> None:
+    """For two minutes, after a first one in which the rate is found."""
+    for seconds in (60, 120):
+        shares.begin()
+        until = clock.passed + seconds
+        while clock.passed < until:
+            step()
+
+
+@pytest.mark.parametrize("allowed", [5.0, 1.0])
+def test_few_reads_of_a_stream_that_is_pulled_are_throttled(
+    simulator: Simulator, allowed: float
+) -> None:
+    clock, shares = Passing(simulator), Shares(simulator)
+    made = Stream.over(client(simulator), simulator.stream_arn, "latest", clock=clock)
+    simulator.set_faults(shard_reads_per_second=allowed)
+    pulled: list[str] = []
+
+    def step() -> None:
+        if (record := next(made)) is None:
+            clock.sleep(0.05)
+        else:
+            pulled.append(record.sequence_number)
+
+    steadily(clock, shares, step)
+    assert shares.throttled < 0.05
+    written = [record.sequence_number for record in simulator.records]
+    assert pulled == written[: len(pulled)] and len(pulled) >= len(written) - 5
+
+
+def test_none_comes_only_where_there_is_nothing_though_reads_are_throttled(
+    simulator: Simulator,
+) -> None:
+    simulator.write("a", 40)
+    simulator.set_faults(shard_reads_per_second=1.0, max_records=2)
+    clock = Passing(simulator, writes=False)
+    made = Stream.over(client(simulator), simulator.stream_arn, "trim_horizon", clock=clock)
+    pulled = []
+    while (record := next(made)) is not None:
+        pulled.append(record)
+    assert len(pulled) == 40
+    before = clock.passed
+    assert next(made) is None
+    assert clock.passed - before < 3
+
+
+def test_a_shard_whose_turn_is_awaited_holds_up_no_other() -> None:
+    with Simulator(table="orders", shards=2) as sim:
+        for key in "abcdefgh":
+            sim.write(key)
+        shard_of = {record.key: record.shard_id for record in sim.records}
+        other = next(key for key in shard_of if shard_of[key] != shard_of["a"])
+        clock = Passing(sim, writes=False)
+        made = Stream.over(client(sim), sim.stream_arn, "latest", clock=clock)
+        sim.set_faults(shard_reads_per_second=1.0)
+        for _ in range(60):  # one of them is read as often as that is allowed
+            sim.write("a")
+            while next(made) is not None:
+                pass
+        sim.write("a")
+        sim.write(other)
+        clock.sleep(1.0)
+        before, found = clock.passed, list[Record | None]()
+        while len(found) < 2:
+            found.append(next(made))
+        assert clock.passed == before and None not in found
+
+
+def test_few_reads_up_to_now_are_throttled(
+    simulator: Simulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    simulator.write("a", 400)
+    simulator.set_faults(shard_reads_per_second=1.0, max_records=2)
+    clock, shares = Passing(simulator, writes=False), Shares(simulator)
+    made = Retained(simulator.stream_arn, client(simulator), clock=clock)
+    assert len(list(made.read())) == 400
+    assert shares.throttled < 0.05
+    assert clock.passed < 300, "what LATEST says is asked for by few reads"
+    assert "1 shard of orders is open; read up to now (" in caplog.text
+
+
+@pytest.mark.parametrize(("allowed", "backlog"), [(1.0, False), (1.0, True), (5.0, True)])
+def test_few_reads_of_spark_are_throttled(
+    simulator: Simulator, allowed: float, backlog: bool
+) -> None:
+    pytest.importorskip("pyspark")
+    from watcher.spark.offsets import Range
+    from watcher.spark.options import SourceOptions
+    from watcher.spark.ranges import RangeReader
+    from watcher.spark.read_ahead import ReadAhead
+
+    if backlog:
+        simulator.write("a", 3000)
+        simulator.advance(60)
+    clock, shares = Passing(simulator), Shares(simulator)
+    options = SourceOptions(stream=simulator.stream_arn, start=TrimHorizon())
+    executor = RangeReader(options, simulator.stream_arn, client(simulator), clock)
+    driver, service = ReadAhead(simulator.stream_arn, client(simulator), clock), client(simulator)
+    shard_id = simulator.open_shards[0]
+    driver.add(Tracked(shard_id, None, TrimHorizon()), None, may_leave=True)
+    held = driver.shards[shard_id]
+    simulator.set_faults(shard_reads_per_second=allowed, max_records=4)
+    delivered: Position = TrimHorizon()
+    by_executors = 0
+
+    def step() -> None:
+        nonlocal delivered, by_executors
+        if not driver.step(service):
+            clock.sleep(max(0.001, min(0.05, driver.wait())))
+        upto = held.left.upto if held.left else held.pages[-1].upto if held.pages else None
+        if held.left:
+            read = executor.read(Range(shard_id, delivered, upto))
+            by_executors += sum(page.count for page in read)
+        if upto is not None:
+            delivered = AfterSequence(upto)
+            driver.delivered(held, delivered)
+
+    steadily(clock, shares, step)
+    assert shares.throttled < 0.05
+    assert (by_executors > 0) == (allowed > 1)
