@@ -29,6 +29,8 @@ from tests.simulator import Simulator
 from tests.simulator.control import RemoteSimulator
 from tests.soak.killed import ArchiveFolder, Killed, MirrorFolder, Rows
 
+# Its JVM lives for seconds, as those of tests do.
+_SETTINGS = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(ROOT / "tests" / "spark" / "conf")}
 _KEYS = 200
 _REMOVE_EVERY = 9
 _TICK_SECONDS = 0.1
@@ -161,7 +163,7 @@ class Kills:
         with open(self._log, "ab") as log:
             job = subprocess.Popen(
                 [sys.executable, "-m", "watcher", *words],
-                env={**os.environ, **self._sim.environment, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, **self._sim.environment, **_SETTINGS},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
