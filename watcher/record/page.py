@@ -34,6 +34,7 @@ _is_first = re.compile(rb"\s*\{\s*" + _MEMBER).match
 _is_last = re.compile(_MEMBER + rb"\}\s*\Z").search
 _ITERATOR_BYTES = 4096
 _FEW = 100
+_NEAR_BYTES = 8 * 1024
 
 _wire_page = msgspec.json.Decoder(WirePage)
 _wire_record = msgspec.json.Decoder(WireRecord)
@@ -89,8 +90,15 @@ def _found(body: bytes, wires: Sequence[WireRecord], places: Sequence[int]) -> I
     """Raises ValueError or DecodeError where they can't be found."""
     end = body.index(b"{", body.index(b"["))
     beginning = body[end : body.index(b":", end) + 1]
+    size, before = (len(body) - end) // max(1, len(wires)), 0
     for place in places:
-        number = body.index(b'"%b"' % wires[place].dynamodb.SequenceNumber.encode(), end)
+        text = b'"%b"' % wires[place].dynamodb.SequenceNumber.encode()
+        # Records are often of one size: then it is near, and the rest need not be searched.
+        near = end + (place - before) * size
+        number = body.find(text, max(end, near - _NEAR_BYTES), near + _NEAR_BYTES)
+        if number < 0:
+            number = body.index(text, end)
+        before = place
         begin = body.rindex(beginning, 0, number)
         end = body.find(b"," + beginning, number)
         if end < 0:
