@@ -18,13 +18,14 @@ _Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 class SideBySide:
-    """Makes calls in threads once there are many at a time; without `threads`, never.
+    """Makes calls in `most` threads once there are many at a time; without `threads`, never.
 
     They keep no program from its end, as an executor's do: a read that drips takes half a minute.
     """
 
-    def __init__(self, *, threads: bool = True) -> None:
+    def __init__(self, *, threads: bool = True, most: int = _THREADS) -> None:
         self.may_have_threads = threads
+        self._most = most
         self._threads: list[threading.Thread] = []
         self._calls: _Calls = SimpleQueue()
         self._idle = threading.Semaphore(0)
@@ -55,7 +56,7 @@ class SideBySide:
     def _given(self, call: Callable[[], _Answer]) -> Future[_Answer]:
         future: Future[_Answer] = Future()
         self._calls.put((future, call))
-        if not self._idle.acquire(blocking=False) and len(self._threads) < _THREADS:
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
             theirs = self._calls, self._idle
             thread = threading.Thread(target=_work, args=theirs, name="watcher", daemon=True)
             self._threads.append(thread)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -156,6 +157,17 @@ def test_a_table_s_times_take_no_more_than_they_need(capsys: pytest.CaptureFixtu
     style.set_up(time="short")
     head, _ = printed(capsys, "table", CHANGES[1])
     assert head.index("KIND") == len("hh:mm:ss  ")
+
+
+def test_a_table_has_room_for_what_has_changed_on_sixty_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    head, line = printed(capsys, "table", CHANGES[1])
+    assert head == "TIME      KIND    KEY               CHANGES"
+    assert line.startswith("09:32:10  MODIFY  id=111            ~weight: 5.18 ->")
+    assert len(line) <= 60
 
 
 def test_a_table_s_kinds_have_colours_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.program import Program, run
-from tests.test_readme import shop
+from tests.test_readme import reached, shop
 
 __all__ = ["shop"]  # a fixture
 
@@ -112,10 +112,17 @@ def test_what_was_undone_in_it_is_undone(
     assert item["total"] == {"N": "150"} and "by" not in item
 
 
-def test_a_killed_demo_leaves_no_shop_behind() -> None:
+def test_what_the_demo_says_to_undo_is_there_and_a_killed_one_leaves_no_shop_behind(
+    tmp_path: Path,
+) -> None:
     with Program("demo", "--keep", "--seconds", "1", env={}) as program:
-        program.wait_for_status("and there", timeout=90)
+        there = reached(program)
         (line,) = [line for line in program.err if " && export AWS_" in line]
+        # What it says to type is to work as it stands, at once and hours later.
+        program.wait_for_status("watcher undo orders")
+        (undo,) = [line for line in program.err if "watcher undo orders" in line]
+        planned = run(*undo.split()[3:], env=there, cwd=tmp_path)
+        assert planned.err[-1].startswith("Plan: 19 items (19 MODIFY), 19 write units, 1 conflict")
         # Its end, and that of the shop, which writes to the same standard error.
         program.end(signal.SIGKILL)
     with socket.socket() as probe:

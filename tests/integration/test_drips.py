@@ -105,11 +105,12 @@ def test_a_read_that_drips_is_given_up_said_and_made_again(
         program.end()
 
 
+@pytest.mark.parametrize("words", [("count", "orders"), ("streams",)], ids=" ".join)
 def test_a_read_that_drips_does_not_hold_up_ctrl_c_of_a_command_that_reads_to_an_end(
-    sim: RemoteSimulator,
+    sim: RemoteSimulator, words: tuple[str, ...]
 ) -> None:
     sim.fail_next("GetRecords", "drip", times=NEVER_ENDING)
-    with Program("count", "orders", env=sim.environment) as program:
+    with Program(*words, env=sim.environment) as program:
         sim.wait_for(lambda: sim.calls["GetRecords"] > 1, 20)
         began = time.monotonic()
         assert program.end(signal.SIGINT) == 130

@@ -5,6 +5,7 @@ import io
 
 import pytest
 
+from watcher.printing import rows
 from watcher.printing.rows import write_csv, write_table
 
 
@@ -34,3 +35,24 @@ def test_a_table_s_columns_are_as_wide_as_what_is_in_them() -> None:
         "a longer one  1",
         "\\x1b[31m      20",
     ]
+
+
+class ATerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_on_a_terminal_a_table_is_cut_to_its_columns(
+    monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    monkeypatch.setattr(rows, "most_characters", lambda: None if full else 160)
+    file = ATerminal()
+    write_table(file, ["name", "n", "note"], [["a rather long one", "1", "b" * 30]])
+    lines = file.getvalue().splitlines()
+    assert lines[0].split() == ["name", "n", "note"]
+    if full:
+        assert lines[2] == f"a rather long one  1  {'b' * 30}"
+    else:
+        assert lines[2] == "a rather…  1  bbbbbbbbb…"

@@ -1,5 +1,6 @@
 """A call that can't be ended is left to itself."""
 
+import logging
 import threading
 import time
 
@@ -36,3 +37,19 @@ def test_a_client_is_asked_as_ever() -> None:
     assert timely.get_records(ShardIterator="x") == {"ShardIterator": "x"}
     assert timely.get_records.__name__ == "get_records"
     assert before == [1]
+
+
+def test_where_somebody_waits_it_is_said_that_there_is_no_answer_yet(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Client:
+        def describe_table(self) -> str:
+            time.sleep(0.1)
+            return "answer"
+
+    monkeypatch.setattr("watcher.service.deadline._SAID_SECONDS", 0.01)
+    caplog.set_level(logging.INFO, "watcher")
+    assert Timely(Client(), 5, lambda: None).describe_table() == "answer"
+    assert caplog.messages == []
+    assert Timely(Client(), 5, lambda: None, says=True).describe_table() == "answer"
+    assert caplog.messages == ["DescribeTable: no answer yet, for 0.01 s; it is asked on"]

@@ -7,14 +7,15 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
+from watcher.side_by_side import SideBySide
 from watcher.watching import watch
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def _plain(name: StreamName) -> dict[str, Any]:
 
 def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, Any]]:
     """Listed one after the other, their shards read side by side."""
-    with ThreadPoolExecutor(_READERS) as readers:
+    readers = SideBySide(most=_READERS)
+    try:
         rows = []
         for name in names:
             began = time.monotonic()
@@ -88,9 +90,11 @@ def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[di
             newest = [future.result() for future in row.pop("reads")]
             row["newestChange"] = max(filter(None, newest), default=None)
             yield row
+    finally:
+        readers.close(wait=False)
 
 
-def _begun(readers: ThreadPoolExecutor, streams: StreamsClient, name: StreamName) -> dict[str, Any]:
+def _begun(readers: SideBySide, streams: StreamsClient, name: StreamName) -> dict[str, Any]:
     row = {**_plain(name), "reads": []}
     try:
         listing = streams.listing(name.arn)
@@ -103,10 +107,10 @@ def _begun(readers: ThreadPoolExecutor, streams: StreamsClient, name: StreamName
     # Of a disabled stream all are closed: the last ones took its last changes.
     parents = {shard.parent for shard in listing.shards}
     last = is_open or [shard.id for shard in listing.shards if shard.id not in parents]
-    row["reads"] = [
-        readers.submit(_newest, streams, name.arn, _upwards(listing, each), listing.time)
-        for each in last
+    reads = [
+        partial(_newest, streams, name.arn, _upwards(listing, each), listing.time) for each in last
     ]
+    row["reads"] = readers.start(reads, few=0)
     return row
 
 

@@ -57,7 +57,9 @@ class LiveView(App[Totals | None]):
     TITLE = "watcher"
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #figures, #notes { height: 1; background: $boost; padding: 0 1; }
+    #figures, #notes {
+        height: 1; background: $boost; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
+    }
     #search { display: none; height: 3; }
     #search.open { display: block; }
     """

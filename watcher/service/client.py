@@ -118,7 +118,7 @@ class StreamsClient:
         """The client, with an end for each call: each of its attempts may meet with silence."""
         repeats = self._attempts - 1
         seconds = (READS + repeats) * client.meta.config.read_timeout + repeats * _REPEAT_SECONDS
-        return Timely(client, seconds, self._credentials.keys)
+        return Timely(client, seconds, self._credentials.keys, says=repeats > 0)
 
     def counting(self, tally: Tally) -> StreamsClient:
         """This client for one more use, also in another thread: its calls are counted there."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from watcher.errors import TransientError
+
+logger = logging.getLogger("watcher")
+
+_SAID_SECONDS = 10.0
 
 _Answer = TypeVar("_Answer")
 
@@ -15,11 +20,11 @@ READS = 3
 """A call as a whole may take so many times as long as one that says nothing."""
 
 
-def within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
+def within(seconds: float, call: Callable[[], _Answer], name: str = "") -> _Answer:
     """The call's answer. Raises what it does, and TransientError after so many seconds.
 
     A thread waits for what comes later still: until its connection says nothing for as long as
-    botocore waits.
+    botocore waits. After ten seconds it is said that the call `name` has no answer yet.
     """
     answers: list[_Answer] = []
     errors: list[BaseException] = []
@@ -32,7 +37,10 @@ def within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
 
     thread = threading.Thread(target=run, name="call", daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(min(seconds, _SAID_SECONDS) if name else seconds)
+    if name and thread.is_alive():
+        logger.info(f"{name}: no answer yet, for {_SAID_SECONDS:g} s; it is asked on")
+        thread.join(seconds - _SAID_SECONDS)
     if errors:
         raise errors.pop()  # one that its own frame holds would keep its socket open
     if not answers:
@@ -44,9 +52,13 @@ class Timely:
     """A client of botocore whose calls end after so many seconds, each as a whole.
 
     `before` is called first, outside of that time: people may be asked for an MFA code there.
+    With `says` somebody may wait who wonders what goes on.
     """
 
-    def __init__(self, client: Any, seconds: float, before: Callable[[], object]) -> None:
+    def __init__(
+        self, client: Any, seconds: float, before: Callable[[], object], *, says: bool = False
+    ) -> None:
+        self._says = says
         self._client = client
         self._seconds = seconds
         self._before = before
@@ -57,6 +69,7 @@ class Timely:
         @functools.wraps(operation)
         def call(**query: Any) -> Any:
             self._before()
-            return within(self._seconds, functools.partial(operation, **query))
+            words = name.title().replace("_", "") if self._says else ""
+            return within(self._seconds, functools.partial(operation, **query), words)
 
         return call
