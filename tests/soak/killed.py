@@ -89,14 +89,14 @@ class ArchiveFolder(Killed):
         return any(self.path.glob("*/*.parquet"))
 
     def moments(self) -> dict[str, Callable[[], object]]:
-        """All that it does with a batch, in turn, and with a day."""
+        """All that it does with a batch, and with a day."""
         return {
-            "as a batch was begun": lambda: _names(self._kept / "offsets"),
             "as a batch was written": lambda: _names(self._kept / "unfinished"),
             "as a batch was in": lambda: _time(self._kept / "watcher-batch.json"),
+            "as a day was compacted": lambda: _names(self._kept / "compacted"),
+            "as a batch was begun": lambda: _names(self._kept / "offsets"),
             "as files were moved": lambda: len(list(self.path.glob("*/batch-*"))),
             "as Spark noted a batch": lambda: _names(self._kept / "commits"),
-            "as a day was compacted": lambda: _names(self._kept / "compacted"),
         }
 
     def readers(self) -> dict[str, Callable[[tuple[str, ...]], Rows]]:

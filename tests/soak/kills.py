@@ -29,12 +29,15 @@ from tests.simulator import Simulator
 from tests.simulator.control import RemoteSimulator
 from tests.soak.killed import ArchiveFolder, Killed, MirrorFolder, Rows
 
+# Its JVM lives for seconds, as those of tests do.
+_SETTINGS = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(ROOT / "tests" / "spark" / "conf")}
 _KEYS = 200
 _REMOVE_EVERY = 9
 _TICK_SECONDS = 0.1
 _POLL_SECONDS = 0.3
 _START_SECONDS = 120.0
-_LONGEST_SECONDS = 15.0
+_LONGEST_SECONDS = 25.0
+_MOMENT_SECONDS = 120.0
 _LAST_SECONDS = 300.0
 _DAY_SECONDS = 16.0
 # Twice in a day, so that nothing unread is ever as old as the stream's retention.
@@ -145,7 +148,7 @@ class Kills:
 
     def _await(self, mark: Callable[[], object], times: int, job: subprocess.Popen[bytes]) -> None:
         """Until the mark has changed so often."""
-        before, until = mark(), time.monotonic() + _LONGEST_SECONDS * 1.5
+        before, until = mark(), time.monotonic() + _MOMENT_SECONDS
         while times and time.monotonic() < until and job.poll() is None:
             if (now := mark()) != before:
                 before, times = now, times - 1
@@ -160,7 +163,7 @@ class Kills:
         with open(self._log, "ab") as log:
             job = subprocess.Popen(
                 [sys.executable, "-m", "watcher", *words],
-                env={**os.environ, **self._sim.environment, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, **self._sim.environment, **_SETTINGS},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -240,6 +243,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="default by chance")
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
+    # So that nothing stays behind that it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(f"{options.job}, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         place = Path(name)
