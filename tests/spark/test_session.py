@@ -1,5 +1,6 @@
 """How a command's Spark starts, and what it says where it does not."""
 
+import importlib
 import sys
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
-from tests.spark.conftest import PATIENCE
+from tests.spark.conftest import PATIENCE, Run
 from watcher.errors import UsageError
 from watcher.spark import session
 
@@ -41,6 +42,7 @@ def test_what_the_user_says_in_spark_defaults_counts(spark: Any) -> None:
     assert any(each.endswith("watcher/spark/log4j2.properties") for each in java), "beside ours"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2", "not our default"
     assert spark.conf.get("spark.ui.enabled") == "false", "our default"
+    assert spark.conf.get("spark.ui.showConsoleProgress") == "false", "spark-submit says true"
 
 
 @pytest.fixture
@@ -116,3 +118,22 @@ def test_a_spark_that_does_not_start_is_one_line(
     *before, last = done.stderr.splitlines()
     assert all(line.startswith(("Fetching ", "Starting Spark (")) for line in before)
     assert last.startswith("error: ") and text in last
+
+
+def test_what_a_batch_raises_is_one_line_and_no_traceback_of_py4j(
+    command: Run,
+    sim: RemoteSimulator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*given: Any) -> None:
+        raise UsageError("the disk is full")
+
+    monkeypatch.setattr(importlib.import_module("watcher.spark.jobs.archive"), "_write", fail)
+    sim.bulk(5)
+    place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
+    done = command("archive", sim.stream_arn, *place, "--to", str(tmp_path / "lake"), "--once")
+
+    assert (done.status, done.err.splitlines()[-1]) == (2, "error: the disk is full")
+    assert [each.name for each in caplog.records if each.name.startswith("py4j")] == []

@@ -99,8 +99,15 @@ def silence() -> None:
     """
     for output in _started:
         output.is_silent = True
-    # py4j writes a traceback to the root logger where the JVM ends in the middle of a call, and has
-    # set that up by then for another, of what such a call was made in: a foreachBatch.
+    hush_py4j()
+
+
+def hush_py4j() -> None:
+    """Let py4j write no traceback of what is raised as an error all the same.
+
+    It does so where the JVM ends in the middle of a call, or a foreachBatch raises: to the root
+    logger, which it has set up by then, and to its own.
+    """
     logging.getLogger().addFilter(_is_not_of_py4j)
     _callbacks.disabled = True
 

@@ -25,7 +25,6 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 # Where neither the user nor spark-defaults.conf says anything.
 _DEFAULTS = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     # Instants for every reader; Spark's INT96 is a local time to them.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -81,6 +80,8 @@ def start(
         "spark.master": master or "local[*]",
         # Not extraJavaOptions: those are the user's.
         "spark.driver.defaultJavaOptions": " ".join(_java_options(short)),
+        # spark-submit switches it on for what it takes for a shell, as if the user had said so.
+        "spark.ui.showConsoleProgress": "false",
     }
     if packages:
         settings["spark.jars.packages"] = packages
@@ -110,6 +111,8 @@ def start(
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda request, address: None
+    if not logger.isEnabledFor(logging.DEBUG):
+        jvm.hush_py4j()
     # They write a page of JSON to stderr for what is raised all the same.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
