@@ -152,6 +152,7 @@ def test_ctrl_c_waits_for_no_part_of_a_scan() -> None:
 
     def scan(segment: int) -> Iterator[list[msgspec.Raw]]:
         if segment == 0:
+            time.sleep(0.1)  # until the calls are waited for
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         drips.wait(10)
         yield []

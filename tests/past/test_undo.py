@@ -388,6 +388,7 @@ def test_ctrl_c_waits_for_no_call_that_drips() -> None:
     class Dripping:
         def get(self, table: str, key: object) -> None:
             if next(asked) == 0:
+                time.sleep(0.1)  # until the calls are waited for
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             drips.wait(10)
 
