@@ -8,7 +8,21 @@ from hypothesis import strategies as st
 from watcher.record.images import plain_json, wire_json
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
-    ['{"S":"x"}', '"}', "},", '{"M":{', ": {", "\\", '"', "\n", '{"NULL":true}']
+    [
+        '{"S":"x"}',
+        '"}',
+        "},",
+        '{"M":{',
+        ": {",
+        "\\",
+        '"',
+        "\n",
+        '{"NULL":true}',
+        "}",
+        "{",
+        "}}",
+        ":[",
+    ]
 )
 NAMES = TEXT.filter(bool) | st.sampled_from(["S", "N", "M", "L", "NS", "BOOL"])
 SCALARS = st.one_of(
@@ -53,12 +67,21 @@ def expected(value: dict[str, Any]) -> Any:
     return content
 
 
-@given(items=st.lists(st.none() | ITEMS, max_size=4), blanks=st.booleans())
-def test_every_image_becomes_the_plain_json_of_its_values(items: list[Any], blanks: bool) -> None:
+@given(
+    items=st.lists(st.none() | ITEMS, max_size=4),
+    blanks=st.booleans(),
+    easy=st.sampled_from([0, 8, 80]),
+)
+def test_every_image_becomes_the_plain_json_of_its_values(
+    items: list[Any], blanks: bool, easy: int
+) -> None:
+    before = [wire({"id": {"S": "a"}, "n": {"N": "1"}})] * easy
     images = [b"" if item is None else wire(item, blanks) for item in items]
 
-    lines = plain_json(images)
+    lines = plain_json([*before, *images])
 
+    assert lines[:easy] == ['{"id":"a","n":1}'] * easy
+    del lines[:easy]
     assert len(lines) == len(items)
     for line, item in zip(lines, items, strict=True):
         if item is None:

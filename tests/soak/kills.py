@@ -40,8 +40,8 @@ _LONGEST_SECONDS = 25.0
 _MOMENT_SECONDS = 120.0
 _LAST_SECONDS = 300.0
 _DAY_SECONDS = 16.0
-# Twice in a day, so that nothing unread is ever as old as the stream's retention.
-_STEP_SECONDS = 12 * 3600 + 60
+# Several in a day, so that nothing unread, not even an empty shard, is as old as the retention.
+_STEP_SECONDS = 5 * 3600
 _MOST_SHARDS = 6
 _AGAIN = 5
 
@@ -70,7 +70,7 @@ class Writer:
                 self._sim.split()
 
     def step(self, seen: set[tuple[Any, ...]]) -> None:
-        """Half a day passes, if all that was written before the last half is seen."""
+        """Five hours pass, if all that was written before the last five is seen."""
         with self._lock:
             if seen and self._before_step <= seen:
                 self._before_step = {(each.sequence_number,) for each in self._sim.records}
@@ -227,7 +227,7 @@ def run(folder: Killed, kills: int, rate: int, seed: int, place: Path) -> list[s
             job.finish()
         wrong = folder.compare(sim, _REMOVE_EVERY)
         written = len(sim.records)
-    print(f"{written} changes written, {writer.steps} half days, {folder.state()}")
+    print(f"{written} changes written, {writer.steps} times five hours, {folder.state()}")
     polls = ", ".join(f"{name} {count}" for name, count in reader.polls.items())
     print(f"read meanwhile: {polls}; files gone, read again: {reader.again.total()}")
     print(f"days compacted: {(place / 'job.log').read_text().count('Compacted ')}")

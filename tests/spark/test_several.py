@@ -95,7 +95,7 @@ def test_after_a_restart_each_goes_on_and_one_that_came_is_read_from_its_first_c
     sim: Simulator,
 ) -> None:
     write(sim, "shop-a", 20)
-    sim.advance(60)
+    sim.advance(1200)
     query = SeveralQuery(sim, "shop-*", startingPosition="latest")
     query.batch()
     write(sim, "shop-a", 5)
