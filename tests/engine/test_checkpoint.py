@@ -34,6 +34,28 @@ def test_what_cannot_be_saved_is_said_at_the_beginning(clock: HandClock) -> None
         Keeper(Failing(), lambda: [TOKEN], clock).begin()
 
 
+def test_each_stream_that_begins_is_saved_at_once(clock: HandClock) -> None:
+    store = Memory()
+    keeper = Keeper(store, lambda: [TOKEN], clock)
+    for _ in range(3):
+        keeper.begin()
+    assert store.saves == 3
+
+
+def test_of_many_that_begin_saving_takes_half_of_the_time_at_most(clock: HandClock) -> None:
+    class Slow(Memory):
+        def save(self, stored: Sequence[Token]) -> None:
+            clock.sleep(1)
+            super().save(stored)
+
+    store = Slow()
+    keeper = Keeper(store, lambda: [TOKEN], clock)
+    for _ in range(40):
+        clock.sleep(0.25)
+        keeper.begin()
+    assert 9 <= store.saves <= 11
+
+
 def test_it_saves_about_once_a_second_and_only_where_something_moved(clock: HandClock) -> None:
     store = Memory()
     keeper = Keeper(store, lambda: [TOKEN], clock)

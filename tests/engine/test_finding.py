@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,8 @@ from watcher import UsageError
 from watcher.engine import finding
 from watcher.engine.settings import Settings
 from watcher.engine.streams import Streams
+from watcher.errors import StillAskingError
+from watcher.service import aside
 from watcher.service.connection import Connection
 from watcher.service.model import StreamName
 from watcher.service.wanted_streams import WantedStreams
@@ -69,6 +74,24 @@ def test_two_hundred_are_watched_and_more_with_yes(
     monkeypatch: pytest.MonkeyPatch, tables: int, yes: bool
 ) -> None:
     assert len(find(monkeypatch, Account(tables), "*", yes=yes)) == tables
+
+
+def test_a_loop_that_slow_handlers_hold_takes_a_beginning_however_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    account, told = Account(3), threading.Event()
+    monkeypatch.setattr(finding, "Clients", account)
+    wanted = WantedStreams.of(["t*"])
+    streams = finding.find(wanted, Settings(), strict=False, yes=False, tell=told.set)
+    stream = streams.next_to_begin()
+    assert stream is not None
+    with pytest.raises(StillAskingError):
+        stream.begin()
+    assert told.wait(10)
+    later = time.monotonic() + 3600
+    monkeypatch.setattr(aside, "time", SimpleNamespace(monotonic=lambda: later))
+    stream.begin()
+    assert stream.has_begun
 
 
 def test_of_ten_thousand_those_are_found_that_match(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,13 @@ from tests.times import NOON
 from watcher.engine.figures import Snapshot
 from watcher.engine.hands import ThreadedHands
 from watcher.engine.pulse import Pulse
-from watcher.errors import DeniedError, StillAskingError, TransientError, UsageError
+from watcher.errors import (
+    DeniedError,
+    StillAskingError,
+    StreamError,
+    TransientError,
+    UsageError,
+)
 from watcher.metrics.probes import Answers, Awake, judge
 from watcher.reading.messages import Failed, Finished, Started
 from watcher.reading.token import Token
@@ -239,6 +245,19 @@ def test_many_shards_are_counted() -> None:
     lines: list[str] = []
     play.run(1.0, lambda: lines.extend(play.now.ready))
     assert len(lines) == 6 and lines[-1] == "4 more shards: not read yet"
+
+
+def test_many_streams_are_counted() -> None:
+    clock = HandClock()
+    others = {OTHER.replace("users", f"u{number}"): PlayedService(clock) for number in range(9)}
+    for service in others.values():
+        service.errors += [DeniedError("no")] * 3
+    play = Probed(nothing, "a", clock=clock, others=others)
+    lines: list[str] = []
+    with pytest.raises(StreamError):  # at the end
+        play.run(play.goes_on("a"), 1.0, lambda: lines.extend(play.now.ready))
+    assert lines[0] == "u0: can't be read just now"
+    assert len(lines) == 6 and lines[-1] == "4 more streams: can't be read just now"
 
 
 def test_a_worker_that_cant_be_started_again_is_no_live_watch() -> None:
@@ -480,7 +499,7 @@ def test_one_of_several_streams_that_cant_be_read_is_not_ready() -> None:
         play.says(),
         ("u", Failed("no permission", fatal=True)),
         1.0,
-        play.says(ready="users: it can't be read, and is tried again"),
+        play.says(ready="users: can't be read just now"),
         ("u", None),
         200.0,
         play.says(),

@@ -1,5 +1,6 @@
 """`watch(tail=N)`: exactly the last N changes, and then all that come."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,20 @@ def test_with_a_filter_it_is_the_last_that_match(sim: RemoteSimulator) -> None:
     spread(sim, 40)
     wanted = [each for each in sim.records if each.key == "key-1"]
     assert see(sim, 3, key=["pk=key-1"]) == [each.sequence_number for each in wanted[-3:]]
+
+
+def test_several_streams_are_read_side_by_side_for_it(sim: RemoteSimulator) -> None:
+    spread(sim, 20)
+    sim.add_table("users")
+    seen: list[str] = []
+    how: dict[str, Any] = {"follow": False, "region": "us-east-1", "endpoint_url": sim.endpoint}
+    watch(["orders", "users"], [lambda each: seen.append(each.sequence_number)], tail=6, **how)
+    assert not any(judge(sim.records[-6:], seen))
+    log = list(sim.log)
+    third = [at for at, call in enumerate(log) if call.operation == "DescribeStream"][2]
+    reads = [call.parameters for call in log[:third] if call.operation == "GetRecords"]
+    tables = ["/users/" in each["ShardIterator"] for each in reads]
+    assert sum(one != other for one, other in itertools.pairwise(tables)) > 5
 
 
 def test_a_checkpoint_that_exists_goes_before_it(sim: RemoteSimulator, tmp_path: Path) -> None:

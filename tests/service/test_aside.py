@@ -66,13 +66,10 @@ def test_an_error_is_raised_the_next_time(told: threading.Event) -> None:
     assert answer(lambda: aside.listing(ARN), told)
 
 
-def test_an_answer_that_nobody_asks_for_gets_old(
-    told: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("watcher.service.aside._FRESH_SECONDS", 0.0)
+def test_an_answer_that_nobody_asks_for_gets_old(told: threading.Event) -> None:
     service = Slow()
     service.go.set()
-    aside = Aside(service, told.set)
+    aside = Aside(service, told.set, fresh=0.0)
     for _ in range(3):
         with pytest.raises(StillAskingError):
             aside.listing(ARN)

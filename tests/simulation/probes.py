@@ -48,13 +48,11 @@ class Probes(Display):
         stuck, lines = self._but_hung(snapshot.health), snapshot.health.unready
         if stuck:
             judge.complain("health", "; ".join(stuck))
-        if any("it can't be read" in line for line in lines):  # refused once: it rests for long
+        if any("can't be read" in line for line in lines):  # refused once: it rests for long
             self._rested_at = self._universe.scheduler.now
         calm = self._universe.calm_since, self._universe.silent_until
         began = max(*calm, self._began, self._rested_at)
-        unready = [
-            line for line in lines if "ending" not in line and "it can't be read" not in line
-        ]
+        unready = [line for line in lines if "ending" not in line and "can't be read" not in line]
         if unready and self._universe.scheduler.now - began > _READY_SECONDS:
             judge.complain("health", f"not ready: {'; '.join(unready)}")
 

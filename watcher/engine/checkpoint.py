@@ -89,13 +89,15 @@ class Keeper:
         """How long the last save has taken: delivery gets as much time as saving at least."""
 
     def begin(self) -> None:
-        """There are positions of one stream more.
+        """There are positions of one stream more: saved before anything of it is delivered.
 
-        The first time they are saved at once: that they can't be is said now, not after the first
-        thousand records. Raises UsageError.
+        Else a watch of many that is killed as it begins could not tell which it has begun. That the
+        first ones can't be is said now, not after the first thousand records. Raises UsageError.
         """
         if self._has_begun:
             self._unsaved = True
+            if self._clock.monotonic() >= self._saved_at + self._took:
+                self._save()
         elif self._store is not None:
             self._has_begun = True
             with self._pulse.during(Doing.SAVING):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Sequence
 
 from watcher.engine.followed import Followed
@@ -43,7 +44,8 @@ class _Finder:
         if client not in self._asides:
             self._asides[client] = Aside(client, self._tell)
         if self._several and first not in self._beginnings:
-            self._beginnings[first] = Aside(Patient(first), self._tell)
+            # Handlers that take their time keep the loop from coming back soon.
+            self._beginnings[first] = Aside(Patient(first), self._tell, fresh=math.inf)
         items = TableItems(self._settings.connection, arn, client.table)
         return Followed(
             arn,

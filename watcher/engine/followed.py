@@ -21,7 +21,16 @@ from watcher.reading.roster import Roster
 from watcher.reading.snapshot import Items, TableSnapshot
 from watcher.reading.token import Token, TokenSnapshot
 from watcher.record.origin import Origin
-from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service, TrimHorizon
+from watcher.service.known import Known
+from watcher.service.model import (
+    CLOCKS_APART,
+    AtTime,
+    Latest,
+    Listing,
+    Position,
+    Service,
+    TrimHorizon,
+)
 from watcher.service.names import table_name, table_of
 from watcher.side_by_side import SideBySide
 
@@ -135,10 +144,17 @@ class Followed:
         """Whether it begins where a token stands."""
         return self._stored is not None
 
-    def pulled(self, window: timedelta | None, calls: SideBySide) -> Puller:
+    def pulled(
+        self,
+        window: timedelta | None,
+        calls: SideBySide,
+        sharers: int,
+        known: Listing | None = None,
+    ) -> Puller:
         """What reads it from so long ago (None: from its horizon) up to now, before it begins.
 
-        Raises StreamError.
+        `sharers` are read so at the same time, with this one. Where it is `known` from a moment
+        ago, it is not listed again, but read up to then. Raises StreamError.
         """
         start: Position = TrimHorizon()
         if window is not None:
@@ -146,7 +162,14 @@ class Followed:
             start = AtTime(now - window)
         losses = Losses(clock=self._clock)
         return Puller(
-            self._first, self.arn, start, losses, self._clock, calls=calls, up_to_now=True
+            self._first if known is None else Known(self._first, known),
+            self.arn,
+            start,
+            losses,
+            self._clock,
+            calls=calls,
+            sharers=sharers,
+            up_to_now=True,
         )
 
     def begin(self) -> None:

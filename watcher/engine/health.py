@@ -24,6 +24,8 @@ LATE_SECONDS = 60.0
 _BUSY_SECONDS = 5.0
 _FEW = 5
 _NO_END, _NO_ANSWER = "no read has come to an end", "no read was answered"
+_NO_LISTING, _UNANSWERED = "no listing has come to an end", "no listing was answered"
+_STREAM = "stream"
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -82,25 +84,26 @@ class Checks:
         return Health(tuple(stuck), tuple(unready), trouble)
 
     def _listings(self, now: float) -> tuple[list[str], list[str]]:
-        stuck, unready = [], []
+        refused, new = _Alike("can't be read just now", _STREAM), _Alike("not listed yet", _STREAM)
+        late, failing = _Alike(_NO_LISTING, _STREAM), _Alike(_UNANSWERED, _STREAM)
         for stream in self._parts.streams:
             listing = stream.roster.next_listing
-            late = min(listing.late(), now - self._stood_until)
-            failing = min(now - listing.failing_since, now - self._stood_until)
+            seconds_late = min(listing.late(), now - self._stood_until)
+            seconds_failing = min(now - listing.failing_since, now - self._stood_until)
             # Each page takes a part of a second, and of several streams one after the other.
             patience = LATE_SECONDS + stream.roster.listing.pages * stream.sharers
             if stream.failures:
-                unready.append(f"{stream.table}: it can't be read, and is tried again")
+                refused.add(stream.table)
             elif not stream.has_begun:
-                unready.append(f"{stream.table}: its shards are not listed yet")
-            elif late > patience:
-                stuck.append(f"{stream.table}: no listing has come to an end, for {late:.0f} s")
-            elif failing > LATE_SECONDS:
-                unready.append(f"{stream.table}: no listing was answered, for {failing:.0f} s")
-        return stuck, unready
+                new.add(stream.table)
+            elif seconds_late > patience:
+                late.add(stream.table, seconds_late)
+            elif seconds_failing > LATE_SECONDS:
+                failing.add(stream.table, seconds_failing)
+        return late.all(), refused.all() + new.all() + failing.all()
 
     def _look_at_shards(self, now: float, stuck: list[str], unready: list[str]) -> None:
-        new, late, refused = _PerShard("not read yet"), _PerShard(_NO_END), _PerShard(_NO_ANSWER)
+        new, late, refused = _Alike("not read yet"), _Alike(_NO_END), _Alike(_NO_ANSWER)
         for origin, shard in self._parts.figures.shards.items():
             stream = self._parts.streams.get(origin.stream)
             if stream is None:
@@ -116,11 +119,11 @@ class Checks:
                 shard.excused_at = now
             since = max(since, shard.excused_at)
             if now - max(since, tried) > self._read_seconds:
-                late.add(origin, now - max(since, tried))
+                late.add(_name(origin), now - max(since, tried))
             elif not answered and not self._was_ready:
-                new.add(origin)
+                new.add(_name(origin))
             elif now - max(since, answered) > self._read_seconds:
-                refused.add(origin, now - max(since, answered))
+                refused.add(_name(origin), now - max(since, answered))
         stuck += late.all()
         unready += new.all() + refused.all()
 
@@ -128,35 +131,37 @@ class Checks:
         if self._parts.store is not None and self._parts.store.in_doubt:
             unready.append("the lease has run out, and can't be renewed: delivery waits")
             return
-        stands, fails = (
-            _PerShard("a handler stands"),
-            _PerShard("a handler is tried again and again"),
-        )
+        stands, fails = _Alike("a handler stands"), _Alike("a handler is tried again and again")
         for origin, begun, tried in self._parts.handover.standing():
             since = max(begun, self._stood_until)
             if now - max(since, tried) > LATE_SECONDS:
-                stands.add(origin, now - max(since, tried))
+                stands.add(_name(origin), now - max(since, tried))
             elif now - since > LATE_SECONDS:
-                fails.add(origin, now - since)
+                fails.add(_name(origin), now - since)
         stuck += stands.all()
         unready += fails.all()
 
 
-class _PerShard:
-    """Of some shards the same; a line each, as long as they are few."""
+class _Alike:
+    """Of some shards, or streams, the same; a line each, as long as they are few."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, what: str = "shard") -> None:
         self._text = text
+        self._what = what
         self._lines: list[str] = []
         self._more = 0
 
-    def add(self, origin: Origin, seconds: float | None = None) -> None:
+    def add(self, name: str, seconds: float | None = None) -> None:
         if len(self._lines) == _FEW:
             self._more += 1
             return
         how_long = "" if seconds is None else f", for {seconds:.0f} s"
-        self._lines.append(f"shard {origin.shard_id} of {origin.table}: {self._text}{how_long}")
+        self._lines.append(f"{name}: {self._text}{how_long}")
 
     def all(self) -> list[str]:
-        more = [f"{counted(self._more, 'more shard')}: {self._text}"] if self._more else []
-        return self._lines + more
+        more = f"{counted(self._more, f'more {self._what}')}: {self._text}"
+        return [*self._lines, more] if self._more else self._lines
+
+
+def _name(origin: Origin) -> str:
+    return f"shard {origin.shard_id} of {origin.table}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import timedelta
 
 import msgspec
@@ -18,6 +18,7 @@ from watcher.reading.puller import Puller
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.record.wire import WireRecord
+from watcher.service.model import Listing
 from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
@@ -62,6 +63,8 @@ class Tail:
         self._places: list[_Place] = []
         self._turn = 0
         self._error: StreamError | None = None
+        self._listings: dict[str, Listing] = {}
+        """Of each stream: of many, to list them takes longer than to read a little of each."""
         self._newest: dict[Origin, tuple[float, int]] = {}
         """The time and the number of each shard's last change."""
 
@@ -84,41 +87,66 @@ class Tail:
         for window in _WINDOWS:
             self._places, self._newest, self._error = [], {}, None
             with closing(SideBySide()) as calls:
-                found = [(each, self._pulled(each, window, calls)) for each in followed]
+                found = self._read(followed, window, calls)
             if self._is_ending():
                 return
-            is_whole = all(each is None or each.has_caught_up for _, each in found)
+            is_whole = all(puller.has_caught_up for puller in found.values())
             if window is None or (is_whole and self.found >= self._count):
                 break
         if self._error is not None and len(followed) == 1:
             raise self._error
-        for each, puller in found:
-            if puller is not None:
-                puller.hold(self._firsts(each.arn))
-                each.resume(puller.token)
+        for each, puller in found.items():
+            puller.hold(self._firsts(each.arn))
+            each.resume(puller.token)
         logger.info(f"Beginning with the last {counted(self.found, 'change')}")
 
-    def _pulled(
-        self, stream: Followed, window: timedelta | None, calls: SideBySide
-    ) -> Puller | None:
-        """What has read a stream from so long ago up to now; None where it can't be read."""
+    def _read(
+        self, followed: Sequence[Followed], window: timedelta | None, calls: SideBySide
+    ) -> dict[Followed, Puller]:
+        """What has read the streams from so long ago up to now, those that can be read."""
+        found: dict[Followed, Puller] = {}
+        for each in followed:
+            if not self._is_ending():
+                with self._may_fail(each, found):
+                    known = self._listings.get(each.arn)
+                    found[each] = each.pulled(window, calls, len(followed), known)
+                    self._listings[each.arn] = found[each].listing
+        while not self._is_ending():
+            left = [each for each, puller in found.items() if not puller.has_caught_up]
+            # What seems to hold too little is read anew from before: it need not be certain.
+            is_too_short = window is not None and self.found < self._count
+            if not left or (is_too_short and all(found[each].seems_caught_up for each in left)):
+                break
+            if not self._look(left, found):
+                self._clock.sleep(_TICK_SECONDS)
+        return found
+
+    def _look(self, left: Sequence[Followed], found: dict[Followed, Puller]) -> bool:
+        """Take what there is of each, all of them read side by side; whether there was any."""
+        has_taken = False
+        if len(left) > 1:
+            for each in left:
+                with self._may_fail(each, found):
+                    found[each].begin_reads()
+        for each in left:
+            if (puller := found.get(each)) is not None:
+                with self._may_fail(each, found):
+                    puller.look()
+                    while puller.next_at is not None:
+                        self._note(puller.take_read())
+                        has_taken = True
+        return has_taken
+
+    @contextmanager
+    def _may_fail(self, stream: Followed, found: dict[Followed, Puller]) -> Iterator[None]:
+        """What can't be read is left out."""
         try:
-            puller = stream.pulled(window, calls)
-            while not self._is_ending():
-                # What seems to hold too little is read anew from before: it need not be certain.
-                is_too_short = window is not None and self.found < self._count
-                if puller.look() is not None:
-                    self._note(puller.take())
-                elif puller.has_caught_up or (is_too_short and puller.seems_caught_up):
-                    break
-                else:
-                    self._clock.sleep(_TICK_SECONDS)
+            yield
+        except CredentialsError:
+            raise
         except StreamError as error:
-            if isinstance(error, CredentialsError):
-                raise
             self._error = error
-            return None
-        return puller
+            found.pop(stream, None)
 
     def _note(self, record: Record) -> None:
         created, number = record.created_at, int(record.sequence_number)

@@ -129,7 +129,7 @@ def _numbers(accepted: Sequence[Any]) -> _Holds | None:
 def _range(each: Any) -> tuple[float, float] | None:
     """What lies between the bounds, with them."""
     words = each.get("numeric") if isinstance(each, Mapping) else ["=", each]
-    if not words or not isinstance(words[1], int | float | Decimal):
+    if not words or isinstance(words[1], bool) or not isinstance(words[1], int | float | Decimal):
         return None
     low, high = -math.inf, math.inf
     for sign, bound in zip(words[::2], words[1::2], strict=True):

@@ -72,15 +72,21 @@ class Aside:
     question after the other, for all streams: DescribeStream is limited anyway. Children have a
     line of their own, since a listing may have a hundred pages; and so have probes, side by side: a
     shard may keep one waiting, but no listing, and no other. Nobody is patient a second time with
-    one that has hung.
+    one that has hung. An answer is `fresh` for so many seconds: whoever may come back later, and
+    for what is asked once, takes it all the same.
     """
 
     def __init__(
-        self, service: Service, tell: Callable[[], object] = lambda: None, patience: float = 0.0
+        self,
+        service: Service,
+        tell: Callable[[], object] = lambda: None,
+        patience: float = 0.0,
+        fresh: float = _FRESH_SECONDS,
     ) -> None:
         self._service = service
         self._tell = tell
         self._patience = patience
+        self._fresh = fresh
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._line = _Questions(1)
@@ -167,7 +173,7 @@ class Aside:
 
     def _is_fresh(self, question: _Question) -> bool:
         answered, _, _ = self._answers.get(question, (-math.inf, None, None))
-        return time.monotonic() - answered < _FRESH_SECONDS
+        return time.monotonic() - answered < self._fresh
 
     def _taken(self, question: _Question) -> Any:
         _, answer, error = self._answers.pop(question)
