@@ -61,6 +61,10 @@ class UsageError(WatcherError):
     exit_status = 2
 
 
+class UnreadableError(UsageError):
+    """It is neither a position nor a time."""
+
+
 class CheckpointError(UsageError):
     """A shared checkpoint can't be read or written just now: the same may work a moment later.
 

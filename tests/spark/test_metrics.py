@@ -38,7 +38,7 @@ def test_counts_are_printed_by_kind_and_window_as_json(
     sim.advance(2)
 
     kept = str(tmp_path / "kept")
-    done = metrics(command, sim, "--window", "10m", "--output", "json", "--checkpoint", kept)
+    done = metrics(command, sim, "--window", "10m", "-o", "json", "--checkpoint", kept)
 
     assert done.status == 0
     rows = [json.loads(line) for line in done.out.splitlines()]

@@ -1,11 +1,14 @@
 """Errors out of Spark, in one line."""
 
+import traceback
+
 import pytest
 
 pytest.importorskip("pyspark")
 
-from watcher.errors import DataLossError
+from watcher.errors import DataLossError, UsageError
 from watcher.spark.jobs.run import translated
+from watcher.spark.options import parse
 
 
 def test_a_worker_without_watcher_is_told_of_in_its_own_sentence() -> None:
@@ -27,3 +30,14 @@ def test_a_loss_names_the_option_and_the_flags() -> None:
         "gone; to go on: failOnDataLoss=false "
         "(on the command line: --lossy, or a watch without --fail-on-data-loss)"
     )
+
+
+def test_what_is_no_position_is_told_as_our_own_error() -> None:
+    with pytest.raises(UsageError) as raised:
+        parse({"stream": "orders", "startingposition": "x"}, streaming=True)
+    (line,) = traceback.format_exception_only(raised.value)
+
+    told = translated(Exception(f"From the Python worker:\n  File x\n{line}\n\tat y"))
+
+    assert isinstance(told, UsageError)
+    assert str(told) == str(raised.value)

@@ -258,7 +258,7 @@ def test_query_and_archive_take_several_tables(
     sql = "SELECT table_name, count(*) FROM changes GROUP BY 1 ORDER BY 1"
     folder = str(tmp_path / "lake")
 
-    asked = command("query", *named(shop, sql), "--output", "csv")
+    asked = command("query", *named(shop, sql), "-o", "csv")
     archived = command("archive", *named(shop), "--to", folder, "--once")
     read = command("count", folder, "--by", "table", "-o", "json")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from watcher.errors import UsageError, blame
-from watcher.reading.position import UnreadableError, at_time, parse_start
+from watcher.errors import UnreadableError, UsageError, blame
+from watcher.reading.position import at_time, parse_start
 from watcher.record.record import Record
 from watcher.service.model import AtTime, Latest
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from dateutil import parser as dates
 
-from watcher.errors import UsageError
+from watcher.errors import UnreadableError, UsageError
 from watcher.service.model import AtTime, Latest, TrimHorizon
 
 _UNIT = r"(s|sec|second|m|min|minute|h|hr|hour|d|day|w|week)"
@@ -17,10 +17,6 @@ _TIME = re.compile(r"\d{4}-\d\d|\d{8}t|\b\d{1,2}:\d\d")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DAYS = {"today": 0, "yesterday": 1}
 _OLDEST = ("trim-horizon", "earliest", "oldest", "beginning")
-
-
-class UnreadableError(UsageError):
-    """It is neither a position nor a time."""
 
 
 def at_time(time: datetime, now: datetime) -> AtTime:

@@ -40,6 +40,7 @@ def metrics(
     output: Annotated[
         str,
         Parameter(
+            alias="-o",
             choices=("lines", "json"),
             metavar="FORMAT",
             help="lines (default) or json on stdout, as the counts grow",

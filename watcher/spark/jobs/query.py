@@ -26,6 +26,7 @@ def query(
     output: Annotated[
         str,
         Parameter(
+            alias="-o",
             choices=("table", "json", "csv"),
             metavar="FORMAT",
             help="table (default), json (a line per row) or csv",
