@@ -12,7 +12,7 @@ from watcher.side_by_side import SideBySide
 
 
 def test_a_few_calls_are_made_in_the_callers_thread() -> None:
-    answers = SideBySide().start([threading.get_ident] * 3)
+    answers = SideBySide().start([threading.get_ident] * 3, few=3)
     assert [answer.result() for answer in answers] == [threading.get_ident()] * 3
 
 

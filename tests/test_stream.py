@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests import hanging_parents
 from tests.simulator import Simulator, judge
 from watcher import DataLossError, Record, Stream, StreamError, UsageError
 
@@ -254,6 +255,15 @@ def test_a_record_that_is_there_is_not_missed_by_a_next_that_comes_soon(sim: Sim
     assert next(made) is not None
 
 
+def test_a_record_that_is_there_is_not_missed_where_answers_take_long(sim: Simulator) -> None:
+    made = stream(sim)
+    assert next(made) is None
+    sim.set_faults(latency=0.15)
+    sim.write("a", 1)
+    time.sleep(1.1)  # a read is due: the first look begins it
+    assert next(made) is not None
+
+
 def test_none_costs_a_shard_four_reads_a_second_at_most(sim: Simulator) -> None:
     made = stream(sim)
     assert next(made) is None
@@ -403,3 +413,33 @@ def test_a_hidden_parent_that_hangs_holds_no_next_up(sim: Simulator) -> None:
     assert len(pull(made, others)) == others
     assert time.monotonic() - began < 4
     made.close()
+
+
+def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard() -> None:
+    with Simulator(table="orders", shards=hanging_parents.SHARDS) as sim:
+        expected = hanging_parents.hang(sim)
+        made = stream(sim)
+        began, pulled, longest = time.monotonic(), set[str](), 0.0
+        while not expected <= pulled and time.monotonic() - began < hanging_parents.SECONDS:
+            asked = time.monotonic()
+            if (record := next(made)) is not None:
+                pulled.add(record.sequence_number)
+            longest = max(longest, time.monotonic() - asked)
+        made.close()
+        assert expected == pulled
+        assert longest < 4
+
+
+def test_a_read_that_drips_keeps_no_other_shard_and_no_next() -> None:
+    with Simulator(table="orders", shards=2) as sim:
+        made = stream(sim)
+        assert next(made) is None
+        drips, reads = sim.open_shards
+        sim.fail_next("GetRecords", "drip", times=1000, shard_id=drips)
+        sim.bulk(40)
+        expected = [each.sequence_number for each in sim.records if each.shard_id == reads]
+        began = time.monotonic()
+        assert pull(made, len(expected)) == expected != []
+        assert next(made) is None
+        assert time.monotonic() - began < 5
+        made.close()

@@ -1,4 +1,4 @@
-"""Calls that wait for an answer each: a few one after the other, many of them side by side."""
+"""Calls that wait for an answer each: a few one after the other, more of them side by side."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-# So few are over sooner than anybody notices; and a program that has threads can't fork cheaply.
-FEW = 8
 _THREADS = 32
 
 _Answer = TypeVar("_Answer")
@@ -18,7 +16,7 @@ _Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 class SideBySide:
-    """Makes calls in `most` threads once there are many at a time; without `threads`, never.
+    """Makes calls in `most` threads once there are several at a time; without `threads`, never.
 
     They keep no program from its end, as an executor's do: a read that drips takes half a minute.
     """
@@ -30,9 +28,7 @@ class SideBySide:
         self._calls: _Calls = SimpleQueue()
         self._idle = threading.Semaphore(0)
 
-    def start(
-        self, calls: Sequence[Callable[[], _Answer]], few: int = FEW
-    ) -> list[Future[_Answer]]:
+    def start(self, calls: Sequence[Callable[[], _Answer]], few: int = 1) -> list[Future[_Answer]]:
         """Their answers, some of which may be still to come where there are more than `few`."""
         if self.may_have_threads and (len(calls) > few or self._threads):
             return [self._given(call) for call in calls]

@@ -220,6 +220,20 @@ def test_a_checkpoint_of_one_grows_to_several_and_the_new_one_begins_as_asked(
     assert [each.stream_arn for each in store.load()] == [ARN, USERS]
 
 
+def test_that_many_are_resumed_is_said_in_two_lines(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    arns = [ARN.replace("orders", f"t{number}") for number in range(50)]
+    others = {arn: PlayedService(region.clock) for arn in arns}
+    store = memory(token(ARN, 5), *(token(arn, 5) for arn in arns[:25]))
+    region.play(seen, others=others, store=store).run(1.0)
+    assert [text for text in caplog.messages if "memory" in text] == [
+        "Resuming 26 streams from memory",
+        "memory holds nothing of 25 streams: they begin as --from says",
+    ]
+
+
 def test_what_is_not_watched_now_is_kept_and_said(
     region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:

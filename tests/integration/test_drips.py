@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import hanging_parents
 from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator
 
@@ -115,3 +116,14 @@ def test_a_read_that_drips_does_not_hold_up_ctrl_c_of_a_command_that_reads_to_an
         began = time.monotonic()
         assert program.end(signal.SIGINT) == 130
         assert time.monotonic() - began < 5
+
+
+def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard() -> None:
+    with Simulator(table="orders", shards=hanging_parents.SHARDS) as sim:
+        expected = hanging_parents.hang(sim)
+        options = ("--from", "trim-horizon", "--print-json")
+        with Program("orders", *options, env=sim.environment) as program:
+            program.wait_for_status("Starting watcher")
+            program.wait_for_lines(len(expected), hanging_parents.SECONDS)
+            assert program.end() == 0
+        assert len(program.out) == len(expected)

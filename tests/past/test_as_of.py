@@ -1,5 +1,9 @@
 """What was it: equal to a ledger at any second, whoever writes meanwhile."""
 
+import signal
+import threading
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,7 +12,7 @@ import pytest
 
 from tests.past.ledger import DisturbedTables, Ledger, by_key
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.past.as_of import items_as_of
+from watcher.past.as_of import ItemsAsOf, _scan, items_as_of
 from watcher.past.item_keys import OneKey
 from watcher.record.selection import wanted
 
@@ -141,3 +145,20 @@ def test_without_a_stream_it_can_t_be_told(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="name the stream behind it"):
         as_of(str(tmp_path), at="1h")
+
+
+def test_ctrl_c_waits_for_no_part_of_a_scan() -> None:
+    drips = threading.Event()
+
+    def scan(segment: int) -> Iterator[list[msgspec.Raw]]:
+        if segment == 0:
+            time.sleep(0.1)  # until the calls are waited for
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        drips.wait(10)
+        yield []
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        _scan(ItemsAsOf(moment(0)), scan, 2)
+    assert time.monotonic() - began < 5
+    drips.set()

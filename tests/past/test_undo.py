@@ -1,7 +1,10 @@
 """Put it back: equal to a ledger without those changes, killed or not, whoever writes meanwhile."""
 
 import re
+import signal
 import stat
+import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,10 @@ import pytest
 
 from tests.past.ledger import DisturbedTables, Ledger, native
 from watcher.errors import DeniedError, StreamError, UsageError
+from watcher.past.steps import Step
+from watcher.past.tables import OpenTable
 from watcher.past.undo import Chosen, Undo, taken_back, undone
-from watcher.past.write_back import Outcome
+from watcher.past.write_back import Outcome, WriteBack
 
 FAST = 1e9
 
@@ -375,3 +380,24 @@ def test_a_log_of_a_former_version_without_times_is_still_one(log: Path) -> None
         ledger.settle()
         later = plan(ledger, bad + 1, ledger.second, log)
         assert (later.steps, later.own_changes) == ([], 1)
+
+
+def test_ctrl_c_waits_for_no_call_that_drips() -> None:
+    drips, asked = threading.Event(), iter(range(9))
+
+    class Dripping:
+        def get(self, table: str, key: object) -> None:
+            if next(asked) == 0:
+                time.sleep(0.1)  # until the calls are waited for
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            drips.wait(10)
+
+    nothing: Any = None
+    tables: Any = Dripping()
+    made = WriteBack(OpenTable(tables, "orders", nothing), nothing, FAST)
+    steps = [Step(b'{"pk":{"S":"%d"}}' % number, None, None, None) for number in range(3)]
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(made.run(steps))
+    assert time.monotonic() - began < 5
+    drips.set()

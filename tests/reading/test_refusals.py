@@ -109,3 +109,18 @@ def test_refused_credentials_are_said_of_all_shards_at_once_and_again_the_next_t
     assert list(filter(None, said)) == ["All shards"] * 2
     clock.sleep(3600)
     assert refusals.whose("c", Trouble("expired", 4, Kind.CREDENTIALS)) == "All shards"
+
+
+def test_how_long_reads_are_refused_leaves_out_that_the_machine_stood_still(
+    clock: HandClock,
+) -> None:
+    refusals = Refusals(clock, has_worked=True)
+    assert refusals.seconds() < 0
+    refusals.hear("a", denied(1))
+    keep_denying(refusals, clock, 20)
+    clock.sleep(3600)
+    assert refusals.seconds() == 30
+    refusals.hear("a", denied(2))
+    assert refusals.seconds() == 30
+    clock.sleep(5)
+    assert refusals.seconds() == 35

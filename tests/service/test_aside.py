@@ -147,9 +147,11 @@ class SlowToProbe(Slow):
     def __init__(self) -> None:
         super().__init__()
         self.answers = threading.Event()
+        self.probed: list[str] = []
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        if "slow" in shard_ids:
+        self.probed += shard_ids
+        if any(each.startswith("slow") for each in shard_ids):
             self.answers.wait(10)
         return dict.fromkeys(shard_ids)
 
@@ -167,3 +169,59 @@ def test_a_question_that_is_new_is_waited_for_a_moment() -> None:
     assert aside.listing(ARN)
     assert aside.listing(ARN), "at once, though it is asked anew"
     assert aside.probe(ARN, ["a", "gone"]).keys() == {"a", "gone"}
+
+
+def test_probes_that_hang_make_room_for_one_that_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("watcher.service.aside._HANGS_SECONDS", 0.02)
+    service = SlowToProbe()
+    aside = Aside(service)
+    names = [*(f"slow {number}" for number in range(90)), "b"]
+    assert probed(aside, names) == {"b": None}
+    service.answers.set()
+
+
+def probed(aside: Aside, names: list[str]) -> dict[str, WatcherError | None]:
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            return aside.probe(ARN, names)
+        except StillAskingError:
+            time.sleep(0.005)
+    raise AssertionError("no answer")
+
+
+def test_a_probe_that_has_hung_is_asked_last_and_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("watcher.service.aside._PROBES_AT_ONCE", 1)
+    monkeypatch.setattr("watcher.service.aside._HANGS_SECONDS", 0.05)
+    service = SlowToProbe()
+    aside = Aside(service, patience=0.4)
+    with pytest.raises(StillAskingError):
+        aside.probe(ARN, ["slow"])
+    service.answers.set()
+    assert probed(aside, ["slow"]) == {"slow": None}
+    service.answers.clear()
+    began = time.monotonic()
+    with pytest.raises(StillAskingError):
+        aside.probe(ARN, ["slow"])
+    assert time.monotonic() - began < 0.3
+    time.sleep(0.1)
+    service.answers.set()
+    probed(aside, ["slow"])
+    probed(aside, ["slow", "b"])
+    aside.settle()
+    assert service.probed == ["slow", "slow", "b", "slow"]
+
+
+def test_a_fork_does_not_wait_for_a_probe_that_hangs() -> None:
+    service = SlowToProbe()
+    aside = Aside(service)
+    with pytest.raises(StillAskingError):
+        aside.probe(ARN, ["slow 1", "slow 2"])
+    began = time.monotonic()
+    aside.settle()
+    assert time.monotonic() - began < 1
+    service.answers.set()

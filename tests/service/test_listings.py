@@ -13,10 +13,10 @@ from watcher.service.listings import listed
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
 
 
-def page(*names: str, last: str | None = None) -> dict[str, Any]:
+def page(*names: str, last: str | None = None, date: str = "") -> dict[str, Any]:
     shards = [{"ShardId": name, "SequenceNumberRange": {}} for name in names]
     stream = {"StreamArn": ARN, "Shards": shards, "LastEvaluatedShardId": last}
-    return {"StreamDescription": stream, "ResponseMetadata": {"HTTPHeaders": {}}}
+    return {"StreamDescription": stream, "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
 
 
 class Pages:
@@ -86,3 +86,14 @@ def test_a_row_without_its_id_is_trouble() -> None:
     del broken["StreamDescription"]["Shards"][0]["ShardId"]
     with pytest.raises(TransientError, match="an answer without 'ShardId'"):
         names(lambda query: broken)
+
+
+def test_what_was_listed_before_the_machine_slept_is_listed_anew_and_once() -> None:
+    times = [f"Sun, {day} Nov 2026 12:00:00 GMT" for day in (15, 22)]
+    slept = [page("a", "b", last="b", date=times[0]), page("d", date=times[1])]
+    awake = [page("c", "d", last="d", date=times[1]), page("e", date=times[1])]
+    for answers in (slept + awake, slept * 2):
+        last = answers[2:]
+        described = iter(answers)
+        expected = [row["ShardId"] for each in last for row in each["StreamDescription"]["Shards"]]
+        assert names(lambda query, pages=described: next(pages)) == expected

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from tests import hanging_parents
 from tests.hand_clock import HandClock
 from tests.simulator import Faults, Simulator, judge
 from tests.spark.played import ARN, EXPIRED, PlayedQuery, PlayedStream, number
@@ -656,3 +657,12 @@ def test_a_shard_that_waited_too_long_before_a_restart_is_a_loss(
 
     with pytest.raises(DataLossError, match=f"shard {name}, unread since"):
         query.run(5)
+
+
+def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard() -> None:
+    with Simulator(shards=hanging_parents.SHARDS) as sim:
+        expected = hanging_parents.hang(sim)
+        query = Query(sim)
+        query.until(len(expected), hanging_parents.SECONDS)
+        stop_planners()
+        assert set(query.delivered) == expected

@@ -26,6 +26,8 @@ logger = logging.getLogger("watcher")
 # A watch of many begins for a while, as DescribeStream is limited: it is said that it gets on.
 _FIRST_NEWS_SECONDS = 5.0
 _NEWS_SECONDS = 10.0
+# A line each is a comfort of few streams, and a wall of many.
+_FEW = 20
 # A stream that is refused may be allowed again: somebody may have mended a policy.
 _AGAIN_SECONDS = 30.0
 _AGAIN_SECONDS_MAX = 300.0
@@ -91,13 +93,24 @@ class Streams:
         """Begin where these tokens stand. Raises UsageError where they are of another stream."""
         self.refuse(stored, name)
         left = list(stored)
+        resumed, fresh = [], []
         for stream in self:
             if token := next(filter(stream.is_of, left), None):
                 left.remove(token)
                 self._resume(stream, token)
-                logger.info(f"Resuming from {name}", extra={"stream": token.stream_arn})
+                resumed.append(token.stream_arn)
             elif stored:
-                logger.info(f"{name} holds nothing of {stream.arn}: it begins as --from says")
+                fresh.append(stream.arn)
+        for arn in resumed if len(resumed) <= _FEW else ():
+            logger.info(f"Resuming from {name}", extra={"stream": arn})
+        for arn in fresh if len(fresh) <= _FEW else ():
+            logger.info(f"{name} holds nothing of {arn}: it begins as --from says")
+        if len(resumed) > _FEW:
+            logger.info(f"Resuming {len(resumed):,} streams from {name}")
+        if len(fresh) > _FEW:
+            logger.info(
+                f"{name} holds nothing of {len(fresh):,} streams: they begin as --from says"
+            )
         # By the service's time of the last save: ours may be off.
         newest = max((token.saved_at for token in stored if token.saved_at), default=None)
         self._kept = [

@@ -167,7 +167,7 @@ class MirrorJob:
         parts = [self._tables.scan(self._name, each, segments) for each in range(segments)]
         while parts:
             reads = [functools.partial(next, part, None) for part in parts]
-            pages = [answer.result() for answer in self._calls.start(reads, few=1)]
+            pages = [answer.result() for answer in self._calls.start(reads)]
             parts = [part for part, page in zip(parts, pages, strict=True) if page is not None]
             yield from itertools.chain.from_iterable(page for page in pages if page)
 

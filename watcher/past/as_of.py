@@ -11,8 +11,8 @@ import logging
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from typing import IO, Any, Final
 
 import msgspec
@@ -27,6 +27,7 @@ from watcher.record.record import Record
 from watcher.record.selection import wanted
 from watcher.service.connection import Connection
 from watcher.service.model import CLOCKS_APART
+from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
 
@@ -274,14 +275,18 @@ def _scan(
     found: ItemsAsOf, scan: Callable[[int], Iterator[list[msgspec.Raw]]], segments: int
 ) -> None:
     """Several parts side by side; each thread has one page at a time."""
-    parts = {scan(segment) for segment in range(segments)}
-    with ThreadPoolExecutor(segments) as pool:
+    parts = [scan(segment) for segment in range(segments)]
+    calls = SideBySide(most=segments)
+    try:
         while parts:
-            for part, page in pool.map(lambda part: (part, next(part, None)), list(parts)):
-                if page is None:
-                    parts.discard(part)
+            answers = calls.start([partial(next, part, None) for part in parts])
+            for part, answer in zip(list(parts), answers, strict=True):
+                if (page := answer.result()) is None:
+                    parts.remove(part)
                 else:
                     found.scanned(page)
+    finally:
+        calls.close(wait=False)
 
 
 def _image(record: Record, raw: msgspec.Raw, has_one: bool, which: str) -> bytes:

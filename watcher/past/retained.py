@@ -105,7 +105,7 @@ class Retained:
                 self._attend()
                 due = self._due()
                 # One needs no thread: nothing goes on beside whoever reads.
-                answers = calls.start([shard.reader.read for shard in due], few=1)
+                answers = calls.start([shard.reader.read for shard in due])
                 for shard, answer in zip(due, answers, strict=True):
                     for message in answer.result():
                         yield from self._hear(shard, message)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from watcher.errors import StreamError
@@ -14,6 +14,7 @@ from watcher.past.tables import OpenTable
 from watcher.past.undo_log import UndoLog
 from watcher.record.boto3_shape import image_of, wire_item
 from watcher.service.tables import Item, Written
+from watcher.side_by_side import SideBySide
 
 _AT_ONCE = 25
 _THREADS = 8
@@ -61,10 +62,12 @@ class WriteBack:
 
         Raises StreamError, once all that was written is noted and given.
         """
-        with ThreadPoolExecutor(_THREADS) as pool:
+        calls = SideBySide(most=_THREADS)
+        try:
             for batch in self._batches(steps):
                 began = self._clock.monotonic()
-                found = list(pool.map(self._look, batch))
+                looks = calls.start([partial(self._look, step) for step in batch])
+                found = [each.result() for each in looks]
                 outcomes = {
                     id(step): _before(step, now, force)
                     for step, now in zip(batch, found, strict=True)
@@ -77,9 +80,9 @@ class WriteBack:
                 numbers = self._log.begin(to_write) if to_write else []
                 used = 0.0
                 failed: StreamError | None = None
-                for (step, _), number, tried in zip(
-                    to_write, numbers, pool.map(self._try, to_write), strict=True
-                ):
+                writes = calls.start([partial(self._try, each) for each in to_write])
+                for (step, _), number, written in zip(to_write, numbers, writes, strict=True):
+                    tried = written.result()
                     if isinstance(tried, StreamError):
                         failed = failed or tried
                         batch.remove(step)
@@ -92,6 +95,11 @@ class WriteBack:
                 if failed is not None:
                     raise failed
                 self._rest(began, used)
+        except KeyboardInterrupt:
+            calls.close(wait=False)  # what is under way is in the log
+            raise
+        finally:
+            calls.close()
 
     def _batches(self, steps: Iterable[Step]) -> Iterator[list[Step]]:
         """No more at once than a second's units."""

@@ -27,6 +27,8 @@ class Pulled(msgspec.Struct, eq=False):
     """Until then the service would refuse a read, as it has refused others (see `read_rate`)."""
     answer: Future[list[Message]] | None = None
     """What a read of it brings that is going on, or has just ended."""
+    began: float = 0.0
+    """When it has begun."""
     records: Iterator[Record] = iter(())
     size: int = 0
     """How many bytes hold what it has read and not given out."""

@@ -22,15 +22,8 @@ from watcher.record import page as pages
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.aside import Aside
-from watcher.service.model import (
-    AfterSequence,
-    AtSequence,
-    Latest,
-    Listing,
-    Position,
-    Service,
-)
-from watcher.side_by_side import FEW, SideBySide
+from watcher.service.model import AfterSequence, AtSequence, Latest, Listing, Position, Service
+from watcher.side_by_side import SideBySide
 
 # So long it looks for a record where pages are empty that need not be the last ones.
 _MOST_SECONDS = 1.0
@@ -207,16 +200,19 @@ class Puller:
         """One read of each shard with nothing buffered that may have more, or has rested.
 
         Those that may have more are waited for, the others (unless `at_once` can mean all of them)
-        for a moment only.
+        for a moment only, as is one whose read takes long.
         """
-        behind, rested = self._start_due(at_once)
+        behind = self._start_due(at_once)
         is_crowd = len(self._reading) * self._sharers > _READS_AHEAD
-        self._take(behind + rested if at_once and not is_crowd else behind, _MOST_SECONDS)
+        if at_once and not is_crowd:
+            since = self._clock.monotonic() - _MOST_SECONDS
+            behind = [shard for shard in self._in_call.values() if shard.began > since]
+        self._take(behind, _MOST_SECONDS)
         moment = _MOMENT_SECONDS / self._sharers
         self._take(list(self._in_call.values()), moment / 2 if is_crowd else moment)
 
-    def _start_due(self, at_once: bool) -> tuple[list[Pulled], list[Pulled]]:
-        """Begin to read; those that had records lately have half of the turns."""
+    def _start_due(self, at_once: bool) -> list[Pulled]:
+        """Begin to read, and which may have more; who had some lately has half of the turns."""
         self._attend()
         now = self._clock.monotonic()
         free = self._free()
@@ -229,7 +225,7 @@ class Puller:
         busy = [shard for shard in rested if now < shard.busy_until][: (room + 1) // 2]
         rested = list(dict.fromkeys(busy + rested))[:room]
         self._read(behind + rested)
-        return behind, rested
+        return behind
 
     def _free(self) -> list[Pulled]:
         now = self._clock.monotonic()
@@ -237,9 +233,11 @@ class Puller:
 
     def _read(self, shards: list[Pulled]) -> None:
         calls = [shard.reader.read for shard in shards]
-        answers = self._calls.start(calls, FEW // self._sharers)
+        # Where there is but one shard, nothing goes on beside its reads.
+        is_alone = len(self._reading) * self._sharers == 1
+        answers = self._calls.start(calls, few=1 if is_alone else 0)
         for shard, answer in zip(shards, answers, strict=True):
-            shard.answer = answer
+            shard.answer, shard.began = answer, self._clock.monotonic()
             self._in_call[shard.tracked.id] = shard
 
     def _take(self, shards: list[Pulled], seconds: float | None) -> None:

@@ -10,7 +10,7 @@ from watcher.reading.messages import Kind, Remark, Trouble
 
 # A policy that is changed is not everywhere at once; what is denied for longer is meant so.
 _DENIED_SECONDS = 60.0
-# Of the time between two denials so much counts: in more, the machine has slept, or was stopped.
+# Of the time between two looks so much counts: in more, the machine has slept, or was stopped.
 _BETWEEN_SECONDS = 10.0
 # What is said so long afterwards is of other refused credentials.
 _ANEW_SECONDS = 60.0
@@ -32,7 +32,8 @@ class Refusals:
         """Whether there was an answer as it should be."""
         self.last = ""
         """What was said last."""
-        self._first_at = math.inf
+        self._seconds = -math.inf
+        self._at = -math.inf  # up to when it was counted
         self._denied: dict[str, tuple[float, float]] = {}  # for how long, and when the last time
         self._credentials = 0
         self._credentials_at = -math.inf
@@ -42,13 +43,16 @@ class Refusals:
         self.has_worked = True
 
     def seconds(self) -> float:
-        """How long ago the first one was; less than nothing without any."""
-        return self._clock.monotonic() - self._first_at
+        """For how long there have been some, for who asks all the time; negative without any."""
+        now = self._clock.monotonic()
+        self._seconds += min(now - self._at, _BETWEEN_SECONDS)
+        self._at = now
+        return self._seconds
 
     def hear(self, name: str, trouble: Trouble) -> None:
         """Take in a trouble with this shard; raises DeniedError, OddAnswerError where it ends."""
         self.last = trouble.text
-        self._first_at = min(self._first_at, self._clock.monotonic())
+        self._seconds = max(0.0, self.seconds())
         if trouble.failures == 1 or trouble.kind is not Kind.DENIED:
             self._denied.pop(name, None)
         if trouble.kind is Kind.DENIED:

@@ -17,20 +17,51 @@ from watcher.service.model import Listing, Service, Shard
 _SETTLE_SECONDS = 2.0
 # What was answered earlier, and not asked for, is asked anew.
 _FRESH_SECONDS = 5.0
-# As many connections as botocore keeps.
 _PROBES_AT_ONCE = 10
+# A probe without an answer for so long makes room for another, as long as no more than so many do.
+_HANGS_SECONDS = 0.3
+_MOST_HANGING = 100
 
 _Question = tuple[str, ...]
 
 
 class _Questions:
-    """Questions in their order, so many of which are asked at once."""
+    """Questions in their order, so many of which are asked at once.
 
-    def __init__(self, at_once: int) -> None:
-        self.at_once = at_once
+    One that has no answer after `hangs` seconds does not count as being asked, and comes after all
+    others the next time.
+    """
+
+    def __init__(self, at_once: int, hangs: float = math.inf) -> None:
+        self.hangs = hangs
         self.waiting: dict[_Question, Callable[[], Any]] = {}
         self.asked: set[_Question] = set()
-        self.threads: set[threading.Thread] = set()
+        self.threads: dict[threading.Thread, float] = {}
+        """Since when each is at its question."""
+        self.have_hung: set[_Question] = set()
+        self._at_once = at_once
+
+    def wanted(self) -> int:
+        """How many threads more there are to be."""
+        since = time.monotonic() - self.hangs
+        hanging = sum(began <= since for began in self.threads.values())
+        room = self._at_once + min(hanging, _MOST_HANGING) - len(self.threads)
+        begun = len(self.threads) - len(self.asked)  # whose question still waits
+        return min(room, len(self.waiting) - begun)
+
+    def next(self) -> tuple[_Question, Callable[[], Any]]:
+        """The next one to be asked: from now on it is, by this thread."""
+        question = min(self.waiting, key=self.have_hung.__contains__)
+        self.asked.add(question)
+        self.threads[threading.current_thread()] = time.monotonic()
+        return question, self.waiting.pop(question)
+
+    def answered(self, question: _Question) -> None:
+        """It is asked no longer."""
+        self.asked.remove(question)
+        self.have_hung.discard(question)
+        if time.monotonic() - self.threads[threading.current_thread()] >= self.hangs:
+            self.have_hung.add(question)
 
 
 class Aside:
@@ -40,8 +71,9 @@ class Aside:
     question that is new. All else is asked as ever. `tell` is called when there is an answer. One
     question after the other, for all streams: DescribeStream is limited anyway. Children have a
     line of their own, since a listing may have a hundred pages; and so have probes, side by side: a
-    shard may keep one waiting, but no listing, and no other. An answer is `fresh` for so many
-    seconds: whoever may come back later, and for what is asked once, takes it all the same.
+    shard may keep one waiting, but no listing, and no other. Nobody is patient a second time with
+    one that has hung. An answer is `fresh` for so many seconds: whoever may come back later, and
+    for what is asked once, takes it all the same.
     """
 
     def __init__(
@@ -59,7 +91,7 @@ class Aside:
         self._news = threading.Condition(self._lock)
         self._line = _Questions(1)
         self._children = _Questions(1)
-        self._probes = _Questions(_PROBES_AT_ONCE)
+        self._probes = _Questions(_PROBES_AT_ONCE, _HANGS_SECONDS)
         self._waited_for: set[threading.Thread] = set()
         self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}
         forks.before(self.settle)
@@ -104,12 +136,18 @@ class Aside:
         return self._service.probe(arn, [shard_id])[shard_id]
 
     def settle(self) -> None:
-        """Before a fork: let the threads end, if they do so soon; each is waited for once."""
+        """Before a fork: let the threads end, if they do so soon; each is waited for once.
+
+        One at a question that hangs by now has nothing to do but to wait.
+        """
         until = time.monotonic() + _SETTLE_SECONDS
-        threads = self._line.threads | self._children.threads | self._probes.threads
-        for thread in threads - self._waited_for:
-            thread.join(max(0.0, until - time.monotonic()))
-        self._waited_for = {thread for thread in threads if thread.is_alive()}
+        waited_for = set[threading.Thread]()
+        for line in self._line, self._children, self._probes:
+            for thread, began in list(line.threads.items()):
+                if thread not in self._waited_for:
+                    thread.join(max(0.0, min(until, began + line.hangs) - time.monotonic()))
+                waited_for.add(thread)
+        self._waited_for = {thread for thread in waited_for if thread.is_alive()}
 
     def _asked(self, question: _Question, call: Callable[[], Any], line: _Questions) -> Any:
         with self._lock:
@@ -126,12 +164,12 @@ class Aside:
             if not (question in line.waiting or question in line.asked or self._is_fresh(question))
         }
         line.waiting.update(new)
-        for _ in range(min(len(new), line.at_once - len(line.threads))):
+        for _ in range(line.wanted()):
             thread = threading.Thread(target=self._run, args=(line,), name="asks", daemon=True)
-            line.threads.add(thread)
+            line.threads[thread] = time.monotonic()
             thread.start()
-        if new and self._patience:
-            self._news.wait_for(lambda: all(map(self._is_fresh, new)), self._patience)
+        if self._patience and (awaited := new.keys() - line.have_hung):
+            self._news.wait_for(lambda: all(map(self._is_fresh, awaited)), self._patience)
 
     def _is_fresh(self, question: _Question) -> bool:
         answered, _, _ = self._answers.get(question, (-math.inf, None, None))
@@ -147,18 +185,16 @@ class Aside:
         while True:
             with self._lock:
                 if not line.waiting:
-                    line.threads.remove(threading.current_thread())
+                    del line.threads[threading.current_thread()]
                     return
-                question = next(iter(line.waiting))
-                call = line.waiting.pop(question)
-                line.asked.add(question)
+                question, call = line.next()
             answer, error = None, None
             try:
                 answer = call()
             except Exception as caught:
                 error = caught
             with self._lock:
-                line.asked.remove(question)
+                line.answered(question)
                 self._answers[question] = time.monotonic(), answer, error
                 self._news.notify_all()
             self._tell()

@@ -57,6 +57,9 @@ _CONNECT_SECONDS = 5
 _READ_SECONDS = 10
 # How long botocore waits at most before the second attempt, and the third.
 _REPEAT_SECONDS = 2
+# So many calls at the same time, where some get no answer; of more urllib3 says on stderr that it
+# keeps no connection.
+_CONNECTIONS = 128
 
 
 class StreamsClient:
@@ -95,6 +98,7 @@ class StreamsClient:
                     read_timeout=read_seconds or _READ_SECONDS,
                     retries={"mode": "standard", "total_max_attempts": attempts},
                     tcp_keepalive=True,
+                    max_pool_connections=_CONNECTIONS,
                     user_agent_extra=f"watcher/{__version__}",
                 ),
             }

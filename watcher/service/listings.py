@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -17,6 +17,8 @@ from watcher.service.pages import Pages
 # A clock may be off; a header that is further off is none.
 _YEARS_OFF = 20
 _PAUSES = (0.05, 0.1, 0.2)
+# No listing takes so long: between two of its pages the machine has slept.
+_TORN = timedelta(hours=1)
 
 Describe = Callable[[dict[str, Any]], Any]
 """A call of DescribeStream with these parameters. Raises what `StreamsClient` does."""
@@ -30,11 +32,27 @@ def listed(
 ) -> Listing:
     """The stream and all its shards, page by page (100 shards each).
 
-    Raises StreamGoneError, TransientError, StreamError.
+    One whose pages are of two times is made anew, once (a `Date` may be wrong): its first shards
+    would stand there without what descends from them, as if nobody had read them. Raises
+    StreamGoneError, TransientError, StreamError.
     """
+    made, began = _listed(arn, describe, sleep, monotonic)
+    if made.time - began > _TORN:
+        made, _ = _listed(arn, describe, sleep, monotonic)
+    return made
+
+
+def _listed(
+    arn: str,
+    describe: Describe,
+    sleep: Callable[[float], None],
+    monotonic: Callable[[], float],
+) -> tuple[Listing, datetime]:
+    """It, and the time of its first page."""
     shards: dict[str, Shard] = {}
     query = {"StreamArn": arn}
     pages = Pages("shards", arn)
+    first: datetime | None = None
     while True:
         began = monotonic()
         try:
@@ -42,22 +60,25 @@ def listed(
         except ShardNotFoundError:
             raise no_stream(arn) from None
         stream = answer["StreamDescription"]
+        told = service_time(answer)
+        first = first or told
         heard(stream.get("KeySchema") or ())
         for row in stream.get("Shards", ()):
             shard = shard_of(row)
             shards[shard.id] = shard
         last = stream.get("LastEvaluatedShardId")
         if pages.is_last(last, len(shards), monotonic() - began):
-            return Listing(
+            listing = Listing(
                 arn=stream.get("StreamArn", arn),
                 table=stream.get("TableName", ""),
                 status=stream.get("StreamStatus", ""),
                 view_type=stream.get("StreamViewType", ""),
                 shards=without_circles(shards.values()),
                 pages=pages.count,
-                time=service_time(answer),
+                time=told,
                 created=stream.get("CreationRequestDateTime"),
             )
+            return listing, first
         query["ExclusiveStartShardId"] = last
 
 
