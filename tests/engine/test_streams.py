@@ -138,6 +138,18 @@ def test_the_first_is_delivered_while_the_others_are_being_listed(
     assert [each.stream_arn for each in play.store.load()] == [ARN, USERS, SHOPS]
 
 
+def test_one_that_is_refused_as_the_others_begin_is_not_among_those_watched_so_far(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    region.users.errors = [StreamError("not authorized")] * 9
+    others = {USERS: region.users, SHOPS: PlayedService(region.clock)}
+    asides = {arn: AskedAside(each, region.clock, 8.0) for arn, each in others.items()}
+    with pytest.raises(StreamError, match="not authorized"):
+        region.play(seen, others=others, asides=asides).run(20.0)
+    assert "Watching 1 of 3 streams so far, each from its listing on" in caplog.messages
+
+
 def test_a_checkpoint_of_a_watch_that_ends_as_it_begins_keeps_what_it_held(
     region: Region, seen: Seen
 ) -> None:

@@ -171,7 +171,7 @@ class Streams:
                 self.raise_error()
         elif not self._are_watched and self._clock.monotonic() >= self._news_due:
             self._news_due = self._clock.monotonic() + _NEWS_SECONDS
-            count = len(self) - len(self._to_begin)
+            count = sum(each.has_begun for each in self)
             text = f"Watching {count} of {len(self)} streams so far, each from its listing on"
             logger.info(text)
 
