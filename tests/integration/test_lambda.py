@@ -83,8 +83,8 @@ def place(tmp_path: Path) -> Path:
 
 def events(place: Path) -> list[dict[str, Any]]:
     file = place / "calls.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return [json.loads(line)[1] for line in lines]
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line)[1] for line in lines if line.endswith("\n")]
 
 
 def keys(place: Path) -> list[str]:
