@@ -1,6 +1,7 @@
 """The plain connection: what it takes, what it leaves to a general client, and when it gives up."""
 
 import datetime
+import gc
 import ipaddress
 import socket
 import ssl
@@ -9,13 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from watcher.service.plain_http import Answer, OverdueAnswerError, PlainHTTP
+from watcher.service.plain_http import Answer, OverdueAnswerError, PlainHTTP, Posted
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 HEADERS = {"x-amz-target": "Streams.GetRecords"}
@@ -272,3 +274,19 @@ def test_an_answer_that_drips_and_ends_in_time_is_one() -> None:
         server.converse = dripping(0.001, OK)  # type: ignore[method-assign, assignment]
         http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 0.5, 5)
         assert http.post(HEADERS, b"{}").answer() == Answer(200, {"content-length": "2"}, b"ok")
+
+
+@pytest.mark.parametrize("kept", ["free", "posted"])
+def test_a_circle_s_connections_are_closed_before_the_collector_ends_them(kept: str) -> None:
+    """It ends what is older first, as a connection is that is used again, and warns of it."""
+    connected = [socket.socket()]
+    owner: Any
+    if kept == "posted":
+        owner = Posted(connected[0], lambda _: None)
+    else:
+        owner = PlainHTTP("http://127.0.0.1:9", "", 1.0, 1.0, 1.0)
+        owner._free += connected
+    owner.itself = owner
+    del connected, owner
+
+    gc.collect()  # a warning is an error

@@ -13,8 +13,10 @@ import select
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from botocore.httpsession import create_urllib3_context
@@ -42,6 +44,7 @@ class Posted:
     ) -> None:
         self._connected: socket.socket | None = connected
         self._receive = receive
+        self._unwanted = _at_its_end(self, connected.close)
 
     def answer(self) -> Answer | None:
         """The answer; None where it is of another make.
@@ -50,18 +53,15 @@ class Posted:
         where nothing comes for too long, OverdueAnswerError where the whole of it takes too long.
         """
         connected, self._connected = self._connected, None
+        self._unwanted.detach()
         if connected is None:
             raise ConnectionError("closed")
         return self._receive(connected)
 
     def close(self) -> None:
         """The answer is not wanted any more."""
-        if self._connected is not None:
-            self._connected.close()
-            self._connected = None
-
-    def __del__(self) -> None:
-        self.close()
+        self._connected = None
+        self._unwanted()
 
 
 class OverdueAnswerError(TimeoutError):
@@ -85,6 +85,7 @@ class PlainHTTP:
         whole_seconds: float,
     ) -> None:
         self._free: list[socket.socket] = []  # the one used last is the first to be used again
+        _at_its_end(self, partial(_close_all, self._free))
         parts = urlsplit(url)
         self.host = parts.netloc
         self.usable = parts.scheme in ("http", "https") and "@" not in parts.netloc
@@ -132,17 +133,10 @@ class PlainHTTP:
 
     def close(self) -> None:
         """Close the connections; the next post opens another."""
-        while (connected := self._take()) is not None:
-            connected.close()
-
-    def __del__(self) -> None:
-        self.close()
+        _close_all(self._free)
 
     def _take(self) -> socket.socket | None:
-        try:
-            return self._free.pop()
-        except IndexError:  # not asked before: another thread may be the one to take the last
-            return None
+        return _taken(self._free)
 
     def _connected(self) -> socket.socket:
         """An open connection; one that the peer has closed meanwhile is readable."""
@@ -216,6 +210,28 @@ def _some(received: _T) -> _T:
     if not received:
         raise ConnectionError("the connection ended before the answer did")
     return received
+
+
+def _at_its_end(owner: object, close: Callable[[], object]) -> weakref.finalize[..., Any]:
+    """Close when its owner is gone: of a circle, before the collector ends what is in it.
+
+    By `__del__`, a connection that is older than its owner would end first, unclosed.
+    """
+    closing = weakref.finalize(owner, close)
+    closing.atexit = False
+    return closing
+
+
+def _taken(free: list[socket.socket]) -> socket.socket | None:
+    try:
+        return free.pop()
+    except IndexError:  # not asked before: another thread may be the one to take the last
+        return None
+
+
+def _close_all(free: list[socket.socket]) -> None:
+    while (connected := _taken(free)) is not None:
+        connected.close()
 
 
 def _has_something(connected: socket.socket) -> bool:
