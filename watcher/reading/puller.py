@@ -293,8 +293,7 @@ class Puller:
                     self._roster.losses.heard(shard.tracked, message)
                 case Trouble() | Remark():
                     self._roster.in_trouble(shard.tracked, message)
-                    if not shard.has_begun:  # "latest" is not whenever it can be begun
-                        self._roster.begin_again(shard.tracked)
+                    if not shard.has_begun:  # nor can it now, at a later "latest"
                         shard.read_with(self._reader(shard.tracked), shard.reader.pause)
         pause = shard.reader.pause
         least = pause if shard.refused else shard.reader.least_pause

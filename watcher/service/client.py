@@ -194,11 +194,12 @@ class StreamsClient:
             self._opened.append(self._tables)
         return self._in_time(self._tables)
 
-    def tags(self, table_arn: str) -> dict[str, str]:
-        """A table's tags."""
+    def tags(self, table: str) -> dict[str, str]:
+        """The tags of a table, by its ARN or its name."""
         client = self._for_tables()
         tags: dict[str, str] = {}
-        query = {"ResourceArn": table_arn}
+        is_arn = table.startswith("arn:")
+        query = {"ResourceArn": table if is_arn else self.describe_table(table)["TableArn"]}
         while True:
             answer = self._call(client.list_tags_of_resource, "Tags", **query)
             tags |= {row["Key"]: row.get("Value", "") for row in answer["Tags"]}
