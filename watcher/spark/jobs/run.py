@@ -9,10 +9,10 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import msgspec
@@ -117,10 +117,12 @@ def run(
     name: str,
     until: threading.Event | None = None,
     stop_timeout: float = LAST_BATCH_SECONDS,
+    counted: Mapping[int, int] = MappingProxyType({}),
 ) -> JobTotals:
     """Start a query and stay with it until it ends, or a signal or `until` ends it.
 
-    The micro-batch at work then has `stop_timeout` seconds left.
+    The micro-batch at work then has `stop_timeout` seconds left. `counted` has the changes of
+    micro-batches that Spark itself does not count, by their numbers, before they are done.
 
     Raises what the source raised, as it was, and WatcherError for what Spark itself did.
     """
@@ -128,7 +130,7 @@ def run(
     with stopped_by_signals() as stopping, in_one_line():
         try:
             query = start()
-            progress = _ProgressLine(query, totals, name)
+            progress = _ProgressLine(query, totals, name, counted)
             while query.isActive and not stopping.is_set() and not (until and until.is_set()):
                 query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
                 progress.tell()
@@ -168,8 +170,8 @@ def _stop(query: StreamingQuery, seconds: float) -> None:
     while query.status["isTriggerActive"]:
         if time.monotonic() >= deadline:
             logger.warning(
-                f"The micro-batch at work was cut off after {seconds:g} s, and is not done; "
-                "--stop-timeout gives it longer"
+                f"The micro-batch at work was cut off after {seconds:g} s: a start on the same "
+                "checkpoint completes it; --stop-timeout gives it longer"
             )
             break
         time.sleep(_LAST_BATCH_POLL_SECONDS)
@@ -179,10 +181,13 @@ def _stop(query: StreamingQuery, seconds: float) -> None:
 class _ProgressLine:
     """A line on stderr now and then, for what has happened since."""
 
-    def __init__(self, query: StreamingQuery, totals: JobTotals, name: str) -> None:
+    def __init__(
+        self, query: StreamingQuery, totals: JobTotals, name: str, counted: Mapping[int, int]
+    ) -> None:
         self._query = query
         self._totals = totals
         self._name = name
+        self._counted = counted
         self._seen = -1
         self._records = 0
         self._due = 0.0
@@ -195,7 +200,9 @@ class _ProgressLine:
             if each["batchId"] > self._seen and (each["numInputRows"] or 0) >= 0:
                 self._seen = each["batchId"]
                 self._totals.batches += 1
-                self._totals.records += max(0, each["numInputRows"])
+                self._totals.records += self._counted.get(
+                    each["batchId"], max(0, each["numInputRows"])
+                )
             lag = json.loads(source["latestOffset"] or "{}") or lag
         now = time.monotonic()
         if self._totals.records > self._records and (now >= self._due or last):
