@@ -38,6 +38,9 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 5.0
 _LAST_BATCH_POLL_SECONDS = 0.05
+# An answer of the source's, which waits 0.1 s for first reads, is on its way no longer.
+_ASKING_SECONDS = 1.0
+_ASKING = "Getting offsets from "
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
 # watcher/spark/travels.py
@@ -51,6 +54,8 @@ class _Signal:
     """The signal that has asked the job of this process to end; 0 for none."""
 
     number = 0
+    at = 0.0
+    """When it came, in monotonic seconds."""
 
 
 class JobTotals(msgspec.Struct):
@@ -58,6 +63,8 @@ class JobTotals(msgspec.Struct):
 
     batches: int = 0
     records: int = 0
+    is_cut: bool = False
+    """Whether a micro-batch was cut off."""
 
 
 def changes(
@@ -135,7 +142,7 @@ def run(
                 query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
                 progress.tell()
             if query.isActive:
-                _stop(query, stop_timeout)
+                totals.is_cut = _stop(query, stop_timeout)
             elif (error := query.exception()) is not None:
                 raise error
             else:
@@ -154,11 +161,12 @@ def run(
     return totals
 
 
-def _stop(query: StreamingQuery, seconds: float) -> None:
+def _stop(query: StreamingQuery, seconds: float) -> bool:
     """End a query once the micro-batch in flight is done, if that does not take too long.
 
     Spark's own stop cancels the tasks at work: what they have done is done again, and handlers
-    in them are not closed.
+    in them are not closed. True where it has come to that. Nothing is done yet while the service
+    is asked how far the next one goes.
     """
     jvm.silence()
     state = query._jsq.streamingQuery().state()
@@ -166,9 +174,13 @@ def _stop(query: StreamingQuery, seconds: float) -> None:
     # As Spark's stop does it, but without the interrupt: no other micro-batch begins.
     terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
     state.set(terminated.getField("MODULE$").get(None))
-    deadline = time.monotonic() + seconds
-    while query.status["isTriggerActive"]:
-        if time.monotonic() >= deadline:
+    began = time.monotonic()
+    is_cut = False
+    while (status := query.status)["isTriggerActive"]:
+        waited = time.monotonic() - began
+        if waited >= min(seconds, _ASKING_SECONDS) and status["message"].startswith(_ASKING):
+            break
+        if is_cut := waited >= seconds:
             logger.warning(
                 f"The micro-batch at work was cut off after {seconds:g} s: a start on the same "
                 "checkpoint completes it; --stop-timeout gives it longer"
@@ -176,6 +188,7 @@ def _stop(query: StreamingQuery, seconds: float) -> None:
             break
         time.sleep(_LAST_BATCH_POLL_SECONDS)
     query.stop()
+    return is_cut
 
 
 class _ProgressLine:
@@ -228,6 +241,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
         if event.is_set():
             os._exit(128 + number)
         _Signal.number = number
+        _Signal.at = time.monotonic()
         jvm.silence()
         event.set()
 
@@ -242,6 +256,11 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 def ended_by() -> int:
     """The signal that has ended the last job of this process at work; 0 for none."""
     return _Signal.number
+
+
+def seconds_left(stop_timeout: float) -> float | None:
+    """How many are left of those that a signal has given the last job; None where none came."""
+    return stop_timeout + _Signal.at - time.monotonic() if _Signal.number else None
 
 
 @contextmanager
