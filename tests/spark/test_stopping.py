@@ -25,7 +25,7 @@ from tests.integration.conftest import fresh_dynamodb_local
 from tests.program import Program
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, Run
-from watcher.spark import compaction, folders, lake
+from watcher.spark import compaction, folders, handlers_sink, lake
 from watcher.spark.jobs.run import ended_by
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
@@ -252,10 +252,43 @@ def test_handlers_finish_their_batch_are_closed_and_go_on(
     sim.advance(2)
     again = command(*watch, "--no-follow")
 
-    assert (stopped.status, again.status) == (0, 0)
-    assert closed
+    assert (stopped.status, again.status) == (0, 0), stopped.err + again.err
+    assert closed, stopped.err
     numbers = lines.read_text().splitlines()
     assert judge(sim.records, numbers) == ([], [], [], [])
+
+
+def test_a_planner_that_still_lists_shards_keeps_no_signal_waiting(
+    command: Run, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is at work then, and no handler is loaded: there is nothing to close."""
+    closings: list[Any] = []
+    monkeypatch.setattr(handlers_sink, "close", closings.append)
+    sim.set_faults(endless_listing=True)
+    with sigterm(lambda: sim.calls["DescribeStream"] > 3):
+        stopped = command(*here(sim, "--engine", "spark", "--stop-timeout", "60"))
+
+    assert stopped.status == 0
+    assert "cut off" not in stopped.err
+    assert closings == []
+
+
+def test_handlers_that_take_too_long_to_close_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    let_go = threading.Event()
+    observing = importlib.import_module("watcher.spark.jobs.observe")
+    running = importlib.import_module("watcher.spark.jobs.run")
+    monkeypatch.setattr(handlers_sink, "close", lambda spark: let_go.wait(SOON))
+    monkeypatch.setattr(observing, "_LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(running._Signal, "number", signal.SIGTERM)
+    monkeypatch.setattr(running._Signal, "at", 0.0)
+    observing._close(None, 5.0)  # a signal that came as the machine was started
+    let_go.set()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "Handlers were not closed: that took longer than --stop-timeout (5 s)"
+    ]
 
 
 def test_a_replica_goes_on_in_the_copy_and_in_the_changes(
