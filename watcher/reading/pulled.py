@@ -12,6 +12,7 @@ from watcher.reading.lineage import Tracked
 from watcher.reading.messages import Message
 from watcher.reading.shard_reader import ShardReader
 from watcher.record.record import Record
+from watcher.service.model import Latest
 
 
 class Pulled(msgspec.Struct, eq=False):
@@ -41,6 +42,11 @@ class Pulled(msgspec.Struct, eq=False):
     ended: bool = False
 
     @property
+    def has_begun(self) -> bool:
+        """Whether "latest" is a moment, where it is to be read from there."""
+        return not isinstance(self.reader.position, Latest)
+
+    @property
     def may_have_more(self) -> bool:
         """Whether another read may find something at once."""
         return not (self.refused or self.reader.at_tip)
@@ -54,6 +60,11 @@ class Pulled(msgspec.Struct, eq=False):
     def awaits_turn(self) -> bool:
         """Whether another read may find something, and the service lets it come only later."""
         return self.turn > -math.inf and self.is_free and self.may_have_more
+
+    def read_with(self, reader: ShardReader, pause: float) -> None:
+        """Have another reader go on, after so many seconds."""
+        self.reader = reader
+        reader.pause = pause
 
     def rests(self, now: float, seconds: float, least: float) -> None:
         """Let it rest so long, or at least so long."""
