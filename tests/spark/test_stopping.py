@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tests.integration.conftest import fresh_dynamodb_local
 from tests.program import Program
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, Run
+from watcher.errors import WatcherError
 from watcher.spark import compaction, folders, handlers_sink, lake
 from watcher.spark.jobs.run import ended_by
 
@@ -276,15 +278,20 @@ def test_a_planner_that_still_lists_shards_keeps_no_signal_waiting(
 def test_handlers_that_take_too_long_to_close_are_told_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    let_go = threading.Event()
+    cancelled = threading.Event()
     observing = importlib.import_module("watcher.spark.jobs.observe")
     running = importlib.import_module("watcher.spark.jobs.run")
-    monkeypatch.setattr(handlers_sink, "close", lambda spark: let_go.wait(SOON))
+
+    def close(spark: Any) -> None:
+        assert cancelled.wait(SOON)
+        raise WatcherError("the job was cancelled")
+
+    monkeypatch.setattr(handlers_sink, "close", close)
     monkeypatch.setattr(observing, "_LEAST_SECONDS", 0.01)
     monkeypatch.setattr(running._Signal, "number", signal.SIGTERM)
     monkeypatch.setattr(running._Signal, "at", 0.0)
-    observing._close(None, 5.0)  # a signal that came as the machine was started
-    let_go.set()
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=cancelled.set))
+    observing._close(spark, 5.0)  # of a signal that came when the machine was started
 
     assert [record.getMessage() for record in caplog.records] == [
         "Handlers were not closed: that took longer than --stop-timeout (5 s)"

@@ -210,9 +210,6 @@ def close(spark: SparkSession) -> None:
     Spark hands its idle processes out in turn: more tasks than there are processes, so many at a
     time as can run, find them all. Those that it has ended (idle for a minute) are beyond reach.
     """
-    # The sink is found by the session of the thread, which need not be the one that has made it.
-    of_threads: Any = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
-    of_threads.setActiveSession(spark._jsparkSession)
     tasks = _CLOSE_TASKS * spark.sparkContext.defaultParallelism
     spark.range(0, tasks, 1, tasks).write.format(FORMAT).mode("append").save()
 
