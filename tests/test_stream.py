@@ -55,7 +55,7 @@ def test_what_was_written_while_a_full_page_was_taken_comes_before_none(sim: Sim
 def test_of_several_one_that_is_refused_at_first_goes_on_where_all_began(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("watcher.stream._REST_SECONDS", 0.1)
+    monkeypatch.setattr("watcher.reading.pullers._REST_SECONDS", 0.1)
     sim.add_table("users")
     sim.fail_next("DescribeStream", "AccessDeniedException")
     where = {"region": "us-east-1", "endpoint_url": sim.endpoint}
