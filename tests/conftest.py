@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from hypothesis import settings
 from tests.order import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.order import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.simulator import Simulator
+from tests.spark import home
 
 # Same examples everywhere; `HYPOTHESIS_PROFILE=search` looks further by hand.
 settings.register_profile("same", derandomize=True, deadline=None, max_examples=60)
@@ -26,6 +28,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Every Spark that a test starts, in a child process too, takes its settings from here.
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Workers find the Spark that the first process has made."""
+    if made := home.make():
+        config.add_cleanup(lambda: shutil.rmtree(made))
 
 
 @pytest.fixture(autouse=True)

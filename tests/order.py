@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 # Seconds a test, roughly: it works on a Spark that is there, or starts one; its module starts
-# other programs; or nothing of it.
+# other programs, or a service to wait for; or nothing of it.
 _ON_SPARK, _OF_SPARKS, _OF_PROGRAMS, _OF_PARTS = 15.0, 40.0, 2.0, 0.2
-_PROGRAMS = {"DynamoDBLocal", "Program", "run", "subprocess"}
-# These share a session, which takes as long to start, and to become fast, as many a test.
+_PROGRAMS = {"DynamoDBLocal", "Program", "Simulator", "run", "subprocess"}
+# Those of its files that start Spark share a session, which takes as long to start, and to become
+# fast, as many a test.
 _ON_A_SESSION = "tests/spark/"
+_ROOT = Path(__file__).parents[1]
 
 
-def _unit(nodeid: str) -> str:
+@cache
+def _unit(file: str) -> str:
     """What one worker does as a whole: a file, or half of those that share a Spark."""
-    file = nodeid.partition("::")[0]
-    if not file.startswith(_ON_A_SESSION):
+    if not file.startswith(_ON_A_SESSION) or "mark.spark" not in (_ROOT / file).read_text():
         return file
-    return _ON_A_SESSION + ("a-q" if file < _ON_A_SESSION + "test_r" else "r-z")
+    return _ON_A_SESSION + ("a-o" if file < _ON_A_SESSION + "test_p" else "p-z")
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 def _seconds(item: pytest.Item) -> float:
@@ -37,8 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     seconds: dict[str, float] = defaultdict(float)
     for item in items:
-        seconds[_unit(item.nodeid)] += _seconds(item)
-    items.sort(key=lambda item: -seconds[_unit(item.nodeid)])
+        seconds[_unit(_file(item.nodeid))] += _seconds(item)
+    items.sort(key=lambda item: -seconds[_unit(_file(item.nodeid))])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -50,7 +58,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return _unit(nodeid)
+            return _unit(_file(nodeid))
 
     config.option.loadscopereorder = False
     return Scheduling(config, log)

@@ -110,6 +110,19 @@ def test_latest_means_the_moment_of_the_call(sim: Simulator) -> None:
     assert pull(made, 3) == later
 
 
+@pytest.mark.parametrize("error", ["InternalServerError", "ThrottlingException", "reset"])
+@pytest.mark.parametrize("at_timestamp", [True, False])
+def test_latest_means_that_moment_also_of_a_shard_that_fails_to_begin(
+    sim: Simulator, error: str, at_timestamp: bool
+) -> None:
+    sim.set_faults(at_timestamp=at_timestamp)
+    for shard in sim.open_shards:
+        sim.fail_next("GetShardIterator", error, times=2, shard_id=shard)
+    made = stream(sim, "latest")
+    later = sim.write("a", 3)
+    assert pull(made, 3) == later
+
+
 def test_a_datetime_starts_there(sim: Simulator) -> None:
     sim.write("a", 5)
     made = stream(sim, datetime.now(UTC) - timedelta(hours=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import multiprocessing
 import os
@@ -85,4 +86,8 @@ def start(process: BaseProcess) -> None:
     # A fork server is a `python -c`, which would look into the working folder before all others.
     is_fork = isinstance(process, ForkProcess)
     with nullcontext() if is_fork or not safe_path.is_kept() else safe_path.inherited():
-        process.start()
+        try:
+            process.start()
+        except EOFError as error:  # 3.14 greets the server, and has an OSError
+            text = "the fork server has ended"
+            raise ConnectionResetError(errno.ECONNRESET, text) from error

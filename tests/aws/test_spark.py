@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.conftest import WHOLE
+
 from .fake import FakeAWS
 
 pytest.importorskip("pyspark")
@@ -18,7 +20,7 @@ CONF = Path(__file__).parents[1] / "spark" / "conf"
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(WHOLE)
 def test_executors_read_with_the_drivers_keys_which_are_in_no_file(
     aws: FakeAWS, tmp_path: Path
 ) -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 
 from tests.hand_clock import HandClock
-from tests.wire import origin
+from tests.play import Memory, Play, PlayedService, page
+from tests.wire import FIRST, origin
 from watcher import Record
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.batches import Batches, BatchSettings
@@ -309,3 +310,36 @@ def test_a_batch_that_a_record_fills_fails_without_keeping_it_from_others() -> N
     dispatcher.deliver(record(2))
     assert seen == ["1", "2"]
     assert dispatcher.failed == {"f": 1, "g": 0}
+
+
+@pytest.mark.parametrize(
+    ("poison", "ends_with", "before", "after"),
+    [
+        (3, "1-4", ["1-8", "1-4"], ["1-8"]),
+        (7, "1-4", ["1-8", "1-4", "5-8"], ["5-8"]),
+        (7, "5-8", ["1-8", "1-4", "5-8"], ["5-8"]),
+        (7, "5-6", ["1-8", "1-4", "5-8", "5-6", "7-8"], ["7-8"]),
+    ],
+)
+def test_a_watch_that_ends_in_the_middle_of_bisecting_begins_behind_what_went_well(
+    poison: int, ends_with: str, before: list[str], after: list[str]
+) -> None:
+    """The halves are forgotten: what is left is one batch, whose failures are counted anew."""
+    store, plays, calls = Memory(), list[Play](), list[str]()
+
+    def function(records: Sequence[Record]) -> int:
+        first, last = (int(records[at].sequence_number) - FIRST for at in (0, -1))
+        calls.append(f"{first}-{last}")
+        if len(plays) == 1 and calls[-1] == ends_with:
+            plays[0].manager.stop()
+        if len(plays) == 1 and first <= poison <= last:
+            raise ValueError("poison")
+        return len(records)
+
+    for first in 1, int(after[0].partition("-")[0]):
+        service = PlayedService(HandClock())
+        service.add("a")
+        observer = Batches("f", function, BatchSettings(bisect=True, retries=1))
+        plays.append(Play(observer, service=service, store=store))
+        plays[-1].run(("a", page(*range(first, 9))), 1.0)
+    assert calls == before + after

@@ -83,8 +83,7 @@ def test_a_loop_that_slow_handlers_hold_takes_a_beginning_however_late(
     monkeypatch.setattr(finding, "Clients", account)
     wanted = WantedStreams.of(["t*"])
     streams = finding.find(wanted, Settings(), strict=False, yes=False, tell=told.set)
-    stream = streams.next_to_begin()
-    assert stream is not None
+    (stream, *_) = streams.to_begin()
     with pytest.raises(StillAskingError):
         stream.begin()
     assert told.wait(10)

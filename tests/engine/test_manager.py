@@ -77,6 +77,17 @@ def test_a_latest_shard_that_died_before_it_began_goes_back_to_the_watchs_beginn
     assert isinstance(position, AtTime) and position.time <= NOON
 
 
+def test_a_latest_shard_that_is_refused_before_it_begins_is_the_watchs_beginning_for_a_checkpoint(
+    service: PlayedService, seen: Seen
+) -> None:
+    play = played(service, seen, start=Latest())
+    refused, begun = ("a", Trouble("500", 1)), ("a", Started(NOON + timedelta(seconds=60)))
+    with pytest.raises(StreamError, match="nothing could be read"):  # in the end
+        play.run(refused, 60.0, begun, 1.0)
+    position = play.store.position("a")
+    assert isinstance(position, AtTime) and position.time <= NOON
+
+
 def test_watching_is_said_when_all_have_begun_the_restarted_ones_too(
     service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from tests.hand_clock import HandClock
 from tests.play import PlayedService
 from tests.reading.test_read_rate import Slots
+from tests.times import NOON
 from tests.wire import body
 from watcher.engine.orders import Work
 from watcher.engine.readers import Readers, Reading
 from watcher.errors import TransientError
 from watcher.service.connection import Connection
-from watcher.service.model import TrimHorizon
+from watcher.service.model import AtTime, Latest, Position, TrimHorizon
 from watcher.service.tally import Tally
 
 
@@ -155,3 +157,24 @@ def test_a_shard_that_closes_is_read_on_without_pauses(is_read: bool) -> None:
         assert shards.all[0] in begun
         shards.end(begun)
     assert not shards.all[1].reader.closed
+
+
+def test_latest_is_the_beginning_also_of_a_shard_that_cannot_be_begun_at_once() -> None:
+    clock, asked = HandClock(), list[Position]()
+    service: Any = PlayedService(clock)
+    service.add("a")
+    service.records = lambda iterator: body([])
+
+    def iterator(arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        asked.append(position)
+        if len(asked) < 3:
+            raise TransientError("500")
+        return "iterator", service.now
+
+    service.iterator = iterator
+    work = Work(Connection(), "", "a", Latest(), None, 1.0, latest=NOON)
+    reading = Reading(work, service, Tally(), clock)
+    for _ in range(3):
+        reading.read()
+        clock.sleep(60)
+    assert asked == [Latest(), AtTime(NOON), AtTime(NOON)]

@@ -138,6 +138,39 @@ def test_the_first_is_delivered_while_the_others_are_being_listed(
     assert [each.stream_arn for each in play.store.load()] == [ARN, USERS, SHOPS]
 
 
+def test_one_that_hangs_as_it_begins_keeps_no_other(region: Region, seen: Seen) -> None:
+    shops = PlayedService(region.clock)
+    shops.add("a")
+    others = {USERS: region.users, SHOPS: shops}
+    asides = {
+        USERS: AskedAside(region.users, region.clock, 1e9),
+        SHOPS: AskedAside(shops, region.clock, 1.0),
+    }
+    play = region.play(seen, others=others, asides=asides)
+    play.run(2.0, (Origin(SHOPS, "a"), page(1)), (OF_ORDERS, page(1)), 1.0)
+    assert seen.of == {"shops": [1], "orders": [1]}
+    assert [each.stream_arn for each in play.store.load()] == [ARN, SHOPS]
+
+
+def test_many_that_are_still_to_begin_are_not_looked_at_for_each_message(region: Region) -> None:
+    asked = 0
+
+    class Waiting(AskedAside):
+        def listing(self, arn: str) -> Listing:
+            nonlocal asked
+            asked += 1
+            raise StillAskingError("not yet")
+
+    arns = [ARN.replace("orders", f"shop-{number}") for number in range(100)]
+    asides = {arn: Waiting(region.users, region.clock, 0.0) for arn in arns}
+    play = region.play(print, others=dict.fromkeys(arns, region.users), asides=asides)
+    streams = play.manager._streams
+    assert len(streams.to_begin()) == 101
+    assert streams.to_begin() == []
+    region.clock.sleep(0.2)
+    assert len(streams.to_begin()) == 101
+
+
 def test_one_that_is_refused_as_the_others_begin_is_not_among_those_watched_so_far(
     region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:

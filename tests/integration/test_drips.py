@@ -38,6 +38,21 @@ def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(sim: RemoteS
         assert time.monotonic() - began < 4
 
 
+def test_of_several_one_that_drips_as_it_begins_is_said_and_keeps_no_other(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    sim.add_table("users")
+    sim.fail_next("DescribeStream", "drip", times=1)  # that of the first
+    (tmp_path / "sitecustomize.py").write_text(
+        "import watcher.service.said as said\nsaid._FROM_SECONDS = 1\n"
+    )
+    env = {**sim.environment, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    with Program("orders", "users", "--print-json", env=env) as program:
+        program.wait_for_status("Starting watcher for shard", 20)  # not after 30 s
+        program.wait_for_status("DescribeStream of orders: no answer yet, for 1 s", 20)
+        assert program.end() == 0
+
+
 def test_a_listing_without_an_end_keeps_neither_children_nor_sigterm(sim: RemoteSimulator) -> None:
     with Program("orders", "--print-json", env=sim.environment) as program:
         program.wait_for_status("Watching")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import boto3
 import pytest
 
 from tests.program import run
@@ -139,3 +140,31 @@ def test_alternators_next_stream_is_found(caplog: pytest.LogCaptureFixture) -> N
         new = sim.enable_new_stream()
         watch(old, [print], start="trim_horizon", region="us-east-1", endpoint_url=sim.endpoint)
         assert caplog.messages[-1].endswith(f"python -m watcher {new} --from trim-horizon")
+
+
+@pytest.mark.parametrize("naming", ["aws", "alternator", "alternator-kcl"])
+def test_tags_choose_tables_however_their_streams_are_called(naming: str) -> None:
+    with Simulator(naming=naming) as sim:
+        sim.set_faults(table_arns="refused", at_timestamp=False)
+        sim.add_table("users")
+        sim.write("a", 2)
+        session = boto3.Session("any", "any", region_name="us-east-1")
+        tables = session.client("dynamodb", endpoint_url=sim.endpoint)
+        tables.tag_resource(ResourceArn=sim.table_arn, Tags=[{"Key": "env", "Value": "prod"}])
+        tables.close()
+        options: Any = {"start": "trim_horizon", "follow": False, "region": "us-east-1"}
+        options["endpoint_url"] = sim.endpoint
+        seen: list[Any] = []
+        watch("*", [seen.append], tags=["env=prod"], **options)
+        assert list(map(version, seen)) == [1, 2]
+        with pytest.raises(StreamError, match="is let through by its tags"):
+            watch("*", [seen.append], tags=["env=no"], **options)
+
+
+def test_a_service_without_tags_is_said_in_one_line() -> None:
+    with Simulator(naming="alternator") as sim:
+        sim.fail_next("ListTagsOfResource", "UnknownOperationException", times=9)
+        program = run("--tag", "env=prod", "--no-follow", env=sim.environment)
+        assert program.wait() == 3
+        (line,) = program.err
+        assert "ListTagsOfResource" in line

@@ -20,7 +20,7 @@ import pyarrow.dataset
 import pytest
 
 from tests.simulator import Simulator
-from tests.spark.conftest import PATIENCE, missing
+from tests.spark.conftest import PATIENCE, WHOLE, missing
 
 pyspark = pytest.importorskip("pyspark")
 
@@ -98,7 +98,7 @@ def master(tmp_path: Path) -> Iterator[str]:
                 socket.create_connection(address).close()
                 break
             except ConnectionRefusedError:
-                assert time.monotonic() < deadline
+                assert time.monotonic() < deadline, (tmp_path / "daemons.log").read_text()[-3000:]
                 time.sleep(0.1)  # nobody tells us across processes
         for number in "12":
             folder = str(tmp_path / f"worker-{number}")
@@ -107,7 +107,7 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(PATIENCE + 60)
+@pytest.mark.timeout(WHOLE)
 def test_workers_read_with_the_environment_that_came_packed_or_name_what_they_lack(
     master: str, tmp_path: Path
 ) -> None:
@@ -130,7 +130,7 @@ def test_workers_read_with_the_environment_that_came_packed_or_name_what_they_la
             },
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=2 * PATIENCE,
             check=False,
         )
         written = [each.sequence_number for each in simulator.records]

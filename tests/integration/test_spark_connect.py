@@ -23,7 +23,7 @@ import boto3
 import pytest
 
 from tests.simulator import Simulator
-from tests.spark.conftest import PATIENCE, missing
+from tests.spark.conftest import PATIENCE, WHOLE, missing
 from tests.test_readme import PAGES, blocks
 
 pyspark = pytest.importorskip("pyspark")
@@ -69,7 +69,7 @@ def play(server: str, stream: str) -> None:
         return found.load()
 
     writer = changes("checkpoint").writeStream.option("checkpointLocation", "checkpoint")
-    writer.trigger(availableNow=True).toTable("taken").awaitTermination()
+    assert writer.trigger(availableNow=True).toTable("taken").awaitTermination(PATIENCE)
     assert spark.table("taken").count() == _CHANGES
     play_the_merge(spark, changes("orders.checkpoint"))
     if importlib.util.find_spec("pyspark.pipelines"):
@@ -112,6 +112,7 @@ def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> Non
             env=os.environ | {"SPARK_REMOTE": server},
             capture_output=True,
             text=True,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -187,12 +188,14 @@ def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
         ) as server,
     ):
         try:
+            deadline = time.monotonic() + PATIENCE
             while True:
                 try:
                     socket.create_connection(address).close()
                     break
                 except ConnectionRefusedError:
-                    assert server.poll() is None, (folder / "server.log").read_text()[-3000:]
+                    is_there = server.poll() is None and time.monotonic() < deadline
+                    assert is_there, (folder / "server.log").read_text()[-3000:]
                     time.sleep(0.1)  # nobody tells us across processes
             yield f"sc://{address[0]}:{address[1]}"
         finally:
@@ -200,7 +203,7 @@ def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(PATIENCE + 60)
+@pytest.mark.timeout(WHOLE)
 def test_a_connect_client_and_a_pipeline_read_batches_and_streams(tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc") is None:
         missing("Spark Connect is not installed")
@@ -225,7 +228,7 @@ def test_a_connect_client_and_a_pipeline_read_batches_and_streams(tmp_path: Path
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE,
+                timeout=2 * PATIENCE,
                 check=False,
             )
     assert done.stdout.strip().endswith("played"), done.stderr[-3000:]

@@ -17,12 +17,12 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset
 
 from tests.dynamodb_local import SCRIPT, DynamoDBLocal
-from tests.spark.conftest import PATIENCE, Run
+from tests.spark.conftest import PATIENCE, WHOLE, Run
 from tests.spark.conftest import command as command
 from tests.spark.conftest import spark as spark
 from watcher.service.connection import Connection
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(PATIENCE + 60)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(WHOLE)]
 
 ROOT = SCRIPT.parents[1]
 
@@ -77,7 +77,7 @@ def start(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
 def wait_for(condition: Any, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"not in {seconds:.0f} s"
         time.sleep(0.05)
 
 

@@ -4,16 +4,17 @@ import json
 import shlex
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import PATIENCE
+from tests.spark.conftest import PATIENCE, WHOLE
 from tests.test_readme import ON_SPARK, place, shop
 
 __all__ = ["place", "shop"]  # fixtures
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(PATIENCE + 60)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(WHOLE)]
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,18 +31,29 @@ def test_the_spark_commands_of_the_readme_work_as_written(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.in_turn"],
-        input="".join(json.dumps(arguments(command)) + "\n" for command in ON_SPARK),
-        cwd=place,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == len(ON_SPARK)
-    for command, (status, out, err) in zip(ON_SPARK, answers, strict=True):
-        assert status == 0, (command, err)
-        assert out or "Done:" in err, command
-        assert "Traceback" not in err
+    log = place / "stderr"
+    with (
+        open(log, "w") as said,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.in_turn"],
+            cwd=place,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdin and process.stdout
+        for command in ON_SPARK:
+            print(json.dumps(arguments(command)), file=process.stdin, flush=True)
+            hangs = threading.Timer(PATIENCE, process.kill)
+            hangs.start()
+            line = process.stdout.readline()
+            hangs.cancel()
+            assert line, f"no answer in {PATIENCE:.0f} s: {command}\n{log.read_text()[-3000:]}"
+            status, out, err = json.loads(line)
+            assert status == 0, (command, err)
+            assert out or "Done:" in err, command
+            assert "Traceback" not in err
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 0, log.read_text()[-3000:]

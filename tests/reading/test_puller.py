@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -18,7 +19,7 @@ from tests.wire import wire
 from watcher import Stream, UsageError
 from watcher.reading.losses import Losses
 from watcher.reading.puller import Puller
-from watcher.service.model import Latest, Listing, Position
+from watcher.service.model import Latest, Listing, Position, TrimHorizon
 from watcher.side_by_side import SideBySide
 
 _MANY = 3000
@@ -180,6 +181,69 @@ def test_reads_of_several_streams_go_on_side_by_side() -> None:
             pass
     calls.close()
     assert everybody.broken is False
+
+
+class _Dripping(Shards):
+    """The reads of one shard have no end as long as it drips; it may be slow to begin."""
+
+    def __init__(self, clock: HandClock, count: int, slow: float = 0.0) -> None:
+        super().__init__(clock, count)
+        self.released = threading.Event()
+        self.begun = set[str]()
+        self._slow = slow
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        if shard_id == "shard-0":
+            time.sleep(self._slow)
+        self.begun.add(shard_id)
+        return super().iterator(arn, shard_id, position)
+
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
+        if iterator.startswith("shard-0 "):
+            assert self.released.wait(60)
+        return super().records(iterator, limit)
+
+
+@pytest.mark.parametrize("start", [Latest(), TrimHorizon()], ids=["latest", "horizon"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_read_that_drips_holds_up_neither_the_beginning_nor_a_heartbeat_nor_a_token(
+    monkeypatch: pytest.MonkeyPatch, start: Position, count: int
+) -> None:
+    monkeypatch.setattr("watcher.reading.puller._PATIENT_SECONDS", 0.05)
+    clock = HandClock()
+    service, calls = _Dripping(clock, count), SideBySide()
+    made = Puller(service, ARN, start, Losses(clock=clock), clock, calls=calls)
+    for _ in range(2):
+        clock.sleep(60)
+        made.read_all()
+    assert len(made.token.shards) == count
+    service.write("shard-0")
+    for number in range(1, count):
+        service.write(f"shard-{number}")
+    while made.next_at is None and count > 1:
+        clock.sleep(1)
+        made.look()
+    assert not service.released.is_set()
+    service.released.set()
+    found = set[str]()
+    while len(found) < count:
+        if made.look(at_once=True) is None:
+            clock.sleep(1)
+        else:
+            found.add(made.take().shard_id)
+    calls.close()
+
+
+def test_latest_is_not_later_than_the_beginning_though_a_shard_is_slow_to_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("watcher.reading.puller._PATIENT_SECONDS", 0.0)
+    clock = HandClock()
+    service, calls = _Dripping(clock, 2, slow=0.3), SideBySide()
+    Puller(service, ARN, Latest(), Losses(clock=clock), clock, calls=calls)
+    assert service.begun == {"shard-0", "shard-1"}
+    service.released.set()
+    calls.close()
 
 
 def of_a_token(clock: HandClock, hours: float, policy: str, *, snapshot: bool = False) -> Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -104,6 +105,38 @@ def test_several_questions_are_asked_one_after_the_other(told: threading.Event) 
     assert [aside.children(ARN, each) for each in ("a", "b")] == [[], []]
     assert [aside.listing(ARN + each).arn for each in ("a", "b")] == [ARN + "a", ARN + "b"]
     assert service.listings == 2
+
+
+@pytest.mark.parametrize("question", ["listing", "children"])
+def test_a_listing_that_hangs_keeps_no_other(
+    monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    monkeypatch.setattr("watcher.service.aside._LISTING_HANGS_SECONDS", 0.02)
+
+    class Hanging(Slow):
+        def listing(self, arn: str) -> Any:
+            return super().listing(arn) if arn == ARN else PlayedService.listing(self, arn)
+
+        def children(self, arn: str, shard_id: str) -> Any:
+            if arn == ARN:
+                self.go.wait(10)
+            return PlayedService.children(self, arn, shard_id)
+
+    service = Hanging()
+    aside = Aside(service)
+    more = ("a",) if question == "children" else ()
+    ask = getattr(aside, question)
+    until = time.monotonic() + 8  # by then it has given up to hang
+    waiting = [f"{ARN}{number}" for number in range(3)]
+    with pytest.raises(StillAskingError):
+        ask(ARN, *more)
+    while waiting:
+        assert time.monotonic() < until
+        with contextlib.suppress(StillAskingError):
+            ask(waiting[0], *more)
+            del waiting[0]
+        time.sleep(0.005)
+    service.go.set()
 
 
 def test_a_fork_waits_for_a_thread_that_is_at_work(told: threading.Event) -> None:

@@ -5,6 +5,8 @@ import gc
 import ipaddress
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -290,3 +292,16 @@ def test_a_circle_s_connections_are_closed_before_the_collector_ends_them(kept: 
     del connected, owner
 
     gc.collect()  # a warning is an error
+
+
+def test_a_program_that_ends_with_open_connections_warns_of_none() -> None:
+    program = """
+import socket
+from watcher.service.plain_http import PlainHTTP
+client = PlainHTTP("http://127.0.0.1:9", "", 1.0, 1.0, 1.0)
+client._free.append(socket.socket())
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not done.stderr

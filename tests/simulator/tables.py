@@ -19,10 +19,11 @@ _SCAN_PAGE = 1000
 
 
 class Items:
-    """GetItem, Scan, PutItem and DeleteItem, with conditions joined by AND."""
+    """GetItem, Scan, PutItem and DeleteItem, with conditions joined by AND; and tables' tags."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._tags: dict[str, dict[str, str]] = {}
 
     def handlers(self) -> dict[str, Callable[[Parameters], bytes]]:
         return {
@@ -30,7 +31,25 @@ class Items:
             "Scan": self._scan,
             "PutItem": self._put,
             "DeleteItem": self._delete,
+            "TagResource": self._tag,
+            "ListTagsOfResource": self._list_tags,
         }
+
+    def _tag(self, parameters: Parameters) -> bytes:
+        given = {each["Key"]: each["Value"] for each in parameters["Tags"]}
+        self._tags.setdefault(self._tagged(parameters), {}).update(given)
+        return b"{}"
+
+    def _list_tags(self, parameters: Parameters) -> bytes:
+        tags = self._tags.get(self._tagged(parameters), {})
+        return compact({"Tags": [{"Key": key, "Value": tags[key]} for key in tags]}).encode()
+
+    def _tagged(self, parameters: Parameters) -> str:
+        """A table's own ARN, as Alternator refuses what is none."""
+        arn = str(parameters["ResourceArn"])
+        if all(table.arn != arn for table in self._world.tables.values()):
+            raise ServiceError("AccessDeniedException", "Incorrect resource identifier")
+        return arn
 
     def _table(self, parameters: Parameters) -> Table:
         name = str(parameters["TableName"]).rpartition(":table/")[2]

@@ -12,8 +12,10 @@ from tests.simulator import RemoteSimulator, Simulator
 
 Options = dict[str, Any]
 
-# Spark starts in 5 s here, in a minute there: only what hangs is to be cut off.
-PATIENCE = 600.0
+# For one step, such as Spark's start: 5 s here, half a minute there. What takes longer hangs.
+PATIENCE = 120.0
+# For a test as a whole, of several steps.
+WHOLE = 300.0
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -22,7 +24,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     So on a slow machine they are given time.
     """
     if item.get_closest_marker("spark"):
-        item.add_marker(pytest.mark.timeout(PATIENCE + 60))
+        item.add_marker(pytest.mark.timeout(WHOLE))
 
 
 @pytest.fixture(scope="session")

@@ -70,6 +70,7 @@ def test_a_running_query_follows_splits_and_rotations(
     rows: list[Any] = []
     deadline = time.monotonic() + PATIENCE
     while len(rows) < len(written) and time.monotonic() < deadline:
+        time.sleep(0.1)  # a question costs as much as a micro-batch
         rows = spark.sql("select sequence_number, keys, new_image from running").collect()
 
     # The memory sink keeps the order of batches, and of partitions in them.
@@ -113,7 +114,7 @@ def once(spark: Any, sim: RemoteSimulator, checkpoint: Path, **options: Any) -> 
     """Run one query to the end of what is there."""
     writer = stream(spark, sim, **options).writeStream.format("noop")
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    query.awaitTermination(PATIENCE)
+    assert query.awaitTermination(PATIENCE)
     return query
 
 
@@ -161,7 +162,7 @@ def test_the_progress_says_how_old_the_oldest_unread_change_is(
     frame = stream(spark, sim, maxRecordsPerTrigger=25)
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(PATIENCE)
+    assert query.awaitTermination(PATIENCE)
 
     reports = [each["sources"][0]["latestOffset"] for each in query.recentProgress]
     told = [json.loads(each) for each in reports if each]

@@ -254,6 +254,7 @@ class Followed:
             end=self._settings.end,
             poll_max=self._settings.poll_max,
             closed=self.roster.is_closed(shard.id),
+            latest=self.roster.began_at,
         )
 
     # The end

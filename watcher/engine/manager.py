@@ -165,12 +165,14 @@ class Manager:
         return self._look_again()
 
     def _begin_streams(self) -> None:
-        """One after the other: "latest" of one is not to wait for the listings of all."""
-        while (stream := self._streams.next_to_begin()) and not self.ending.look():
+        """Each as soon as it is listed: "latest" of one is not to wait for the listings of all."""
+        for stream in self._streams.to_begin():
+            if self.ending.look():
+                return
             with self.ending.asking():
                 self._begin_stream(stream)
             if not (stream.has_begun or stream.failures):
-                return  # it is asked for aside
+                continue  # it is asked for aside
             self._streams.begun(stream)
             with self.ending.working():
                 self._attend(stream)

@@ -28,8 +28,8 @@ class Directory(Protocol):
     def stream_pages(self) -> Iterator[list[StreamName]]:
         """ListStreams' answers, page by page."""
 
-    def tags(self, table_arn: str) -> Tags:
-        """A table's tags."""
+    def tags(self, table: str) -> Tags:
+        """The tags of a table, by its ARN or its name."""
 
 
 class Newcomers:
@@ -85,7 +85,7 @@ class Newcomers:
         rows = itertools.chain.from_iterable(self._directory.stream_pages())
         return list(self._wanted.newest(rows, self._tags_of).values())
 
-    def _tags_of(self, table_arn: str) -> Tags:
-        if table_arn not in self._tags:
-            self._tags[table_arn] = self._directory.tags(table_arn)
-        return self._tags[table_arn]
+    def _tags_of(self, table: str) -> Tags:
+        if table not in self._tags:
+            self._tags[table] = self._directory.tags(table)
+        return self._tags[table]

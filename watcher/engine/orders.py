@@ -31,6 +31,8 @@ class Work(msgspec.Struct, frozen=True):
     """Records made later are left out."""
     closed: bool = False
     """Whether the shard is known to get no more records."""
+    latest: datetime | None = None
+    """What "latest" means where the shard can't be begun at once."""
 
     @property
     def origin(self) -> Origin:

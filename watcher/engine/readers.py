@@ -17,7 +17,7 @@ from watcher.reading.parts import Chosen
 from watcher.reading.shard_reader import ShardReader
 from watcher.reading.turns import Turns
 from watcher.record.origin import Origin
-from watcher.service.model import Service
+from watcher.service.model import AtTime, Latest, Service
 from watcher.service.tally import Tally
 
 # So many answers are waited for at once: each may bring a megabyte.
@@ -58,6 +58,7 @@ class Reading:
         )
         self.is_over = False
         """Whether it was read to its end, or can't be read any further."""
+        self._latest = work.latest
         self._tally = tally
         self._clock = clock
 
@@ -71,6 +72,9 @@ class Reading:
         except Exception:
             messages = [Failed(traceback.format_exc(), fatal=False)]
         self._tally.attempt(self._clock.monotonic(), answered=self._tally.answers > answers)
+        if messages and self._latest and isinstance(self.reader.position, Latest):
+            # It could not be begun: "latest" is not whenever it can be.
+            self.reader.position = AtTime(self._latest)
         # Before they are sent: a shard's place on the board may then soon be another's.
         for message in messages:
             if isinstance(message, Page):

@@ -28,6 +28,7 @@ _FIRST_NEWS_SECONDS = 5.0
 _NEWS_SECONDS = 10.0
 # A line each is a comfort of few streams, and a wall of many.
 _FEW = 20
+_LOOK_SECONDS = 0.1
 # A stream that is refused may be allowed again: somebody may have mended a policy.
 _AGAIN_SECONDS = 30.0
 _AGAIN_SECONDS_MAX = 300.0
@@ -52,6 +53,7 @@ class Streams:
         self._newcomers = newcomers
         self._to_begin = dict.fromkeys(self._followed.values())
         """Those whose first listing is still to come, in its order."""
+        self._look_due = -math.inf
         self._news_due = clock.monotonic() + _FIRST_NEWS_SECONDS
         self._are_watched = False
         """Whether it was said that all shards of all of them are being read."""
@@ -159,9 +161,16 @@ class Streams:
 
     # Coming and going
 
-    def next_to_begin(self) -> Followed | None:
-        """The next one whose first listing is to be made; `begun` is to follow."""
-        return next(iter(self._to_begin), None)
+    def to_begin(self) -> list[Followed]:
+        """Those whose first listing is to be made, in its order; `begun` is to follow.
+
+        Of many, ten times a second: else each message would wait until all of them are looked at.
+        """
+        now = self._clock.monotonic()
+        if len(self._to_begin) > _FEW and now < self._look_due:
+            return []
+        self._look_due = now + _LOOK_SECONDS
+        return list(self._to_begin)
 
     def begun(self, stream: Followed) -> None:
         """Its first listing was made, or refused. Raises StreamError where all were."""

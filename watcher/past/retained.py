@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,7 +12,7 @@ import msgspec
 from watcher.clock import CLOCK, Clock
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses, held_since
-from watcher.reading.messages import Finished, Loss, Page, Remark, Started, Trouble
+from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
 from watcher.reading.parts import Chosen
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
@@ -71,6 +73,7 @@ class Retained:
         self._losses = Losses(is_error=strict, clock=clock)
         self.losses = self._losses.lines
         self._pending: dict[str, _Pending] = {}
+        self._in_call: dict[Future[list[Message]], _Pending] = {}
         self._turn = 0
         position = TrimHorizon() if start is None else AtTime(start.astimezone(UTC))
         self._roster = self._new_roster(position)
@@ -103,18 +106,18 @@ class Retained:
         try:
             while True:
                 self._attend()
-                due = self._due()
-                # One needs no thread: nothing goes on beside whoever reads.
-                answers = calls.start([shard.reader.read for shard in due])
-                for shard, answer in zip(due, answers, strict=True):
-                    for message in answer.result():
+                self._begin_reads(calls)
+                is_idle = not self._in_call
+                for shard, messages in self._answered():
+                    for message in messages:
                         yield from self._hear(shard, message)
                     shard.due = self._clock.monotonic() + shard.reader.pause
                 if not self._pending and self._roster.is_settled():
                     return self._roster.say_left()
-                if not due:
-                    self._rest()
+                if is_idle:
+                    self._clock.sleep(self._rest())
         finally:
+            self._in_call.clear()
             calls.close(wait=False)
 
     def read_on(self) -> Iterator[Record]:
@@ -162,20 +165,35 @@ class Retained:
             clock=self._clock,
         )
 
-    def _due(self) -> list[_Pending]:
-        """One shard a lane, those first that have waited longest."""
+    def _begin_reads(self, calls: SideBySide) -> None:
+        """One shard a lane that is free, those first that have waited longest."""
         now = self._clock.monotonic()
         chosen: dict[int, _Pending] = {}
-        for shard in sorted(self._pending.values(), key=lambda shard: shard.due):
+        for shard in sorted(self._free(), key=lambda shard: shard.due):
             if shard.due <= now:
                 chosen.setdefault(shard.lane, shard)
-        return list(chosen.values())
+        # With one lane, nothing goes on beside its reads.
+        few = 1 if len(self._lanes) == 1 else 0
+        answers = calls.start([shard.reader.read for shard in chosen.values()], few)
+        self._in_call.update(zip(answers, chosen.values(), strict=True))
 
-    def _rest(self) -> None:
-        """Until a shard is due; a listing may be due sooner."""
+    def _answered(self) -> Iterator[tuple[_Pending, list[Message]]]:
+        """What the reads bring that have an answer; one that has none keeps no other waiting."""
+        if self._in_call:
+            first = futures.FIRST_COMPLETED
+            for answer in futures.wait(self._in_call, self._rest(), return_when=first).done:
+                yield self._in_call.pop(answer), answer.result()
+
+    def _rest(self) -> float:
+        """Seconds until a shard is due; a listing may be due sooner."""
         now = self._clock.monotonic()
-        due = min((shard.due for shard in self._pending.values()), default=now + 0.1)
-        self._clock.sleep(min(max(due - now, 0.01), 0.1))
+        due = min((shard.due for shard in self._free()), default=now + 0.1)
+        return min(max(due - now, 0.01), 0.1)
+
+    def _free(self) -> list[_Pending]:
+        """The shards whose lane is."""
+        busy = {shard.lane for shard in self._in_call.values()}
+        return [shard for shard in self._pending.values() if shard.lane not in busy]
 
     def _hear(self, shard: _Pending, message: object) -> Iterator[Record]:
         tracked = shard.tracked

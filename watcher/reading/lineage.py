@@ -205,6 +205,16 @@ class Lineage:
         """Whether a shard is to be read from LATEST that is not being read yet."""
         return any(isinstance(shard.position, Latest) for shard in self.unfinished)
 
+    def hold(self, firsts: Mapping[str, str]) -> None:
+        """Go back to these records of shards; what descends from them waits for its turn again."""
+        for shard_id, number in firsts.items():
+            self.shards[shard_id].position = AtSequence(number)
+        again = [self.shards[shard_id] for shard_id in firsts]
+        while again:
+            shard = again.pop()
+            shard.status = Status.WAITING
+            again += [each for each in self.children(shard.id) if each.status is Status.FINISHED]
+
     def forget(self, listing: Iterable[Shard], keep: Container[str] = ()) -> None:
         """Drop the finished shards that left a whole listing, once their children are begun.
 

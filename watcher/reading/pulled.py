@@ -15,7 +15,7 @@ from watcher.reading.shard_reader import ShardReader
 from watcher.record import page as pages
 from watcher.record.origin import Origin
 from watcher.record.record import Record
-from watcher.service.model import AfterSequence
+from watcher.service.model import AfterSequence, Latest
 
 
 class Pulled(msgspec.Struct, eq=False):
@@ -45,6 +45,11 @@ class Pulled(msgspec.Struct, eq=False):
     refused: bool = False
     """Whether the service lists it, and does not let it be read just now."""
     ended: bool = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether "latest" is a moment, where it is to be read from there."""
+        return not isinstance(self.reader.position, Latest)
 
     @property
     def may_have_more(self) -> bool:
@@ -77,6 +82,16 @@ class Pulled(msgspec.Struct, eq=False):
         if page.left_out:
             self.left_out += page.left_out[-1] - left_out
             self.tracked.position = AfterSequence(page.last_sequence_number)
+
+    def counted(self) -> int:
+        """How many more were left out since the last time."""
+        count, self.left_out = self.left_out, 0
+        return count
+
+    def read_with(self, reader: ShardReader, pause: float) -> None:
+        """Have another reader go on, after so many seconds."""
+        self.reader = reader
+        reader.pause = pause
 
     def rests(self, now: float, seconds: float, least: float) -> None:
         """Let it rest so long, or at least so long."""

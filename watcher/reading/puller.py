@@ -21,11 +21,13 @@ from watcher.reading.token import Token
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.aside import Aside
-from watcher.service.model import AfterSequence, AtSequence, Latest, Listing, Position, Service
+from watcher.service.model import AfterSequence, Latest, Listing, Position, Service
 from watcher.side_by_side import SideBySide
 
 # So long it looks for a record where pages are empty that need not be the last ones.
 _MOST_SECONDS = 1.0
+# So long for the first reads, and where nothing else goes on: nobody waits for one that drips.
+_PATIENT_SECONDS = 5.0
 # So long for what a read of a shard brings that is only looked after.
 _MOMENT_SECONDS = 0.05
 # So long for what is asked about shards; an answer that comes later is taken in then.
@@ -169,20 +171,8 @@ class Puller:
         return read and not self._heap and not self._in_call and self._roster.is_settled()
 
     def hold(self, firsts: Mapping[str, str]) -> None:
-        """Have the token stay at these records of shards, though later ones were taken.
-
-        What descends from them waits for its turn again.
-        """
-        lineage = self._roster.lineage
-        for shard_id, number in firsts.items():
-            lineage.shards[shard_id].position = AtSequence(number)
-        again = [lineage.shards[shard_id] for shard_id in firsts]
-        while again:
-            shard = again.pop()
-            shard.status = Status.WAITING
-            again.extend(
-                each for each in lineage.children(shard.id) if each.status is Status.FINISHED
-            )
+        """Have the token stay at these records of shards; see `Lineage.hold`."""
+        self._roster.lineage.hold(firsts)
 
     @property
     def token(self) -> Token:
@@ -191,13 +181,18 @@ class Puller:
         return tokens.make(roster.arn, roster.lineage, roster.listing.time, roster.began_at)
 
     def read_all(self) -> None:
-        """One read of each shard with nothing buffered, as long as there is room."""
+        """One read of each shard with nothing buffered, as long as there is room.
+
+        An answer that drips is not waited for: only the moment that is a shard's "latest".
+        """
         self._attend()
         left = self._free()
         while left and self._size < _BYTES:
-            self._read(left[:_READS_AHEAD])
+            self._read(left[:_READS_AHEAD], few=0)
             del left[:_READS_AHEAD]
-            self._take(list(self._in_call.values()), None)
+            self._take(self._in_call_since(_PATIENT_SECONDS), _PATIENT_SECONDS)
+            while waiting := [each for each in self._in_call.values() if not each.has_begun]:
+                self._take(waiting, _MOMENT_SECONDS)
 
     def _read_due(self, at_once: bool) -> None:
         """One read of each shard with nothing buffered that may have more, or has rested.
@@ -206,11 +201,10 @@ class Puller:
         for a moment only, as is one whose read takes long.
         """
         behind = self._start_due(at_once)
-        is_crowd = len(self._reading) * self._sharers > _READS_AHEAD
+        is_crowd = self._together > _READS_AHEAD
         if at_once and not is_crowd:
-            since = self._clock.monotonic() - _MOST_SECONDS
-            behind = [shard for shard in self._in_call.values() if shard.began > since]
-        self._take(behind, _MOST_SECONDS)
+            behind = self._in_call_since(_MOST_SECONDS)
+        self._take(behind, _PATIENT_SECONDS if self._together == 1 else _MOST_SECONDS)
         moment = _MOMENT_SECONDS / self._sharers
         self._take(list(self._in_call.values()), moment / 2 if is_crowd else moment)
 
@@ -227,24 +221,31 @@ class Puller:
         room -= len(behind)
         busy = [shard for shard in rested if now < shard.busy_until][: (room + 1) // 2]
         rested = list(dict.fromkeys(busy + rested))[:room]
-        self._read(behind + rested)
+        self._read(behind + rested, few=1 if self._together == 1 else 0)
         return behind
+
+    def _in_call_since(self, seconds: float) -> list[Pulled]:
+        """Those whose read has begun within so many seconds."""
+        since = self._clock.monotonic() - seconds
+        return [shard for shard in self._in_call.values() if shard.began > since]
+
+    @property
+    def _together(self) -> int:
+        """About how many shards are read side by side; beside one alone, nothing goes on."""
+        return len(self._reading) * self._sharers
 
     def _free(self) -> list[Pulled]:
         now = self._clock.monotonic()
         return [shard for shard in self._reading.values() if shard.is_free and shard.turn <= now]
 
-    def _read(self, shards: list[Pulled]) -> None:
-        calls = [shard.reader.read for shard in shards]
-        # Where there is but one shard, nothing goes on beside its reads.
-        is_alone = len(self._reading) * self._sharers == 1
-        answers = self._calls.start(calls, few=1 if is_alone else 0)
+    def _read(self, shards: list[Pulled], *, few: int) -> None:
+        answers = self._calls.start([shard.reader.read for shard in shards], few)
         for shard, answer in zip(shards, answers, strict=True):
             shard.answer, shard.began = answer, self._clock.monotonic()
             self._in_call[shard.tracked.id] = shard
 
-    def _take(self, shards: list[Pulled], seconds: float | None) -> None:
-        """What these reads have brought; waited for up to so long (None: without an end)."""
+    def _take(self, shards: list[Pulled], seconds: float) -> None:
+        """What these reads have brought; waited for up to so long."""
         answers = [shard.answer for shard in shards if shard.answer is not None]
         done = futures.wait(answers, seconds).done if answers else set()
         for shard in shards:
@@ -293,6 +294,8 @@ class Puller:
                     self._roster.losses.heard(shard.tracked, message)
                 case Trouble() | Remark():
                     self._roster.in_trouble(shard.tracked, message)
+                    if not shard.has_begun:  # nor can it now, at a later "latest"
+                        shard.read_with(self._reader(shard.tracked), shard.reader.pause)
         pause = shard.reader.pause
         least = pause if shard.refused else shard.reader.least_pause
         now = self._clock.monotonic()
@@ -316,8 +319,7 @@ class Puller:
 
     def _finished(self, shard: Pulled, message: Finished) -> None:
         if self._roster.meaning(shard.tracked, message) is End.READ_AGAIN:
-            shard.reader = self._reader(shard.tracked)
-            shard.reader.pause = AGAIN_SECONDS
+            shard.read_with(self._reader(shard.tracked), AGAIN_SECONDS)
             shard.refused = True
         else:
             shard.ended = True
@@ -325,8 +327,7 @@ class Puller:
     def _buffer(self, shard: Pulled) -> None:
         """Put the shard's next record on the heap, if there is one."""
         record = next(shard.records, None)
-        self.left_out += shard.left_out
-        shard.left_out = 0
+        self.left_out += shard.counted()
         if record is not None:
             created = record["dynamodb"].get("ApproximateCreationDateTime")
             seconds = created.timestamp() if created else 0.0

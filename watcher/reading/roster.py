@@ -251,13 +251,14 @@ class Roster:
         Raises DeniedError, OddAnswerError where that is to end the reading.
         """
         if isinstance(message, Trouble):
+            self.begin_again(shard)  # "latest" is not whenever it can be begun
             self.reads.hear(shard.id, message)
         text = shard.news(message)
         if text and (whose := self.reads.whose(shard.id, message)):
             logger.warning(f"{whose}: {text}", extra=self.about(shard))
 
     def begin_again(self, shard: Tracked) -> Position:
-        """Where a new reader of a shard begins that takes the place of one that died."""
+        """Where a shard begins whose reader died, or could not begin."""
         if isinstance(shard.position, Latest):
             # It has promised nothing yet, but "latest" is the moment when the reading began.
             shard.position = AtTime(self.began_at)

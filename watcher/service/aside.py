@@ -18,8 +18,10 @@ _SETTLE_SECONDS = 2.0
 # What was answered earlier, and not asked for, is asked anew.
 _FRESH_SECONDS = 5.0
 _PROBES_AT_ONCE = 10
-# A probe without an answer for so long makes room for another, as long as no more than so many do.
+# A probe without an answer for so long, or another question, makes room for one more, as long as no
+# more than so many do.
 _HANGS_SECONDS = 0.3
+_LISTING_HANGS_SECONDS = 1.0
 _MOST_HANGING = 100
 
 _Question = tuple[str, ...]
@@ -32,7 +34,7 @@ class _Questions:
     others the next time.
     """
 
-    def __init__(self, at_once: int, hangs: float = math.inf) -> None:
+    def __init__(self, at_once: int, hangs: float) -> None:
         self.hangs = hangs
         self.waiting: dict[_Question, Callable[[], Any]] = {}
         self.asked: set[_Question] = set()
@@ -69,11 +71,11 @@ class Aside:
 
     Until then they raise StillAskingError; with `patience`, after so many seconds of waiting for a
     question that is new. All else is asked as ever. `tell` is called when there is an answer. One
-    question after the other, for all streams: DescribeStream is limited anyway. Children have a
-    line of their own, since a listing may have a hundred pages; and so have probes, side by side: a
-    shard may keep one waiting, but no listing, and no other. Nobody is patient a second time with
-    one that has hung. An answer is `fresh` for so many seconds: whoever may come back later, and
-    for what is asked once, takes it all the same.
+    question after the other, for all streams, as DescribeStream is limited anyway; but one that has
+    no answer for a second keeps no other waiting. Children have a line of their own, since a
+    listing may have a hundred pages; and so have probes, side by side. Nobody is patient a second
+    time with one that has hung. An answer is `fresh` for so many seconds: whoever may come back
+    later, and for what is asked once, takes it all the same.
     """
 
     def __init__(
@@ -89,8 +91,8 @@ class Aside:
         self._fresh = fresh
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._line = _Questions(1)
-        self._children = _Questions(1)
+        self._line = _Questions(1, _LISTING_HANGS_SECONDS)
+        self._children = _Questions(1, _LISTING_HANGS_SECONDS)
         self._probes = _Questions(_PROBES_AT_ONCE, _HANGS_SECONDS)
         self._waited_for: set[threading.Thread] = set()
         self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}

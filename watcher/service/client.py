@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
@@ -34,7 +32,14 @@ from watcher.service.deadline import READS, Timely
 from watcher.service.errors_of import as_user_error, code_of, translated
 from watcher.service.iterators import iterator_at
 from watcher.service.limiter import limiter
-from watcher.service.listings import as_the_services, listed, no_stream, service_time, shard_of
+from watcher.service.listings import (
+    as_the_services,
+    insisted,
+    listed,
+    no_stream,
+    service_time,
+    shard_of,
+)
 from watcher.service.model import (
     AtTime,
     Listing,
@@ -49,8 +54,6 @@ from watcher.service.shortcut import RawPages, Shortcut
 from watcher.service.side_by_side import side_by_side
 from watcher.service.tally import Tally
 from watcher.version import __version__
-
-logger = logging.getLogger("watcher")
 
 # Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
 _CONNECT_SECONDS = 5
@@ -109,8 +112,6 @@ class StreamsClient:
             self._shortcut: Shortcut | None = None
             self._listings = Shortcut(session, self._client, self._timely)
             self._opened += [self._client, self._listings]
-            # A listing may be asked for in a thread of its own.
-            self._listing_lock = threading.Lock()
             self._limiter = limiter(self._client.meta.endpoint_url)
             self.region: str = self._client.meta.region_name
         except (boto.BotoCoreError, ValueError) as error:
@@ -193,11 +194,12 @@ class StreamsClient:
             self._opened.append(self._tables)
         return self._in_time(self._tables)
 
-    def tags(self, table_arn: str) -> dict[str, str]:
-        """A table's tags."""
+    def tags(self, table: str) -> dict[str, str]:
+        """The tags of a table, by its ARN or its name."""
         client = self._for_tables()
         tags: dict[str, str] = {}
-        query = {"ResourceArn": table_arn}
+        is_arn = table.startswith("arn:")
+        query = {"ResourceArn": table if is_arn else self.describe_table(table)["TableArn"]}
         while True:
             answer = self._call(client.list_tags_of_resource, "Tags", **query)
             tags |= {row["Key"]: row.get("Value", "") for row in answer["Tags"]}
@@ -229,18 +231,8 @@ class StreamsClient:
 
     def _describe(self, query: dict[str, Any]) -> Any:
         """A call of DescribeStream, when its turn has come; again where nobody answers."""
-        with self._listing_lock:
-            for attempt in range(1, self._attempts + 1):
-                time.sleep(self._limiter.turn())
-                began = time.monotonic()
-                try:
-                    return self._call(self._listings.describe_stream, "StreamDescription", **query)
-                except TransientError as error:
-                    if not error.unreachable or attempt == self._attempts:
-                        raise
-                    if time.monotonic() - began >= _READ_SECONDS:  # nobody has heard for so long
-                        logger.info(f"Can't list shards yet, trying again: {error}")
-            raise AssertionError
+        call = partial(self._call, self._listings.describe_stream, "StreamDescription", **query)
+        return insisted(query["StreamArn"], call, self._attempts, self._limiter.turn)
 
     def children(self, arn: str, shard_id: str) -> list[Shard]:
         """The children of a finished shard, by one call where the service knows the filter.

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
 from watcher.service.key_order import heard
 from watcher.service.model import Listing, Shard, without_circles
+from watcher.service.names import table_name
 from watcher.service.pages import Pages
+from watcher.service.said import said
 
 # A clock may be off; a header that is further off is none.
 _YEARS_OFF = 20
@@ -80,6 +83,27 @@ def _listed(
             )
             return listing, first
         query["ExclusiveStartShardId"] = last
+
+
+def insisted(arn: str, call: Callable[[], Any], attempts: int, turn: Callable[[], float]) -> Any:
+    """The answer to a call about a stream, each attempt when its turn has come.
+
+    Another is made where nobody answers. Raises what the last one does. Where there may be several,
+    somebody waits for them who may wonder what goes on: what has no answer yet is said.
+    """
+    with said(partial(_unanswered, arn)) if attempts > 1 else contextlib.nullcontext():
+        for attempt in range(1, attempts + 1):
+            time.sleep(turn())
+            try:
+                return call()
+            except TransientError as error:
+                if not error.unreachable or attempt == attempts:
+                    raise
+    raise AssertionError
+
+
+def _unanswered(arn: str, seconds: float) -> str:
+    return f"DescribeStream of {table_name(arn)}: no answer yet, for {seconds:g} s; it is asked on"
 
 
 def no_stream(arn: str) -> StreamGoneError:

@@ -213,13 +213,11 @@ def _some(received: _T) -> _T:
 
 
 def _at_its_end(owner: object, close: Callable[[], object]) -> weakref.finalize[..., Any]:
-    """Close when its owner is gone: of a circle, before the collector ends what is in it.
+    """Close when its owner is gone, or the program ends: of a circle, before what is in it ends.
 
     By `__del__`, a connection that is older than its owner would end first, unclosed.
     """
-    closing = weakref.finalize(owner, close)
-    closing.atexit = False
-    return closing
+    return weakref.finalize(owner, close)
 
 
 def _taken(free: list[socket.socket]) -> socket.socket | None:

@@ -11,6 +11,7 @@ import logging
 import re
 import socket
 import ssl
+import threading
 import weakref
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -104,7 +105,7 @@ class Shortcut:
     botocore chooses the URL and the headers, as seen in a call that it never sends; it gives the
     credentials, signs, and reads the answers and errors. That leaves a sixth of the CPU time, and
     of 7 MB that each child's botocore takes by its first call, 4; and an end for each call as a
-    whole. What is not plain, `otherwise` does (`deadline.Timely`). Not for several threads at once.
+    whole. What is not plain, `otherwise` does (`deadline.Timely`). For several threads.
     """
 
     def __init__(self, session: Any, client: Any, otherwise: Any) -> None:
@@ -115,6 +116,7 @@ class Shortcut:
         self._ca_file: str = login.ca_file(session) or str(get_cert_path(True))
         self._connections: dict[str, PlainHTTP] = {}
         self._calls: dict[str, _SentCall | None] = {}
+        self._seeing = threading.Lock()
         self._asked: weakref.WeakSet[Posted] = weakref.WeakSet()
 
     def prepare(self, arn: str) -> None:
@@ -162,7 +164,9 @@ class Shortcut:
     def _call(self, operation: str, query: dict[str, Any]) -> _SentCall | None:
         """How an operation is called; None where botocore has to do it."""
         if operation not in self._calls:
-            self._calls[operation] = self._seen(operation, query)
+            with self._seeing:  # what one thread never sends must not be another's call
+                if operation not in self._calls:
+                    self._calls[operation] = self._seen(operation, query)
         return self._calls[operation]
 
     def _seen(self, operation: str, query: dict[str, Any]) -> _SentCall | None:

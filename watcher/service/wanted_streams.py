@@ -83,7 +83,8 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
     ) -> dict[str, StreamName]:
         """Table → its newest stream, of the streams listed whose tables match.
 
-        `tags_of` tells a table's tags by its ARN, and is asked only for those whose names match.
+        `tags_of` tells a table's tags by its ARN, or by its name where the stream's has another;
+        it is asked only for those whose names match.
         """
         found: dict[str, StreamName] = {}
         for row in rows:
@@ -116,7 +117,9 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
     def _has_tags(self, row: StreamName, tags_of: Callable[[str], Tags]) -> bool:
         if not self.tags:
             return True
-        tags = tags_of(row.arn.partition("/stream/")[0])
+        # Alternator's streams have an id, or an ARN that is not their tables'.
+        arn = table_of(row.arn)
+        tags = tags_of(arn if arn.endswith(f":table/{row.table}") else row.table)
         return all(
             name in tags and (not values or tags[name] in values) for name, values in self.tags
         )
