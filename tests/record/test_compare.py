@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from watcher import ABSENT, Record, WatcherError
 from watcher.delivery import handlers
 from watcher.printing import style
-from watcher.record.compare import changed_attributes, differences, same
+from watcher.record.compare import (
+    changed_attributes,
+    changed_attributes_of,
+    changed_values,
+    differences,
+    same,
+)
 from watcher.record.images import plain_json
+from watcher.record.wire import WireChange, WireRecord
 from watcher.report.changes import of_record, of_row
 
 Item = dict[str, Any]
@@ -178,3 +186,26 @@ def test_a_report_of_an_archive_agrees_wherever_plain_json_tells(old: Item, new:
 @given(items(PLAIN_TELLS + PLAIN_DOES_NOT_TELL))
 def test_an_item_has_not_changed_against_itself(item: Item) -> None:
     assert record(item, json.loads(json.dumps(item))).changes == {}
+
+
+SPELLINGS = st.sampled_from(
+    [
+        lambda item: json.dumps(item, separators=(",", ":")),
+        lambda item: json.dumps(item, separators=(" ,\n", "\r:\t ")),
+        lambda item: json.dumps(item).replace('"a"', r'"\u0061"'),
+        lambda item: '{"a": {"S": "1"}, ' + json.dumps(item)[1:] if item else "{}",  # twice an "a"
+    ]
+)
+ALL = items(PLAIN_TELLS + PLAIN_DOES_NOT_TELL)
+IMAGES = st.just(b"") | st.builds(lambda spell, item: spell(item).encode(), SPELLINGS, ALL)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["INSERT", "MODIFY", "REMOVE"]), IMAGES, IMAGES)))
+def test_of_many_records_the_same_attributes_have_changed_as_of_each(page: list[Any]) -> None:
+    wires = [
+        WireRecord(WireChange("1", OldImage=Raw(old), NewImage=Raw(new)), eventName=kind)
+        for kind, old, new in page
+    ]
+    values = map(changed_values, wires)
+
+    assert changed_attributes_of(wires) == [each if each is None else list(each) for each in values]

@@ -1,5 +1,6 @@
 """What an attribute's value is in a type, and which types images can't have."""
 
+import json
 import pickle
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,8 @@ pytest.importorskip("pyspark")
 
 import msgspec
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Raw
 from pyspark.sql.types import (
     ArrayType,
@@ -40,6 +43,13 @@ def test_a_number_that_does_not_fit_a_decimal_is_null(
     convert = converter(pa.decimal128(38, scale))
 
     assert convert({"N": digits}) == (value and Decimal(value))
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "abc", ""])
+def test_an_emulator_s_number_that_is_none_is_null(text: str) -> None:
+    for kind in (pa.decimal128(38, 2), pa.int32()):
+        assert converter(kind)({"N": text}) is None
+    assert converter(pa.float64())({"N": "abc"}) is None
 
 
 @pytest.mark.parametrize(
@@ -103,10 +113,82 @@ def test_columns_hold_what_whole_items_do() -> None:
     assert column.equals(pa.array(rows, KIND))
 
 
-def test_an_emulator_s_values_are_read_all_the_same() -> None:
-    raws = [Raw(b'{"text": {"S": 7}, "big": {"N": "5"}}')]
+NUMBERS = st.one_of(
+    st.decimals(allow_nan=False, allow_infinity=False).map(str),
+    st.integers(-(2**64), 2**64).map(str),
+    st.sampled_from(["-0", "0.0", "007", "1_0", "1.", ".5", "+5", "0x10", "1e3", "NaN", "", " 1"]),
+    st.sampled_from(
+        ["9" * 38, "9" * 39, "127", "-128", "128", "2147483648", "0." + "0" * 37 + "1"]
+    ),
+)
+TEXTS = st.sampled_from(["", "a", "2026-11-21", "\u2028", '"\\', "\U0001f600", "\x00", "\x7f"])
+LEAVES = st.one_of(
+    NUMBERS.map(lambda digits: {"N": digits}),
+    TEXTS.map(lambda text: {"S": text}),
+    st.lists(TEXTS, max_size=2).map(lambda texts: {"SS": texts}),
+    st.lists(NUMBERS, max_size=2).map(lambda digits: {"NS": digits}),
+    st.sampled_from([*VALUES, {"BS": []}, {"L": []}, {"B": ""}, {"BOOL": False}, {}]),
+)
+ANY_VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=2).map(lambda values: {"L": values})
+        | st.dictionaries(st.sampled_from(["zip", "", "S", "a"]), inner, max_size=2).map(
+            lambda values: {"M": values}
+        )
+    ),
+    max_leaves=3,
+)
+ODD_KIND = pa.struct(
+    [
+        *KIND,
+        ("all digits", pa.decimal128(38, 0)),
+        ("all places", pa.decimal128(38, 38)),
+        ("tiny", pa.int8()),
+        ("rough", pa.float32()),
+        ("day", pa.date32()),
+        ("numbers", pa.list_(pa.int32())),
+    ]
+)
+SPELLINGS = st.sampled_from(
+    [
+        lambda item: json.dumps(item, separators=(",", ":"), ensure_ascii=False),
+        lambda item: json.dumps(item, separators=(" ,\t", "\r:\n ")),
+        # A name with an escape, and once more the same: the last one counts.
+        lambda item: json.dumps(item).replace('"big"', r'"\u0062ig"'),
+        lambda item: '{"big": {"N": "1"}, ' + json.dumps(item)[1:] if item else "{}",
+    ]
+)
 
-    assert TypedImages(KIND).column(raws).to_pylist()[0]["big"] == 5
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.dictionaries(st.sampled_from(ODD_KIND.names), ANY_VALUES), SPELLINGS
+        ),
+        max_size=8,
+    )
+)
+def test_odd_values_become_the_columns_that_whole_items_do(rows: list[Any]) -> None:
+    raws = [Raw(b"" if item is None else spell(item).encode()) for item, spell in rows]
+    convert = converter(ODD_KIND)
+    whole = [convert({"M": msgspec.json.decode(raw)}) if bytes(raw) else None for raw in raws]
+
+    column = TypedImages(ODD_KIND).column(raws)
+
+    # As text: not a number is no more itself than -0.0 is another zero.
+    assert str(column.to_pylist()) == str(pa.array(whole, ODD_KIND).to_pylist())
+    column.validate(full=True)
+
+
+def test_an_emulator_s_values_are_read_all_the_same() -> None:
+    images = TypedImages(KIND)
+    raws = [Raw(b'{"text": {"S": 7}, "big": {"N": "5"}}'), Raw(b"")]
+    nulls = [Raw(b'{"text": null, "big": {"N": "5"}, "tags": {"SS": null}}'), Raw(b"")]
+
+    for first, none in (images.column(raws).to_pylist(), images.column(nulls).to_pylist()):
+        assert first["big"] == 5
+        assert none is None
 
 
 def test_it_travels_to_an_executor() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -22,12 +22,14 @@ Attribute: TypeAlias = Mapping[str, Any]
 """An attribute's value on the wire: `{"N": "1"}`."""
 
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _any_json: Final = msgspec.json.Decoder()
+_Item: TypeAlias = dict[str, msgspec.Raw]
 
-
-# Text without escapes, whole numbers, yes and no: other bytes are another value.
-_is_plain: Final = re.compile(
-    rb'\{"(?:S":"[^"\\]*"|N":"-?[1-9][0-9]*"|BOOL":(?:true|false))\}'
+# Text without escapes, numbers as DynamoDB writes them, yes and no: other bytes are another value.
+_are_plain: Final = re.compile(
+    rb'(?:\{"(?:S":"[^"\\]*+"|N":"(?:0|-?(?:[1-9][0-9]*+|0(?=\.))(?:\.[0-9]*[1-9])?)"'
+    rb'|BOOL":(?:true|false))\}\n)*+'
 ).fullmatch
 
 
@@ -65,24 +67,52 @@ def changed_values(record: WireRecord) -> dict[str, OldAndNew] | None:
 
 def changed_attributes(record: WireRecord) -> list[str] | None:
     """The names of the attributes that differ; None where the view type's images can't tell."""
-    if images_missing(record):
-        return None
-    change = record.dynamodb
-    old = _shallow.decode(change.OldImage) if change.OldImage else {}
-    new = _shallow.decode(change.NewImage) if change.NewImage else {}
-    found = [
-        name
-        for name, after in new.items()
-        if (before := old.get(name)) != after and _differ(before, after)
-    ]
-    return found if old.keys() <= new.keys() else found + [name for name in old if name not in new]
+    return changed_attributes_of((record,))[0]
 
 
-def _differ(old: msgspec.Raw | None, new: msgspec.Raw) -> bool:
+def changed_attributes_of(records: Sequence[WireRecord]) -> list[list[str] | None]:
+    """The same of each record: those of a page at once take half as long as one by one."""
+    told = [each.dynamodb for each in records if not images_missing(each)]
+    olds = _items.decode(b"[%b]" % b",".join([each.OldImage or b"{}" for each in told]))
+    news = _items.decode(b"[%b]" % b",".join([each.NewImage or b"{}" for each in told]))
+    found = _names(olds, news)
+    if len(told) == len(records):
+        return list(found)
+    return [None if images_missing(each) else next(found) for each in records]
+
+
+def _names(olds: list[_Item], news: list[_Item]) -> Iterator[list[str]]:
+    """The names of the attributes that differ, for each two items."""
+    unlike: list[list[str]] = []
+    values: list[msgspec.Raw | bytes] = []
+    for old, new in zip(olds, news, strict=True):
+        names, added = [], 0
+        for name, after in new.items():
+            if (before := old.get(name)) == after:
+                continue
+            names.append(name)
+            if before is None:
+                added += 1
+            else:
+                values += before, after
+        if len(new) - added < len(old):
+            names += [name for name in old if name not in new]
+        unlike.append(names)
+    values.append(b"")
+    if _are_plain(b"\n".join(values)):  # most often
+        return iter(unlike)
+    return (
+        [name for name in names if _differ(old.get(name), new.get(name))]
+        for old, new, names in zip(olds, news, unlike, strict=True)
+    )
+
+
+def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:
     """Whether values differ whose bytes do."""
-    if old is None or (_is_plain(old) and _is_plain(new)):
+    if old is None or new is None:
         return True
-    return not same(_any_json.decode(old), _any_json.decode(new))
+    are_plain = _are_plain(b"%b\n%b\n" % (old, new)) is not None
+    return are_plain or not same(_any_json.decode(old), _any_json.decode(new))
 
 
 def differing(

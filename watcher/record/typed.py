@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from watcher.record.compare import to_number
 from watcher.record.images import plain
 
 Attribute = dict[str, Any]
@@ -33,7 +34,7 @@ def converter(kind: pa.DataType) -> Converter:
     if pa.types.is_integer(kind):
         return _integer(kind)
     if pa.types.is_floating(kind):
-        return lambda value: float(value["N"]) if "N" in value else None
+        return _float
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _timestamp(kind)
     if pa.types.is_struct(kind):
@@ -63,12 +64,22 @@ def _decimal(kind: pa.Decimal128Type) -> Converter:
     )
 
     def convert(value: Attribute) -> Decimal | None:
+        number = to_number(value["N"]) if "N" in value else ""
+        if isinstance(number, str):
+            return None
         try:
-            return Decimal(value["N"]).quantize(step, context=context) if "N" in value else None
+            return number.quantize(step, context=context)
         except (decimal.InvalidOperation, decimal.Inexact):  # more digits than the type has
             return None
 
     return convert
+
+
+def _float(value: Attribute) -> float | None:
+    try:
+        return float(value["N"]) if "N" in value else None
+    except ValueError:  # an emulator's
+        return None
 
 
 def _integer(kind: pa.DataType) -> Converter:
@@ -77,9 +88,10 @@ def _integer(kind: pa.DataType) -> Converter:
     def convert(value: Attribute) -> int | None:
         if "N" not in value:
             return None
-        number = Decimal(value["N"])
-        whole = -largest <= number < largest and number == number.to_integral_value()
-        return int(number) if whole else None
+        number = to_number(value["N"])
+        if isinstance(number, str) or not -largest <= number < largest:
+            return None
+        return int(number) if number == number.to_integral_value() else None
 
     return convert
 

@@ -14,7 +14,7 @@ from watcher.errors import UsageError
 from watcher.reading.messages import Page
 from watcher.record import images
 from watcher.record import page as pages
-from watcher.record.compare import changed_attributes
+from watcher.record.compare import changed_attributes_of
 from watcher.record.wire import WireChange, WireRecord
 from watcher.service.names import table_name
 from watcher.spark.options import SourceOptions
@@ -140,7 +140,7 @@ _MADE: Final[Mapping[str, Callable[[_Changes], pa.Array]]] = {
     "shard_id": lambda rows: pa.repeat(rows.shard_id, len(rows.records)),
     "table_name": lambda rows: pa.repeat(rows.table, len(rows.records)),
     "changed_attributes": lambda rows: pa.array(
-        list(map(changed_attributes, rows.records)), pa.list_(pa.string())
+        changed_attributes_of(rows.records), pa.list_(pa.string())
     ),
 }
 
