@@ -177,7 +177,11 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> 
     schema = StructType(
         [StructField(name, _types()[kind]) for name, kind in columns(options).items()]
     )
-    batch = BatchReader(options, schema, connect=connect, reader=reader, clock=clock)
+
+    def asking(service: Service) -> Service:
+        return service
+
+    batch = BatchReader(options, schema, connect=connect, asking=asking, reader=reader, clock=clock)
     rows = [part for each in batch.partitions() for part in batch.read(each)]
     found = [int(text) - FIRST for part in rows for text in part["sequence_number"].to_pylist()]
     return Outcome(found)

@@ -80,7 +80,7 @@ class Program(Killed):
             self._news.put(None)
         self._news.put(None)
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         """Wait until it holds; asked again at every line that is printed."""
         end = time.monotonic() + timeout
         while not condition():
@@ -94,20 +94,20 @@ class Program(Killed):
             except queue.Empty:
                 continue
 
-    def wait_for_status(self, text: str, timeout: float = 30.0) -> None:
+    def wait_for_status(self, text: str, timeout: float = 60.0) -> None:
         """Wait until a line on stderr has this text."""
         self.wait_for(lambda: any(text in line for line in self.err), timeout)
 
-    def wait_for_lines(self, count: int, timeout: float = 30.0) -> None:
+    def wait_for_lines(self, count: int, timeout: float = 60.0) -> None:
         """Wait until so many lines stand on stdout."""
         self.wait_for(lambda: len(self.out) >= count, timeout)
 
-    def end(self, number: int = signal.SIGTERM, timeout: float = 30.0) -> int:
+    def end(self, number: int = signal.SIGTERM, timeout: float = 60.0) -> int:
         """Send a signal, and wait for the end."""
         self.process.send_signal(number)
         return self.wait(timeout)
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         """Wait for the end; the exit status."""
         status = self.process.wait(timeout)
         for thread in self._threads:
@@ -162,7 +162,7 @@ def run_on_a_terminal(*arguments: str, env: Mapping[str, str]) -> str:
             stdout=follower,
             stderr=subprocess.DEVNULL,
             check=True,
-            timeout=30,
+            timeout=60,
         )
     finally:
         os.close(follower)

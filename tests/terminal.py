@@ -61,7 +61,7 @@ class Terminal(Killed):
         ]
         return [line.rstrip() for line in [*scrolled, *self.screen.display] if line.strip()]
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         """Wait until it holds; asked again whenever something is written."""
         end = time.monotonic() + timeout
         with self._news:
@@ -74,7 +74,7 @@ class Terminal(Killed):
         """Press keys; b"\\x03" is Ctrl-C."""
         os.write(self._leader, keys)
 
-    def end(self, timeout: float = 30.0) -> int:
+    def end(self, timeout: float = 60.0) -> int:
         """Wait for the program's end; its exit status."""
         status = self.process.wait(timeout)
         self._reader.join(timeout)

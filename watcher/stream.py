@@ -7,26 +7,27 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from operator import itemgetter, methodcaller
 from typing import Any, Self, TypeAlias
 
 from watcher.arguments import on_stale as checked_policy
 from watcher.arguments import poll_seconds, position
 from watcher.clock import CLOCK, Clock
-from watcher.errors import CredentialsError, StreamError, UsageError
+from watcher.errors import StreamError, UsageError
 from watcher.reading import token as tokens
 from watcher.reading.items_first import ItemsFirst
 from watcher.reading.looks import looks
 from watcher.reading.losses import Losses
 from watcher.reading.puller import Puller
+from watcher.reading.pullers import Pullers
 from watcher.reading.snapshot import Items
 from watcher.reading.token import Token
 from watcher.record.record import Record
 from watcher.record.selection import Selection, wanted
 from watcher.service.clients import Clients
 from watcher.service.connection import Connection
-from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service
+from watcher.service.model import Latest, Position, Service
 from watcher.service.table_items import TableItems
 from watcher.service.wanted_streams import WantedStreams
 from watcher.side_by_side import SideBySide
@@ -34,8 +35,6 @@ from watcher.stepping import Stepping
 
 logger = logging.getLogger("watcher")
 
-# So long a stream of several rests that can't be read.
-_REST_SECONDS = 30.0
 # How often a task that waits for a record looks whether a read is due.
 _STEP_SECONDS = 0.1
 # So many records are given to a task before others have a turn, at the latest.
@@ -132,22 +131,26 @@ class Stream:
         self._wanted = wanted
         self._how["chosen"] = wanted and wanted.places
         self._filtered = 0
-        self._pullers: dict[str, Puller] = {}
         self.arn = next(iter(services))
         """The stream's ARN; of several, the first one's."""
-        self.errors: dict[str, StreamError] = {}
-        """Of several streams, why some can't be read just now, by their ARNs."""
         self._services = services
         self._clock = clock
         self.losses: list[str] = []
         """What was gone before it was read: one line each, shard and position named."""
         self._losses_are_errors = fail_on_data_loss
         self._how["sharers"] = len(services)
+        aside = self._how["calls"].may_have_threads
+        self._pullers = Pullers(services, self._new_puller, clock, aside=aside)
         self._steps = Stepping(self._look)
         self._token: dict[str, Any] = {}
         self._stepped_at = 0.0
         self._in_a_row = 0
         self.move_to(start)
+
+    @property
+    def errors(self) -> dict[str, StreamError]:
+        """Of several streams, why some can't be read just now, by their ARNs."""
+        return self._pullers.errors
 
     def close(self) -> None:
         """Close its connections and end its threads; the token can still be read."""
@@ -175,12 +178,7 @@ class Stream:
             starts = {arn: stored.get(arn, Latest()) for arn in self._services}
         else:
             starts = dict.fromkeys(self._services, position(start))
-        self._pullers = {}
-        self._starts = starts
-        self._rests: dict[str, float] = {}
-        for arn in starts:
-            self._let(arn, lambda puller: None)
-        self._raise_if_all_fail()
+        self._pullers.begin(starts)
 
     def _say_kept(self) -> None:
         if self._kept:
@@ -190,7 +188,7 @@ class Stream:
     @property
     def filtered(self) -> int:
         """How many records the filters have left out."""
-        return self._filtered + sum(each.left_out for each in self._pullers.values())
+        return self._filtered + sum(each.left_out for each in list(self._pullers.made.values()))
 
     def __iter__(self) -> Iterator[Record | None]:
         return self
@@ -217,7 +215,7 @@ class Stream:
         filtered = -1
         while filtered < self.filtered:  # more may follow what was left out
             filtered = self.filtered
-            for at_once in looks(self._pullers.values(), self._clock):
+            for at_once in looks(self._pullers.made.values(), self._clock):
                 if found := self._look(at_once=at_once):
                     return min(found, key=_seconds)[1].take()
         return None
@@ -226,11 +224,11 @@ class Stream:
         """Which have a next record, and its time; all of them read side by side."""
         if len(self._services) > 1:
             for arn in self._services:
-                self._let(arn, methodcaller("begin_reads", at_once=at_once))
+                self._pullers.let(arn, methodcaller("begin_reads", at_once=at_once))
         look = methodcaller("look", at_once=at_once)
-        times = {arn: self._let(arn, look) for arn in self._services}
-        self._raise_if_all_fail()
-        return [(at, self._pullers[arn]) for arn, at in times.items() if at is not None]
+        times = {arn: self._pullers.let(arn, look) for arn in self._services}
+        self._pullers.raise_if_all_fail()
+        return [(at, self._pullers.made[arn]) for arn, at in times.items() if at is not None]
 
     # For tasks
 
@@ -258,7 +256,7 @@ class Stream:
         """For one read of what is due, or a moment where nothing is."""
         if not self._steps.is_under_way:
             left = self._stepped_at + _STEP_SECONDS - self._clock.monotonic()
-            if left > 0 and all(each.next_at is None for each in self._pullers.values()):
+            if left > 0 and all(each.next_at is None for each in self._pullers.made.values()):
                 await asyncio.sleep(left)
                 return
             self._token = self._token_now()
@@ -269,7 +267,7 @@ class Stream:
         """The next record of those that were read; None where there may be an earlier one."""
         is_late = self._clock.monotonic() >= self._stepped_at + _STEP_SECONDS
         while True:
-            found = [(each.next_at, each) for each in self._pullers.values()]
+            found = [(each.next_at, each) for each in self._pullers.made.values()]
             first = min(
                 ((at, each) for at, each in found if at is not None), key=_seconds, default=None
             )
@@ -280,38 +278,12 @@ class Stream:
                 return record
             self._filtered += 1
 
-    def _let(self, arn: str, step: Callable[[Puller], float | None]) -> float | None:
-        """Let a stream do something; what is wrong with one of several is its own."""
-        if self._clock.monotonic() < self._rests.get(arn, 0.0):
-            return None
-        try:
-            if arn not in self._pullers:
-                self._pullers[arn] = self._new_puller(arn)
-            found = step(self._pullers[arn])
-        except StreamError as error:
-            if len(self._services) == 1 or isinstance(error, CredentialsError):
-                raise
-            if arn not in self.errors:
-                logger.error(f"{error}; the other streams are read on", extra={"stream": arn})
-            self.errors[arn] = error
-            if arn not in self._pullers and isinstance(self._starts[arn], Latest):
-                now = datetime.fromtimestamp(int(self._clock.time()), UTC)
-                self._starts[arn] = AtTime(now - CLOCKS_APART)  # not when it can be read again
-            self._rests[arn] = self._clock.monotonic() + _REST_SECONDS
-            return None
-        self.errors.pop(arn, None)
-        return found
-
-    def _new_puller(self, arn: str) -> Puller:
+    def _new_puller(self, service: Service, arn: str, start: Position | Token) -> Puller:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
-        where = self._services[arn], arn, self._starts[arn]
+        where = service, arn, start
         made = self._kinds.get(arn, Puller)(*where, losses, self._clock, **self._how)
         losses.say_if_begins_late(made.listing)
         return made
-
-    def _raise_if_all_fail(self) -> None:
-        if len(self.errors) == len(self._services):
-            raise next(iter(self.errors.values()))
 
     @property
     def token(self) -> dict[str, Any]:
@@ -322,9 +294,10 @@ class Stream:
         return self._token if self._steps.is_under_way else self._token_now()
 
     def _token_now(self) -> dict[str, Any]:
-        found = [puller.token for puller in self._pullers.values()]
+        found = [puller.token for puller in self._pullers.made.values()]
         # One that could not be begun is where it was to begin.
-        waiting = (start for arn, start in self._starts.items() if arn not in self._pullers)
+        starts, made = self._pullers.starts, self._pullers.made
+        waiting = (start for arn, start in starts.items() if arn not in made)
         found += [start for start in waiting if isinstance(start, Token)]
         return tokens.all_to_dict([*found, *self._kept])
 
@@ -336,7 +309,7 @@ class Stream:
         """
         self._begin()
         for arn in self._services:
-            self._let(arn, Puller.read_all)
+            self._pullers.let(arn, Puller.read_all)
 
 
 def _kinds(items: Mapping[str, Items], *, only_anew: bool) -> Mapping[str, Callable[..., Puller]]:

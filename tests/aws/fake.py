@@ -62,7 +62,7 @@ class Table(Control):
         with self._changed:
             self._changed.notify_all()
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
         with self._changed:
             if not self._changed.wait_for(condition, timeout):
                 raise TimeoutError(f"not within {timeout} s")

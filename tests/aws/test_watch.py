@@ -93,10 +93,10 @@ def test_a_role_is_assumed_once_a_renewal_for_all_shards(
     aws: FakeAWS, tmp_path: Path, started: list[str]
 ) -> None:
     role(tmp_path)
-    aws.accounts.lifetime = timedelta(seconds=4)  # the fake's clock has whole seconds
+    aws.accounts.lifetime = timedelta(seconds=8)  # renewed after half of it
     with Program(aws.table.stream_arn, "--poll", "0.1", *started, env={}) as program:
         program.wait_for_status("Watching 4 shards")
-        aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 3, 20)
+        aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 3)
         assert program.end() == 0
     assert refused(aws) == []
     assert aws.accounts.calls["AssumeRole"] <= len(aws.signed_by("GetRecords")) + 1
@@ -110,14 +110,14 @@ def test_forty_shards_run_a_credential_process_once_a_renewal(aws: FakeAWS, tmp_
     answer = {"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET, "Expiration": "$end"}
     text = json.dumps(answer).replace('"', '\\"')
     process.write_text(
-        f"#!/bin/sh\necho run >> {runs}\nend=$(date -u -d '+4 seconds' +%FT%TZ)\necho \"{text}\"\n"
+        f"#!/bin/sh\necho run >> {runs}\nend=$(date -u -d '+12 seconds' +%FT%TZ)\necho \"{text}\"\n"
     )
     process.chmod(0o700)
     (tmp_path / ".aws" / "config").write_text(f"[default]\ncredential_process = {process}\n")
     with Program(aws.table.stream_arn, "--poll", "5", env={}) as program:
         program.wait_for_status("Watching 40 shards")
         started = runs.read_text().count("run")
-        program.wait_for(lambda: runs.read_text().count("run") > started, 20)
+        program.wait_for(lambda: runs.read_text().count("run") > started)
         assert program.end() == 0
     assert started <= 3 and refused(aws) == []
 
@@ -149,9 +149,9 @@ def test_secrets_are_in_no_output(aws: FakeAWS, tmp_path: Path) -> None:
     aws.accounts.lifetime = timedelta(seconds=3)
     with Program(aws.table.stream_arn, "-v", "--poll", "0.1", env={}) as program:
         program.wait_for_status("Watching 4 shards")
-        aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 2, 20)
+        aws.table.wait_for(lambda: len(aws.signed_by("GetRecords")) >= 2)
         aws.accounts.refuses.add("AssumeRole")
-        aws.table.wait_for(lambda: len(refused(aws)) > 2, 20)
+        aws.table.wait_for(lambda: len(refused(aws)) > 2)
         program.end()
     said = "\n".join(program.err)
     for keys in aws.accounts.issued.values():

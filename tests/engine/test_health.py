@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.test_lanes import Gate, ThreadsClock
+from tests.gate import Gate, ThreadsClock, WatchedHands
 from tests.hand_clock import HandClock
 from tests.play import Memory, Play, PlayedService, page
 from tests.times import NOON
@@ -514,7 +514,8 @@ def gate() -> Iterator[Gate]:
 
 
 def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate) -> None:
-    play = Probed(gate, "a", "b", hands=ThreadedHands(2), clock=ThreadsClock())
+    hands = WatchedHands(2, gate)
+    play = Probed(gate, "a", "b", hands=hands, clock=ThreadsClock(hands))
     told = "shard a of orders: a handler stands, for N s"
     play.run(
         play.goes_on("b"),
@@ -533,7 +534,8 @@ def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate)
 
 
 def test_with_several_at_once_a_machine_that_slept_blames_no_handler(gate: Gate) -> None:
-    play = Probed(gate, "a", hands=ThreadedHands(2), clock=ThreadsClock())
+    hands = WatchedHands(2, gate)
+    play = Probed(gate, "a", hands=hands, clock=ThreadsClock(hands))
     play.run(
         lambda: play.read("a"),
         1.0,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.hand_clock import HandClock
+from tests.gate import SECONDS, Gate, ThreadsClock, WatchedHands
 from tests.play import ARN, Memory, Play, page
 from tests.wire import FIRST
 from watcher.delivery.ending import Overdue
@@ -21,51 +20,6 @@ from watcher.reading.messages import Finished
 from watcher.record.record import Record
 from watcher.service.model import AfterSequence
 
-SECONDS = 20.0
-
-
-class Gate:
-    """An observer whose records wait until a test lets them through."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Condition()
-        self.begun: list[int] = []
-        self.done: list[int] = []
-        self.open: set[int] = set()
-
-    def __call__(self, record: Record) -> None:
-        number = int(record.sequence_number) - FIRST
-        with self.lock:
-            self.begun.append(number)
-            self.lock.notify_all()
-            assert self.lock.wait_for(lambda: number in self.open or -1 in self.open, SECONDS)
-            self.done.append(number)
-            self.lock.notify_all()
-
-    def let(self, *numbers: int) -> Callable[[], None]:
-        """A step: these may pass (-1: all), and have passed."""
-
-        def step() -> None:
-            with self.lock:
-                self.open.update(numbers)
-                self.lock.notify_all()
-                wanted = [number for number in numbers if number >= 0]
-                assert self.lock.wait_for(lambda: {*wanted} <= {*self.done}, SECONDS)
-            time.sleep(0.02)  # the thread is about to say so
-
-        return step
-
-    def begins(self, *numbers: int) -> Callable[[], None]:
-        """A step: these, and none else, have been begun."""
-
-        def step() -> None:
-            with self.lock:
-                assert self.lock.wait_for(lambda: {*numbers} <= {*self.begun}, SECONDS)
-            time.sleep(0.02)
-            assert sorted(self.begun) == sorted(numbers)
-
-        return step
-
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
@@ -74,16 +28,15 @@ def gate() -> Iterator[Gate]:
     made.let(-1)()
 
 
-class ThreadsClock(HandClock):
-    """Threads have a moment while it is moved."""
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(seconds)
-        time.sleep(0.002)
-
-
-def played(observe: Callable[[Record], Any], hands: int, *shards: str, **settings: Any) -> Play:
-    play = Play(observe, hands=ThreadedHands(hands), clock=ThreadsClock(), **settings)
+def played(
+    observe: Callable[[Record], Any],
+    count: int,
+    *shards: str,
+    gate: Gate | None = None,
+    **settings: Any,
+) -> Play:
+    hands = WatchedHands(count, observe if isinstance(observe, Gate) else gate)
+    play = Play(observe, hands=hands, clock=ThreadsClock(hands), **settings)
     for shard in shards:
         play.service.add(shard)
     return play
@@ -195,14 +148,18 @@ def test_as_the_end_begins_each_hand_keeps_the_record_it_has_and_takes_no_other(
 ) -> None:
     caplog.set_level(logging.INFO, "watcher")
     play = played(gate, 2, "a", "b", "c")
+
+    def end() -> None:
+        play.manager.stop()
+        gate.open(-1)
+
     play.run(
         1.0,
         ("a", page(1, 2, 3)),
         ("b", page(11, 12)),
         ("c", page(21)),
         gate.begins(1, 11),
-        threading.Timer(0.05, gate.let(-1)).start,
-        play.manager.stop,
+        end,
     )
     assert sorted(gate.done) == [1, 11] and play.totals.records == 2
     assert any(text.startswith("Stopping: 4 records left unread") for text in caplog.messages)
@@ -235,7 +192,7 @@ def test_a_failure_under_stop_ends_all_of_them_and_saves_what_was_handled(gate: 
         if record.sequence_number == str(FIRST + 2):
             raise ValueError("no")
 
-    play = played(handle, 2, "a", "b", on_error="stop", stop_timeout=5)
+    play = played(handle, 2, "a", "b", gate=gate, on_error="stop", stop_timeout=5)
     with pytest.raises(ObserverError, match="stopped before it"):
         play.run(1.0, ("a", page(1, 2, 3)), ("b", page(11, 12)), gate.let(-1, 1, 2), 1.0)
     assert play.store.position("a") == AfterSequence(str(FIRST + 1))
@@ -259,16 +216,24 @@ def test_what_waits_of_a_shard_has_its_worker_rest(gate: Gate) -> None:
 
 
 def test_an_async_handlers_task_is_cancelled_when_time_is_up() -> None:
-    ended: list[str] = []
+    begun, ended = threading.Semaphore(0), list[str]()
+    over = threading.Semaphore(0)
 
     async def handle(record: Record) -> None:
         try:
+            begun.release()
             await asyncio.sleep(3600)
         finally:
             ended.append(record.sequence_number)
+            over.release()
 
-    play = played(handle, 2, "a", "b", stop_timeout=0.2)
-    play.run(1.0, ("a", page(1, 2)), ("b", page(11)), 1.0)
+    hands, clock = ThreadedHands(2), ThreadsClock()
+    play = Play(handle, hands=hands, clock=clock, stop_timeout=0.2)
+    for shard in "ab":
+        play.service.add(shard)
+    both = [lambda: begun.acquire(timeout=SECONDS)] * 2
+    play.run(1.0, ("a", page(1, 2)), ("b", page(11)), *both, 1.0)
+    assert all(over.acquire(timeout=SECONDS) for _ in "ab")
     assert sorted(ended) == [str(FIRST + 1), str(FIRST + 11)]
     assert play.totals.records == play.totals.failures == 0
     assert isinstance(play.store, Memory) and play.store.token.stream_arn == ARN

@@ -146,8 +146,8 @@ def test_a_wake_ends_the_waiting(queue: Queue) -> None:
     timer = threading.Timer(0.05, queue.wake)
     began = time.monotonic()
     timer.start()
-    assert queue.receive(10) is None
-    assert time.monotonic() - began < 5
+    assert queue.receive(40) is None
+    assert time.monotonic() - began < 20
     timer.join()
 
 
@@ -222,40 +222,47 @@ def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
     chance = random.Random(4)
     names = [f"shard-{number}" for number in range(4)]
     following = dict.fromkeys(names, 0)
-    heard = dict.fromkeys(names, time.monotonic())
+    heard = time.monotonic()
     processes: dict[str, multiprocessing.process.BaseProcess] = {}
-    longest_stall = 0.0
+    # Turns, not seconds: on a machine that is full, a writer may not run for seconds.
+    passed_over = dict.fromkeys(names, 0)
+    longest_stall = 0
 
     def start(name: str) -> None:
         writer = queue.writer(name)
         processes[name] = fork.Process(target=_write_for_ever, args=(writer, name, following[name]))
         processes[name].start()
         writer.close()
-        heard[name] = time.monotonic()
+
+    def is_enough() -> bool:
+        return kills >= KILLS and min(following.values()) > 100
 
     for name in names:
         start(name)
     kills = 0
     kill_due = time.monotonic()
-    while kills < KILLS or processes:
+    while not is_enough() or processes:
+        holding = [name for name in processes if queue.holds(name)]
         got = queue.receive(5.0)
         now = time.monotonic()
-        assert now - max(heard.values()) < 5.0, "all stand still"
+        assert now - heard < 30.0, "all stand still"
         if got is None:
             continue
+        heard = now
         name = got[0].shard_id if isinstance(got[0], Origin) else got[0]
         message = got[1]
+        passed_over = {each: passed_over[each] + 1 if each in holding else 0 for each in names}
+        longest_stall = max(longest_stall, passed_over[name])
+        passed_over[name] = 0
         if message is None:
             processes.pop(name).join()
-            if kills < KILLS:
+            if not is_enough():
                 start(name)
         else:
             assert isinstance(message, Page)
             assert int(message.last_sequence_number) == following[name]
             assert message.body == bytes([following[name] % 251]) * BODY
             following[name] += 1
-            longest_stall = max(longest_stall, now - heard[name])
-            heard[name] = now
         if now >= kill_due and processes:
             victim = processes[chance.choice(sorted(processes))]
             assert victim.pid is not None
@@ -263,6 +270,4 @@ def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
                 os.kill(victim.pid, signal.SIGKILL)
                 kills += 1
             kill_due = now + chance.uniform(0.0, 0.012)
-    assert kills >= KILLS
-    assert min(following.values()) > 100
-    assert longest_stall < 1.0
+    assert longest_stall < 100

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.engine.test_lanes import ThreadsClock
-from tests.play import ARN, Memory, Play, PlayedService, Seen, page
+from tests.gate import Gate, ThreadsClock, WatchedHands
+from tests.play import ARN, Memory, Play, PlayedService, Seen, Step, page
 from watcher.engine.hands import ThreadedHands
 from watcher.errors import DeniedError, StreamError, TransientError, UsageError
 from watcher.reading.messages import Started
@@ -63,9 +63,12 @@ def play(table: Table, told: Any, **settings: Any) -> Play:
     return made
 
 
-def at_once(hands: int) -> dict[str, Any]:
+def at_once(hands: int, gate: Gate | None = None) -> dict[str, Any]:
     """The settings of a play whose shards are handled by so many hands; 0: one by one."""
-    return {"hands": ThreadedHands(hands), "clock": ThreadsClock()} if hands else {}
+    if not hands:
+        return {}
+    made = WatchedHands(hands, gate)
+    return {"hands": made, "clock": ThreadsClock(made)}
 
 
 ALL = [f"k{number}" for number in range(5)]
@@ -220,10 +223,21 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(hands: int) -> No
         inside.remove(record.event_name)
 
     table.page = page_of  # type: ignore[method-assign]
-    made = play(table, observe, **at_once(hands))
+    # Not those that are waited for: here they are to be at work at any time.
+    threads = {"hands": ThreadedHands(hands), "clock": ThreadsClock()} if hands else {}
+    made = play(table, observe, **threads)
     made.service.add("b")
-    changes = [("ab"[number % 2], page(number)) for number in range(1, 60)]
-    made.run(*[step for change in changes for step in (change, 0.02)], *[0.2] * 60)
+
+    def steps() -> Iterator[Step]:
+        for number in range(1, 60):
+            yield "ab"[number % 2], page(number)
+            yield 0.02
+        until = time.monotonic() + 30
+        while len(told.lines) < 20 + 40 + 59 and time.monotonic() < until:
+            yield 0.2
+        yield from [0.2] * 5
+
+    made.follow(steps())
     assert told.lines.count("ask") == 20
     for place in (place for place, line in enumerate(told.lines) if line == "ask"):
         assert [line[0] for line in told.lines[place + 1 : place + 3]] == ["S", "S"]
@@ -234,25 +248,24 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(hands: int) -> No
 
 
 def test_a_handler_that_blocks_keeps_the_items_waiting_and_no_other_shard() -> None:
-    table, told, blocked, begun = Table(), Told(), threading.Event(), threading.Event()
+    table, told, gate = Table(), Told(), Gate()
 
     def observe(record: Record) -> None:
         if record.origin.shard_id == "a":
-            begun.set()
-            assert blocked.wait(20)
+            gate(record)
         told(record)
 
-    made = play(table, observe, **at_once(3))
+    made = play(table, observe, **at_once(3, gate))
     made.service.add("b")
     table.errors.append(TransientError("not before the changes"))
     changes = [("b", page(number)) for number in range(2, 12)]
     steps = [step for change in changes for step in (change, 2.0)]
     made.run(
         ("a", page(1)),
-        lambda: begun.wait(20),
+        gate.begins(1),
         *steps,
         lambda: told.lines.append("free"),
-        blocked.set,
+        gate.let(-1),
         *[1.0] * 30,
     )
     before = told.lines[: told.lines.index("free")]

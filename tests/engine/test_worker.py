@@ -106,7 +106,7 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
     messages = said(queue, Finished)
     workers.pop().dismiss()
     said(queue, type(None))
-    process.join(5)
+    process.join(30)
     assert process.exitcode == 0
     assert isinstance(messages[0], Started) and messages[-1] == Finished(True)
     numbers = [
@@ -165,7 +165,7 @@ def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(simulator: Simulator, qu
     simulator.write("a", 1)
     said(queue, Page)
     process.terminate()
-    process.join(5)
+    process.join(30)
     assert process.exitcode == -signal.SIGTERM
 
 
@@ -174,7 +174,7 @@ def test_a_worker_whose_manager_stopped_listening_ends(simulator: Simulator, que
     said(queue, Started)
     queue.close()
     simulator.write("a", 1)
-    process.join(5)
+    process.join(30)
     assert process.exitcode == 0
 
 
@@ -204,7 +204,7 @@ def test_a_worker_that_is_dismissed_ends_even_while_it_waits(
     process = started(simulator, queue)
     said(queue, Started)
     workers.pop().dismiss()
-    process.join(5)
+    process.join(30)
     assert process.exitcode == 0
 
 
@@ -226,4 +226,4 @@ def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
             assert isinstance(received[0], Origin)
             heard.add(received[0].shard_id)
     assert heard == {shard.id for shard in simulator.shards[7:]}
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 8  # a call that hangs is given up after 10 s

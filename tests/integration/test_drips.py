@@ -27,15 +27,15 @@ def test_a_listing_that_drips_holds_up_neither_delivery_nor_sigterm(sim: RemoteS
         program.wait_for_status("Watching")
         sim.fail_next("DescribeStream", "drip", times=NEVER_ENDING)
         described = sim.calls["DescribeStream"]
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > described, 15)
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > described, 40)
         for count in range(1, 11):
             began = time.monotonic()
             sim.write("a")
-            program.wait_for_lines(count, 5)
-            assert time.monotonic() - began < 4  # the loop's own time-out for a call is 9 s
+            program.wait_for_lines(count)
+            assert time.monotonic() - began < 8  # the loop's own time-out for a call is 9 s
         began = time.monotonic()
         assert program.end() == 0
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 8
 
 
 def test_of_several_one_that_drips_as_it_begins_is_said_and_keeps_no_other(
@@ -58,25 +58,25 @@ def test_a_listing_without_an_end_keeps_neither_children_nor_sigterm(sim: Remote
         program.wait_for_status("Watching")
         sim.set_faults(endless_listing=True)
         described = sim.calls["DescribeStream"]
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > described + 2, 15)
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > described + 2, 40)
         for count in range(1, 4):
             began = time.monotonic()
             sim.rotate("all")
             sim.write("a")
-            program.wait_for_lines(count, 10)
-            assert time.monotonic() - began < 6  # the listing goes on for minutes
+            program.wait_for_lines(count)
+            assert time.monotonic() - began < 20  # the listing goes on for minutes
         began = time.monotonic()
         assert program.end() == 0
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
 
 
 def test_a_first_listing_without_an_end_ends_at_once_with_sigterm(sim: RemoteSimulator) -> None:
     sim.set_faults(endless_listing=True)
-    with Program("orders", env=sim.environment) as program:
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > 5, 20)
+    with Program("orders", "--stop-timeout", "60", env=sim.environment) as program:
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > 5, 40)
         began = time.monotonic()
         assert program.end(signal.SIGTERM) == 0
-        assert time.monotonic() - began < 2  # half a second; 5 s are for observers
+        assert time.monotonic() - began < 20  # half a second; a minute is for observers
 
 
 def test_many_shards_of_many_generations_cost_few_listings() -> None:
@@ -96,10 +96,10 @@ def test_many_shards_of_many_generations_cost_few_listings() -> None:
 def test_a_first_listing_that_drips_ends_with_sigterm(sim: RemoteSimulator) -> None:
     sim.fail_next("DescribeStream", "drip", times=NEVER_ENDING)
     with Program("orders", "--stop-timeout", "1", env=sim.environment) as program:
-        sim.wait_for(lambda: sim.calls["DescribeStream"] > 0, 20)
+        sim.wait_for(lambda: sim.calls["DescribeStream"] > 0, 40)
         began = time.monotonic()
         assert program.end(signal.SIGTERM) == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 8  # the call would be given up after 9 s
 
 
 def test_a_read_that_drips_is_given_up_said_and_made_again(
@@ -115,8 +115,8 @@ def test_a_read_that_drips_is_given_up_said_and_made_again(
         sim.fail_next("GetRecords", "drip", times=2)
         sim.bulk(10)
         began = time.monotonic()
-        program.wait_for_status("GetRecords: no whole answer within 3 s", 10)
-        assert time.monotonic() - began < 6, "the first time; with AWS's 10 s that is after 30"
+        program.wait_for_status("GetRecords: no whole answer within 3 s")
+        assert time.monotonic() - began < 20, "the first time; with AWS's 10 s that is after 30"
         program.wait_for_lines(10, 40)
         program.end()
 
@@ -127,10 +127,10 @@ def test_a_read_that_drips_does_not_hold_up_ctrl_c_of_a_command_that_reads_to_an
 ) -> None:
     sim.fail_next("GetRecords", "drip", times=NEVER_ENDING)
     with Program(*words, env=sim.environment) as program:
-        sim.wait_for(lambda: sim.calls["GetRecords"] > 1, 20)
+        sim.wait_for(lambda: sim.calls["GetRecords"] > 1, 40)
         began = time.monotonic()
         assert program.end(signal.SIGINT) == 130
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20  # the read would be given up after 30 s
 
 
 def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import http.client
 import os
 import re
@@ -61,12 +62,14 @@ def ask(program: Program, path: str, method: str = "GET") -> Answer:
     return found
 
 
-def wait_for(program: Program, path: str, status: int, text: str = "") -> str:
-    end = time.monotonic() + 20
+def wait_for(program: Program, path: str, status: int, text: str = "") -> None:
+    """Until it answers this, with a text like that, whatever it says before."""
+    end = time.monotonic() + 30
     while True:
         found = ask(program, path)
-        if found.status == status and text in found.text:
-            return re.sub(r"for \d+ s|shardId-[\w-]+", "…", found.text)
+        said = re.sub(r"for \d+ s|shardId-[\w-]+", "…", found.text)
+        if found.status == status and fnmatch.fnmatch(said, text or "*"):
+            return
         assert time.monotonic() < end, found
         time.sleep(0.05)
 
@@ -75,32 +78,32 @@ def test_probes_of_a_program_that_is_stopped_hung_and_refused(
     sim: RemoteSimulator, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with watching(environment, tmp_path) as program:
-        assert wait_for(program, "/readyz", 200) == "ok\n"
-        assert ask(program, "/livez") == (200, "ok\n")
+        wait_for(program, "/readyz", 200, "ok\n")
+        wait_for(program, "/livez", 200, "ok\n")
 
         stopped = worker(program)
         os.kill(stopped, signal.SIGSTOP)
         told = "shard … of orders: no read has come to an end, …\n"
-        assert wait_for(program, "/livez", 503) == told
-        assert wait_for(program, "/readyz", 503) == told
+        wait_for(program, "/livez", 503, told)
+        wait_for(program, "/readyz", 503, told)
         os.kill(stopped, signal.SIGCONT)
         wait_for(program, "/livez", 200)
         wait_for(program, "/readyz", 200)
 
         os.kill(program.process.pid, signal.SIGSTOP)
-        assert wait_for(program, "/livez", 503).startswith("the watch's loop has stood …\n")
+        wait_for(program, "/livez", 503, "the watch's loop has stood …\n*")
         os.kill(program.process.pid, signal.SIGCONT)
         wait_for(program, "/livez", 200)
 
         sim.set_faults(throttle_rate=1.0)
         # Not at any moment: a try may take longer than the second that stands for a minute here.
-        wait_for(program, "/readyz", 503, "no read was answered")
+        wait_for(program, "/readyz", 503, "*no read was answered*")
         wait_for(program, "/livez", 200)
         sim.set_faults(throttle_rate=0.0)
         wait_for(program, "/readyz", 200)
 
         sim.write("hang")
-        assert wait_for(program, "/livez", 503) == "a handler (hang) has stood …\n"
+        wait_for(program, "/livez", 503, "a handler (hang) has stood …\n")
         assert ask(program, "/readyz", "HEAD") == (503, "")
         program.process.kill()
 
@@ -108,12 +111,12 @@ def test_probes_of_a_program_that_is_stopped_hung_and_refused(
 def test_with_several_at_once_the_shard_that_hangs_is_named_and_the_end_is_no_trouble(
     sim: RemoteSimulator, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    options = "--concurrency", "2", "--processes", "1", "--stop-timeout", "3"
+    options = "--concurrency", "2", "--processes", "1", "--stop-timeout", "5"
     with watching(environment, tmp_path, *options) as program:
         wait_for(program, "/readyz", 200)
         sim.write("hang")
-        assert wait_for(program, "/livez", 503) == "shard … of orders: a handler stands, …\n"
+        wait_for(program, "/livez", 503, "shard … of orders: a handler stands, …\n")
         program.process.send_signal(signal.SIGTERM)
-        wait_for(program, "/readyz", 503, "ending")
-        assert ask(program, "/livez").status == 200
+        wait_for(program, "/readyz", 503, "*ending*")
+        wait_for(program, "/livez", 200)
         assert program.wait() == 0

@@ -185,7 +185,7 @@ def test_the_batch_in_hand_is_the_last_one(sim: RemoteSimulator, place: Path) ->
 
 def test_a_window_ends_and_its_batch_is_checkpointed(sim: RemoteSimulator, place: Path) -> None:
     options = [*ALL, "--lambda", "app.handler", "--checkpoint", "state.json"]
-    with Program(*options, "--batch-window", "0.5", env=sim.environment, cwd=place) as program:
+    with Program(*options, "--batch-window", "2", env=sim.environment, cwd=place) as program:
         sim.wait_for(lambda: (place / "calls.jsonl").exists(), timeout=30)
         sim.wait_for(lambda: "after_sequence" in (place / "state.json").read_text())
         program.end(signal.SIGKILL)

@@ -399,5 +399,5 @@ def test_ctrl_c_waits_for_no_call_that_drips() -> None:
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         list(made.run(steps))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
     drips.set()

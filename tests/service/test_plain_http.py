@@ -262,19 +262,19 @@ def dripping(seconds: float, answer: bytes) -> Callable[[socket.socket], None]:
 @pytest.mark.parametrize("answer", [OK, OK.partition(b"\r\n")[0] + b"\r\nX: " + b"x" * 1000])
 def test_an_answer_that_drips_is_given_up_at_its_deadline(answer: bytes) -> None:
     with serving(OK) as server:
-        server.converse = dripping(0.05, answer)  # type: ignore[method-assign, assignment]
+        server.converse = dripping(0.2, answer)  # type: ignore[method-assign, assignment]
         http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 5, 0.3)
         began = time.monotonic()
         with pytest.raises(OverdueAnswerError, match=r"no whole answer within 0\.3 s"):
             http.post(HEADERS, b"{}").answer()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 7  # all of it would take 8 s and more
         assert http.usable
 
 
 def test_an_answer_that_drips_and_ends_in_time_is_one() -> None:
     with serving(OK) as server:
         server.converse = dripping(0.001, OK)  # type: ignore[method-assign, assignment]
-        http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 5, 0.5, 5)
+        http = PlainHTTP(f"http://127.0.0.1:{server.port}", "", 20, 20, 20)
         assert http.post(HEADERS, b"{}").answer() == Answer(200, {"content-length": "2"}, b"ok")
 
 

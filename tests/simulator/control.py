@@ -222,10 +222,10 @@ class Control(ABC):
         return int(self._do("in_flight"))
 
     @abstractmethod
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
         """Wait until the condition holds; it is asked again after every request."""
 
-    def wait_for_calls(self, operation: str, more: int = 1, timeout: float = 10.0) -> None:
+    def wait_for_calls(self, operation: str, more: int = 1, timeout: float = 30.0) -> None:
         """Wait until this operation was asked that many times from now on."""
         goal = self.calls[operation] + more
         self.wait_for(lambda: self.calls[operation] >= goal, timeout)
@@ -301,7 +301,7 @@ class Simulator(Control):
     def __exit__(self, *exception: object) -> None:
         self.stop()
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
         with self._changed:
             self._server.waiters += 1
             met = self._changed.wait_for(condition, timeout)
@@ -350,7 +350,7 @@ class RemoteSimulator(Control):
     def __exit__(self, *exception: object) -> None:
         self.stop()
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
         end = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > end:

@@ -8,6 +8,7 @@ pytest.importorskip("pyspark")
 
 from tests.hand_clock import HandClock
 from tests.spark.played import PlayedQuery, PlayedStream
+from watcher.reading import reads
 from watcher.spark import offsets
 
 
@@ -87,6 +88,19 @@ def test_old_pages_that_are_not_full_tell_it_when_there_are_two(
 
     assert query.sizes[:2] == [400, 4596]
     assert query.delivered == [*range(5000)]
+
+
+def test_one_that_is_large_is_full_as_the_reading_itself_has_it(
+    stream: PlayedStream, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulation draws a size for each seed, also once this is imported."""
+    monkeypatch.setattr(reads, "FULL_BYTES", 1000)
+    stream.page_size = 400
+    query = PlayedQuery(stream, clock)
+
+    query.poll()
+
+    assert query.sizes == [4996]
 
 
 def test_what_was_left_is_read_again_after_a_crash(stream: PlayedStream, clock: HandClock) -> None:

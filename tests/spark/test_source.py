@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -28,6 +28,7 @@ from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.schema import ddl
 from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
+from watcher.spark.tasks import TaskPartition
 
 pytestmark = pytest.mark.spark
 
@@ -264,12 +265,42 @@ def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
         read_options,
         schema,
         connect=lambda stream, connection: (played, stream),
+        asking=lambda service: service,
         reader=lambda options, arn: RangeReader(options, arn, played, clock),
         clock=Waiting(),
     )
     rows = sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each))
 
     assert rows == 20
+
+
+def test_a_batch_asks_more_hidden_parents_while_ten_of_them_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 25
+    all_are_asked = threading.Barrier(count)
+
+    class Hanging(PlayedStream):
+        def probe(self, arn: str, shard_ids: Collection[str]) -> Any:
+            all_are_asked.wait(20)
+            return super().probe(arn, shard_ids)
+
+    monkeypatch.setattr("watcher.service.aside._HANGS_SECONDS", 0.02)
+    clock = HandClock()
+    played = Hanging(clock)
+    for each in range(count):
+        played.write(f"child {each}", [each], parent=f"gone {each}")
+    reader = BatchReader(
+        parse({"stream": ARN, "wireRecords": "true"}, streaming=False),
+        StructType().add("shard_id", "string").add("record", "string"),
+        connect=lambda stream, connection: (played, stream),
+        clock=clock,
+    )
+
+    tasks = cast(list[TaskPartition], reader.partitions())
+    shards = {held.between.shard_id for task in tasks for held in task.ranges}
+
+    assert shards == {f"child {each}" for each in range(count)}
 
 
 def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import logging
@@ -130,6 +131,9 @@ def _keep(
     account: Iterable[str],
 ) -> None:
     """Say how another terminal gets to the shop, and leave it open until Ctrl-C."""
+    assert shop.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it has ended by itself, which is said below
+        os.write(shop.stdin.fileno(), b"seen\n")
     steps = []
     activate = Path(sys.prefix) / "bin" / "activate"
     if sys.prefix != sys.base_prefix and activate.exists():

@@ -32,7 +32,8 @@ _SPLIT_AFTER, _ROTATED_AFTER = 20, 45
 
 def main(changes: int, seconds: float) -> None:
     """Start the service, say where it is, make so many changes in so many seconds, and go on."""
-    threading.Thread(target=_end_with_the_demo, daemon=True).start()
+    seen = threading.Event()
+    threading.Thread(target=_heed_the_demo, args=(seen,), daemon=True).start()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     set_up()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -43,11 +44,16 @@ def main(changes: int, seconds: float) -> None:
     stream = live_the_past(dynamodb)
     opened = datetime.now(UTC).isoformat()
     print(json.dumps({"endpoint": endpoint, "opened": opened}), flush=True)
-    trade(dynamodb, lineage(stream), changes, seconds / changes)
+    trade(dynamodb, lineage(stream), changes, seconds / changes, seen)
 
 
-def trade(dynamodb: Any, shards: ShopShards, changes: int, pace: float) -> None:
-    """Customers of two tables, at first in a hurry; each order's change is one of `changes`."""
+def trade(
+    dynamodb: Any, shards: ShopShards, changes: int, pace: float, seen: threading.Event
+) -> None:
+    """Customers of two tables, at first in a hurry; each order's change is one of `changes`.
+
+    No further one is made before those are `seen`: on a slow machine it might come before them.
+    """
     chance = random.Random(2026)
     buying, joining = orders(dynamodb, chance), customers(dynamodb, random.Random(11))
     for number in itertools.count(1):
@@ -59,6 +65,8 @@ def trade(dynamodb: Any, shards: ShopShards, changes: int, pace: float) -> None:
         elif number == _ROTATED_AFTER or number % _ROTATIONS == 0:
             shards.rotate()
         time.sleep(pace if number < changes else _PACE)
+        if number >= changes:
+            seen.wait()
 
 
 def live_the_past(dynamodb: Any) -> str:
@@ -153,8 +161,10 @@ def _key(order: tuple[str, int]) -> dict[str, dict[str, str]]:
     return {"PK": {"S": order[0]}, "SK": {"S": f"order-{order[1]}"}}
 
 
-def _end_with_the_demo() -> None:
-    """Our standard input closes when the demo ends, however it ends."""
+def _heed_the_demo(seen: threading.Event) -> None:
+    """A line comes once it has seen the changes; standard input closes however the demo ends."""
+    if sys.stdin.buffer.readline():
+        seen.set()
     sys.stdin.buffer.read()
     os._exit(0)
 

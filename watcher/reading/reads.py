@@ -13,10 +13,16 @@ from watcher.service.model import Service
 
 FULL_BYTES = 500_000
 """A full page is about 1 MB; from here on more is likely to follow at once."""
+_FULL_RECORDS = 500  # … or 1,000 records
 # What was answered ahead is so long as good as an answer of now; and a page without a record is
 # smaller than this.
 _FRESH_SECONDS = 0.1
 _EMPTY_BYTES = 2_000
+
+
+def is_full(records: int, size: int) -> bool:
+    """Whether a page with so many records, and bytes, is one that more is likely to follow."""
+    return records >= _FULL_RECORDS or size >= FULL_BYTES
 
 
 class Reads:

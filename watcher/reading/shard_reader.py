@@ -58,8 +58,6 @@ _FAILURES_TO_DOUBT = 3
 # Where AT_TIMESTAMP is refused (DynamoDB Local), creation times are as coarse as whole minutes.
 # Where it is granted, and then fails, they are seconds: whoever reads anew gets the same records.
 _COARSEST_TIME = 60
-# As `reads.FULL_BYTES`: there are 1,000 records at most.
-FULL_RECORDS = 500
 
 
 class ShardReader:
@@ -311,8 +309,7 @@ class ShardReader:
         goes_back = bool(wire.Records) and not is_fresh and not self._sieve.stuck
         if is_fresh:
             self._empty_pages = 0
-            full = len(wire.Records) >= FULL_RECORDS or size >= reads.FULL_BYTES
-            self.pause = 0.0 if full else _PAUSE_AFTER_SOME
+            self.pause = 0.0 if reads.is_full(len(wire.Records), size) else _PAUSE_AFTER_SOME
         elif goes_back:
             self.pause = _PAUSE_TO_TIP  # no empty page
         else:

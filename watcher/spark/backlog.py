@@ -18,8 +18,7 @@ import msgspec
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.reading.messages import Message, Page, Started
-from watcher.reading.reads import FULL_BYTES, Reads
-from watcher.reading.shard_reader import FULL_RECORDS
+from watcher.reading.reads import Reads, is_full
 from watcher.record import page
 from watcher.service.model import AtTime, Service
 
@@ -74,8 +73,7 @@ class Backlog:
         now = self._clock.monotonic()
         created = newest.last_created or 0.0
         age = now + self._service_ahead - created
-        is_full = newest.count >= FULL_RECORDS or len(newest.body) >= FULL_BYTES
-        seen = _OLD_PAGES if is_full else self._old_pages + 1
+        seen = _OLD_PAGES if is_full(newest.count, len(newest.body)) else self._old_pages + 1
         self._old_pages = seen if age > self._behind_seconds else 0
         is_slow = reads.rate.allowed < _LEAST_ALLOWED
         if self._old_pages < _OLD_PAGES or now < self._ask_at or is_slow:

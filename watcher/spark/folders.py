@@ -6,6 +6,7 @@ A query that writes files has two: the folder of its data, and the checkpoint th
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ _MODULES = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"
 # The JVM of a job that was killed may live on, and write, for some seconds.
 _WAIT_SECONDS = 15.0
 _PAUSE_SECONDS = 0.25
+
+_PATTERN = re.compile(r"[][{}*?\\]")
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 
@@ -70,6 +73,10 @@ class Folder:
     def has(self, name: str) -> bool:
         """Whether there is such an entry in it."""
         return bool(self._system.exists(self._inside(name)))
+
+    def literal(self, name: str) -> str:
+        """The whole path of an entry, for Spark's readers, who take `[` for a pattern."""
+        return _PATTERN.sub(r"\\\g<0>", f"{self.whole_path}/{name}")
 
     def entries(self, name: str = ".") -> dict[str, int]:
         """What is in it, or in one of its folders, that exists.

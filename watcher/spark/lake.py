@@ -65,14 +65,24 @@ class Lake:
                 with self._lock:  # a batch that Spark has cut off may still be at work here
                     pass
 
+    def files_of(self, number: int) -> list[str] | None:
+        """What is there of a batch that is in already; None for one that is not.
+
+        It was cut off, or killed, after it was in and before Spark had noted that.
+        """
+        last = self.kept.load(_BATCH, LakeBatch)
+        if last is None or number > last.number:
+            return None
+        names = last.moves.values() if number == last.number else ()
+        return [name for name in names if self.folder.has(name)]
+
     def append(self, write: Callable[[str], None], number: int) -> list[str]:
         """Have a batch written to a path that is handed over, and take its files in; which."""
         with self._lock:
             if not self._is_open:
                 raise UsageError(f"{self.folder.path} is not open for batch {number}")
-            last = self.kept.load(_BATCH, LakeBatch)
-            if last is not None and number <= last.number:
-                return []  # a kill came after it was in, and before Spark has noted that
+            if self.files_of(number) is not None:
+                return []
             aside = f"{_UNFINISHED}/{number}"
             write(f"{self._home.whole_path}/{aside}")
             moves = _moves(self._home, aside, number)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from watcher.errors import UsageError
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Page
 from watcher.reading.roster import Roster
+from watcher.service.aside import Aside
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
 from watcher.service.credentials import Keys
@@ -52,8 +54,9 @@ from watcher.spark.versions import (
 )
 
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
-# While a listing lags, the roster is asked so often whether it is due again.
+# So often the roster is asked whether a question is due again; and one is waited for so long.
 _LISTING_PAUSE = 0.25
+_aside = partial(Aside, patience=_LISTING_PAUSE)
 
 KeysOf = Callable[[Connection, str], Keys | None]
 """The driver's keys for a connection and a stream, where executors are to read with those."""
@@ -203,6 +206,7 @@ class BatchReader(Travels, DataSourceReader):
         schema: StructType,
         *,
         connect: Callable[[str, Connection], tuple[Service, str]] = connect,
+        asking: Callable[[Service], Service] = _aside,
         reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
         keys: KeysOf = _none,
         clock: Clock = CLOCK,
@@ -211,6 +215,7 @@ class BatchReader(Travels, DataSourceReader):
         self._keys = keys
         self._rows = _Rows(options, schema, reader)
         self._connect = connect
+        self._asking = asking
         self._clock = clock
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -234,9 +239,10 @@ class BatchReader(Travels, DataSourceReader):
         roster.begin(service)
         if options.start == self._options.start:  # what the user has asked for
             losses.say_if_begins_late(roster.listing)
+        asking = self._asking(service)
         while True:
             roster.to_begin()
-            roster.attend(service)
+            roster.attend(asking)
             if roster.is_whole():
                 break
             self._clock.sleep(_LISTING_PAUSE)

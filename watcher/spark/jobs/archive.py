@@ -90,8 +90,13 @@ def archive(
         frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])
     lake = lake_of(spark, to, checkpoint)
     content = f"{format} (DynamoDB's JSON)" if dynamodb_json else format
+    counted: dict[int, int] = {}
 
     def append(batch: DataFrame, number: int) -> None:
+        if (there := lake.files_of(number)) is not None:
+            # Spark does not look at its changes any more, and no run has counted them.
+            counted[number] = _count(batch, format, [lake.folder.literal(each) for each in there])
+            return
         files = lake.append(lambda aside: _write(batch, format, aside), number)
         if format == "parquet":
             # Not once a signal has come: the batch is in, and is to be done and counted soon.
@@ -105,12 +110,19 @@ def archive(
         writer = writer.option("checkpointLocation", lake.kept.whole_path)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
-        return run(writer.start, "archived", stop_timeout=stop_timeout)
+        return run(writer.start, "archived", stop_timeout=stop_timeout, counted=counted)
 
 
 def _write(batch: DataFrame, format: str, path: str) -> None:  # noqa: A002
     writer = batch.write.format(format).partitionBy("date").mode("overwrite")
-    if format == "csv":
-        # Images are full of quotes: doubled, as RFC 4180 and every other reader have them.
-        writer = writer.option("header", "true").option("escape", '"')
-    writer.save(path)
+    writer.options(**_options(format)).save(path)
+
+
+def _options(format: str) -> dict[str, str]:  # noqa: A002
+    # Images are full of quotes: doubled, as RFC 4180 and every other reader have them.
+    return {"header": "true", "escape": '"'} if format == "csv" else {}
+
+
+def _count(batch: DataFrame, format: str, files: list[str]) -> int:  # noqa: A002
+    reader = batch.sparkSession.read.format(format).options(**_options(format))
+    return reader.schema(batch.schema).load(files).count() if files else 0

@@ -111,6 +111,9 @@ def metrics(
 
 def _appended(lake: Lake) -> Callable[[DataFrame, int], None]:
     def append(batch: DataFrame, number: int) -> None:
+        if lake.files_of(number) is not None:
+            logger.info("What was cut off is in the files already: its changes are not counted")
+            return
         batch.persist()
         try:
             # All of it, since the counts so far are kept as a batch is done.

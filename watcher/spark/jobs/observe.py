@@ -15,15 +15,26 @@ from pyspark.sql import SparkSession
 from watcher.delivery.ending import STOP_SECONDS
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
-from watcher.errors import WatcherError
+from watcher.errors import TransientError, WatcherError
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
+from watcher.service.deadline import within
 from watcher.spark import handlers_sink
-from watcher.spark.jobs.run import JobTotals, changes, in_one_line, run, triggered
+from watcher.spark.jobs.run import (
+    JobTotals,
+    changes,
+    in_one_line,
+    run,
+    seconds_left,
+    triggered,
+)
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.options import wanted_streams
 
 logger = logging.getLogger("watcher")
+
+# Of a signal's time, so much is for closing also where a micro-batch has taken all of it.
+_LEAST_SECONDS = 2.0
 
 
 def observe(
@@ -75,16 +86,32 @@ def observe(
             totals = run(writer.start, "delivered", printer.is_closed, stop_timeout)
         except WatcherError as error:
             with contextlib.suppress(WatcherError):
-                _close(spark)
+                _close(spark, stop_timeout)
             raise printer.error or error from None
-        _close(spark)
+        if totals.batches or totals.is_cut:  # before the first one nothing has loaded them
+            _close(spark, stop_timeout)
         return totals
 
 
-def _close(spark: SparkSession) -> None:
-    """Close the handlers; not where the query has ended because Spark's JVM did."""
+def _close(spark: SparkSession, stop_timeout: float) -> None:
+    """Close the handlers; not where the query has ended because Spark's JVM did.
+
+    After a signal in what is left of its time, and a little.
+    """
+    left = seconds_left(stop_timeout)
     try:
-        with in_one_line():
-            handlers_sink.close(spark)
+        if left is None:
+            _close_them(spark)
+        else:
+            within(max(left, _LEAST_SECONDS), lambda: _close_them(spark))
+    except TransientError:
+        logger.warning(
+            f"Handlers were not closed: that took longer than --stop-timeout ({stop_timeout:g} s)"
+        )
     except (Py4JError, OSError) as error:
         logger.debug(f"Handlers were not closed: {error}")
+
+
+def _close_them(spark: SparkSession) -> None:
+    with in_one_line():
+        handlers_sink.close(spark)

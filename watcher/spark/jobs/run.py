@@ -9,10 +9,10 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import msgspec
@@ -38,6 +38,9 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 5.0
 _LAST_BATCH_POLL_SECONDS = 0.05
+# An answer of the source's, which waits 0.1 s for first reads, is on its way no longer.
+_ASKING_SECONDS = 1.0
+_ASKING = "Getting offsets from "
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
 # watcher/spark/travels.py
@@ -51,6 +54,8 @@ class _Signal:
     """The signal that has asked the job of this process to end; 0 for none."""
 
     number = 0
+    at = 0.0
+    """When it came, in monotonic seconds."""
 
 
 class JobTotals(msgspec.Struct):
@@ -58,6 +63,8 @@ class JobTotals(msgspec.Struct):
 
     batches: int = 0
     records: int = 0
+    is_cut: bool = False
+    """Whether a micro-batch was cut off."""
 
 
 def changes(
@@ -117,10 +124,12 @@ def run(
     name: str,
     until: threading.Event | None = None,
     stop_timeout: float = LAST_BATCH_SECONDS,
+    counted: Mapping[int, int] = MappingProxyType({}),
 ) -> JobTotals:
     """Start a query and stay with it until it ends, or a signal or `until` ends it.
 
-    The micro-batch at work then has `stop_timeout` seconds left.
+    The micro-batch at work then has `stop_timeout` seconds left. `counted` has the changes of
+    micro-batches that Spark itself does not count, by their numbers, before they are done.
 
     Raises what the source raised, as it was, and WatcherError for what Spark itself did.
     """
@@ -128,12 +137,12 @@ def run(
     with stopped_by_signals() as stopping, in_one_line():
         try:
             query = start()
-            progress = _ProgressLine(query, totals, name)
+            progress = _ProgressLine(query, totals, name, counted)
             while query.isActive and not stopping.is_set() and not (until and until.is_set()):
                 query.awaitTermination(_POLL_SECONDS)  # type: ignore[arg-type]
                 progress.tell()
             if query.isActive:
-                _stop(query, stop_timeout)
+                totals.is_cut = _stop(query, stop_timeout)
             elif (error := query.exception()) is not None:
                 raise error
             else:
@@ -152,11 +161,12 @@ def run(
     return totals
 
 
-def _stop(query: StreamingQuery, seconds: float) -> None:
+def _stop(query: StreamingQuery, seconds: float) -> bool:
     """End a query once the micro-batch in flight is done, if that does not take too long.
 
     Spark's own stop cancels the tasks at work: what they have done is done again, and handlers
-    in them are not closed.
+    in them are not closed. True where it has come to that. Nothing is done yet while the service
+    is asked how far the next one goes.
     """
     jvm.silence()
     state = query._jsq.streamingQuery().state()
@@ -164,25 +174,33 @@ def _stop(query: StreamingQuery, seconds: float) -> None:
     # As Spark's stop does it, but without the interrupt: no other micro-batch begins.
     terminated = kind.getClassLoader().loadClass(f"{kind.getPackageName()}.TERMINATED$")
     state.set(terminated.getField("MODULE$").get(None))
-    deadline = time.monotonic() + seconds
-    while query.status["isTriggerActive"]:
-        if time.monotonic() >= deadline:
+    began = time.monotonic()
+    is_cut = False
+    while (status := query.status)["isTriggerActive"]:
+        waited = time.monotonic() - began
+        if waited >= min(seconds, _ASKING_SECONDS) and status["message"].startswith(_ASKING):
+            break
+        if is_cut := waited >= seconds:
             logger.warning(
-                f"The micro-batch at work was cut off after {seconds:g} s, and is not done; "
-                "--stop-timeout gives it longer"
+                f"The micro-batch at work was cut off after {seconds:g} s: a start on the same "
+                "checkpoint completes it; --stop-timeout gives it longer"
             )
             break
         time.sleep(_LAST_BATCH_POLL_SECONDS)
     query.stop()
+    return is_cut
 
 
 class _ProgressLine:
     """A line on stderr now and then, for what has happened since."""
 
-    def __init__(self, query: StreamingQuery, totals: JobTotals, name: str) -> None:
+    def __init__(
+        self, query: StreamingQuery, totals: JobTotals, name: str, counted: Mapping[int, int]
+    ) -> None:
         self._query = query
         self._totals = totals
         self._name = name
+        self._counted = counted
         self._seen = -1
         self._records = 0
         self._due = 0.0
@@ -195,7 +213,9 @@ class _ProgressLine:
             if each["batchId"] > self._seen and (each["numInputRows"] or 0) >= 0:
                 self._seen = each["batchId"]
                 self._totals.batches += 1
-                self._totals.records += max(0, each["numInputRows"])
+                self._totals.records += self._counted.get(
+                    each["batchId"], max(0, each["numInputRows"])
+                )
             lag = json.loads(source["latestOffset"] or "{}") or lag
         now = time.monotonic()
         if self._totals.records > self._records and (now >= self._due or last):
@@ -221,6 +241,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
         if event.is_set():
             os._exit(128 + number)
         _Signal.number = number
+        _Signal.at = time.monotonic()
         jvm.silence()
         event.set()
 
@@ -235,6 +256,11 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 def ended_by() -> int:
     """The signal that has ended the last job of this process at work; 0 for none."""
     return _Signal.number
+
+
+def seconds_left(stop_timeout: float) -> float | None:
+    """How many are left of those that a signal has given the last job; None where none came."""
+    return stop_timeout + _Signal.at - time.monotonic() if _Signal.number else None
 
 
 @contextmanager

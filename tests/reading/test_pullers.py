@@ -1,0 +1,77 @@
+"""Several streams that one program pulls: they begin side by side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hand_clock import HandClock
+from tests.play import ARN
+from tests.reading.test_puller import Shards
+from watcher.clock import CLOCK
+from watcher.errors import StreamError
+from watcher.reading.losses import Losses
+from watcher.reading.puller import Puller
+from watcher.reading.pullers import Pullers, Start
+from watcher.service.model import AtTime, Latest, Listing, Service
+from watcher.side_by_side import SideBySide
+
+USERS = ARN.replace("orders", "users")
+
+
+class _Hanging(Shards):
+    """Has no answer to who lists it, as long as it is held."""
+
+    def __init__(self) -> None:
+        super().__init__(HandClock(), 1)
+        self.released = threading.Event()
+
+    def listing(self, arn: str) -> Listing:
+        assert self.released.wait(60)
+        return super().listing(arn)
+
+
+def make(service: Service, arn: str, start: Start) -> Puller:
+    return Puller(service, arn, start, Losses(clock=CLOCK), calls=SideBySide(threads=False))
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Hanging]:
+    monkeypatch.setattr("watcher.reading.pullers._BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr("watcher.service.aside._LISTING_HANGS_SECONDS", 0.02)
+    service = _Hanging()
+    yield service
+    service.released.set()
+
+
+def test_one_that_hangs_keeps_no_other_and_begins_where_all_did(held: _Hanging) -> None:
+    services = {ARN: held, USERS: Shards(HandClock(), 1)}
+    made = Pullers(services, make, CLOCK, aside=True)
+    made.begin(dict.fromkeys(services, Latest()))
+    assert list(made.made) == [USERS]
+    assert "orders is not listed yet" in str(made.errors[ARN])
+    assert isinstance(made.starts[ARN], AtTime)
+    assert made.let(ARN, lambda puller: 1.0) is None
+    held.released.set()
+    while ARN not in made.made:
+        made.let(ARN, lambda puller: None)
+        made._news.wait(0.01)
+    assert made.errors == {}
+
+
+def test_where_all_hang_the_first_that_is_listed_is_waited_for(held: _Hanging) -> None:
+    services = {ARN: held, USERS: held}
+    threading.Timer(0.2, held.released.set).start()
+    made = Pullers(services, make, CLOCK, aside=True)
+    made.begin(dict.fromkeys(services, Latest()))
+    assert made.made
+
+
+def test_where_none_can_be_listed_that_is_raised(held: _Hanging) -> None:
+    held.errors = [StreamError("denied")] * 2
+    held.released.set()
+    services = {ARN: held, USERS: held}
+    with pytest.raises(StreamError, match="denied"):
+        Pullers(services, make, CLOCK, aside=True).begin(dict.fromkeys(services, Latest()))

@@ -1,0 +1,119 @@
+"""Several streams that are pulled by one program: what is wrong with one of them is its own."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from watcher.clock import Clock
+from watcher.errors import CredentialsError, StillAskingError, StreamError
+from watcher.reading.puller import Puller
+from watcher.reading.token import Token
+from watcher.service.aside import Aside
+from watcher.service.known import Known
+from watcher.service.model import CLOCKS_APART, AtTime, Latest, Position, Service
+from watcher.service.names import table_name
+from watcher.service.patience import Patient
+
+logger = logging.getLogger("watcher")
+
+# So long a stream of several rests that can't be read.
+_REST_SECONDS = 30.0
+# So long one of several may take until it is listed; then the others are read without it.
+_BEGIN_SECONDS = 10.0
+_LOOK_SECONDS = 0.1
+
+Start = Position | Token
+
+
+class Pullers:
+    """A puller for each of the `services` (by their streams' ARNs), which `make` makes.
+
+    With `aside`, those of several streams are listed in threads: one that hangs keeps no other.
+    """
+
+    def __init__(
+        self,
+        services: Mapping[str, Service],
+        make: Callable[[Service, str, Start], Puller],
+        clock: Clock,
+        *,
+        aside: bool,
+    ) -> None:
+        self.errors: dict[str, StreamError] = {}
+        """Of several, why some can't be read just now."""
+        self.starts: dict[str, Start] = {}
+        """Where each begins, or was to begin."""
+        self.made: dict[str, Puller] = {}
+        """Those that have begun."""
+        self._services = services
+        self._make = make
+        self._clock = clock
+        self._rests: dict[str, float] = {}
+        self._news = threading.Event()
+        self._asides: dict[Service, Aside] = {}
+        if aside and len(services) > 1:
+            for each in set(services.values()):
+                self._asides[each] = Aside(Patient(each), self._news.set, fresh=math.inf)
+
+    def begin(self, starts: dict[str, Start]) -> None:
+        """Have all of them begin here. Raises StreamError where none can."""
+        self.starts, self.made, self._rests = starts, {}, {}
+        until = self._clock.monotonic() + _BEGIN_SECONDS
+        asked = list(starts)
+        while asked:
+            self._news.clear()
+            for arn in asked:
+                self.let(arn, lambda puller: None)
+            asked = [arn for arn in asked if not (arn in self.made or arn in self._rests)]
+            if self.made and self._clock.monotonic() >= until:
+                break
+            if asked:
+                self._news.wait(_LOOK_SECONDS)
+        for arn in asked:
+            late = (
+                f"{table_name(arn)} is not listed yet, after {_BEGIN_SECONDS:g} s; it begins then"
+            )
+            self._failed(arn, StreamError(late))
+        self.raise_if_all_fail()
+
+    def let(self, arn: str, step: Callable[[Puller], float | None]) -> float | None:
+        """Let a stream do something; what is wrong with one of several is its own."""
+        if self._clock.monotonic() < self._rests.get(arn, -math.inf):
+            return None
+        try:
+            if arn not in self.made:
+                self.made[arn] = self._make(self._listed(arn), arn, self.starts[arn])
+            found = step(self.made[arn])
+        except StillAskingError:
+            return None
+        except StreamError as error:
+            if len(self._services) == 1 or isinstance(error, CredentialsError):
+                raise
+            self._failed(arn, error)
+            self._rests[arn] = self._clock.monotonic() + _REST_SECONDS
+            return None
+        self.errors.pop(arn, None)
+        return found
+
+    def _listed(self, arn: str) -> Service:
+        """The service of a stream that is about to begin. Raises StillAskingError, StreamError."""
+        service = self._services[arn]
+        aside = self._asides.get(service)
+        return service if aside is None else Known(service, aside.listing(arn))
+
+    def _failed(self, arn: str, error: StreamError) -> None:
+        if arn not in self.errors:
+            logger.error(f"{error}; the other streams are read on", extra={"stream": arn})
+        self.errors[arn] = error
+        if arn not in self.made and isinstance(self.starts[arn], Latest):
+            now = datetime.fromtimestamp(int(self._clock.time()), UTC)
+            self.starts[arn] = AtTime(now - CLOCKS_APART)  # not when it can be read again
+
+    def raise_if_all_fail(self) -> None:
+        """Raise StreamError where there is no stream that can be read."""
+        if len(self.errors) == len(self._services):
+            raise next(iter(self.errors.values()))
