@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from watcher.record.compare import (
     changed_values,
     differences,
     same,
+    to_number,
 )
 from watcher.record.images import plain_json
 from watcher.record.wire import WireChange, WireRecord
@@ -209,3 +211,21 @@ def test_of_many_records_the_same_attributes_have_changed_as_of_each(page: list[
     values = map(changed_values, wires)
 
     assert changed_attributes_of(wires) == [each if each is None else list(each) for each in values]
+
+
+def test_a_number_that_is_spelled_in_another_way_has_not_changed() -> None:
+    spelled = ["0", "-0", "0.0", "-0.0", "1", "-1", "1.0", "01", "1E0", "10", "1E1", "0.1", "-0.1"]
+    spelled += ["0.10", ".1", "1.5", "-1.50", "100", "1" * 38, "1" * 38 + ".0", "NaN", "", "x"]
+    pairs = list(product(spelled, spelled))
+    compact = [
+        [Raw(b'{"a":{"N":"%b"}}' % each.encode()) for each in (old, new)] for old, new in pairs
+    ]
+    wires = [
+        WireRecord(WireChange("1", OldImage=old, NewImage=new), eventName="MODIFY")
+        for old, new in compact
+    ]
+
+    names = [changed_attributes_of([wire])[0] for wire in wires]
+
+    assert names == [["a"] if to_number(old) != to_number(new) else [] for old, new in pairs]
+    assert changed_attributes_of(wires) == names

@@ -181,6 +181,24 @@ def test_odd_values_become_the_columns_that_whole_items_do(rows: list[Any]) -> N
     column.validate(full=True)
 
 
+@pytest.mark.parametrize(
+    "kind", [field.type for field in ODD_KIND if str(field.type).startswith(("int", "dec", "fl"))]
+)
+def test_each_number_is_what_it_is_one_by_one(kind: pa.DataType) -> None:
+    edges = [10**digits for digits in (0, 1, 2, 3, 4, 5, 8, 9, 18, 19, 36, 37, 38)]
+    edges += [2**bits for bits in (7, 15, 31, 63)]
+    whole = {str(sign * (edge + off)) for edge in edges for off in (-1, 0, 1) for sign in (1, -1)}
+    parts = {"", ".0", ".5", ".25", ".125", "." + "0" * 37 + "1", "." + "9" * 38, "." + "9" * 39}
+    digits = [f"{each}{part}" for each in sorted(whole) for part in sorted(parts)]
+    digits += ["-0", "007", "1_0", "1.", ".5", "+5", "0x10", "1e3", "NaN", "", " 1", "1 ", "1 1"]
+    images, convert = TypedImages(pa.struct([("n", kind)])), converter(kind)
+
+    for each in digits:
+        (row,) = images.column([Raw(b'{"n":{"N":"%b"}}' % each.encode())]).to_pylist()
+        (value,) = pa.array([convert({"N": each})], kind).to_pylist()
+        assert repr(row["n"]) == repr(value), each
+
+
 def test_an_emulator_s_values_are_read_all_the_same() -> None:
     images = TypedImages(KIND)
     raws = [Raw(b'{"text": {"S": 7}, "big": {"N": "5"}}'), Raw(b"")]

@@ -181,9 +181,11 @@ def _numbers(kind: pa.DataType) -> _Column:
 
     def column(values: list[_Attribute]) -> pa.Array:
         digits = [value.N for value in values]
-        if surely_fit(" ".join([*(each for each in digits if each is not None), ""])):
+        found = [each for each in digits if each is not None]
+        text = " ".join([*found, ""])
+        if surely_fit(text) and text.count(" ") == len(found):
             return pa.array(digits, pa.string()).cast(kind)
-        found = [None if each is None else convert({"N": each}) for each in digits]
-        return pa.array(found, kind)
+        rows = [None if each is None else convert({"N": each}) for each in digits]
+        return pa.array(rows, kind)
 
     return column
