@@ -146,7 +146,8 @@ class JVM:
         jars = [py4j.find_jar_path(), str(folder / "DynamoDBLocal.jar"), str(library / "*")]
         command = [
             java,
-            "-XX:+UseSerialGC",  # starts fastest
+            "-XX:+UseSerialGC",  # starts fastest, and the optimizing compiler never pays here
+            "-XX:TieredStopAtLevel=1",
             f"-Dsqlite4java.library.path={library}",
             "-Dorg.eclipse.jetty.LEVEL=WARN",
             "-classpath",

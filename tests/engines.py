@@ -126,12 +126,22 @@ class _ReadingQueue(Queue):
 def pull(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
     """`Stream`."""
     pulled = Stream.over(stream, ARN, "trim_horizon", clock=clock)
+    return pull_all(pulled, clock, seconds)
+
+
+def pull_all(
+    pulled: Stream,
+    clock: Timeline,
+    seconds: float,
+    wanted: Callable[[Record], bool] = lambda record: True,
+) -> Outcome:
+    """What a `Stream` gives out up to then, of what is wanted."""
     outcome = Outcome()
     while clock.passed < seconds:
         record = next(pulled)
         if record is None:
             clock.sleep(0.05)
-        else:
+        elif wanted(record):
             outcome.numbers.append(_number(record))
     outcome.losses = len(pulled.losses)
     return outcome

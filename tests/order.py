@@ -11,8 +11,8 @@ import pytest
 
 # Seconds a test, roughly: it works on a Spark that is there, or starts one; its module starts
 # other programs, or a service to wait for; or nothing of it.
-_ON_SPARK, _OF_SPARKS, _OF_PROGRAMS, _OF_PARTS = 15.0, 40.0, 2.0, 0.2
-_PROGRAMS = {"DynamoDBLocal", "Program", "Simulator", "run", "subprocess"}
+_ON_SPARK, _OF_SPARKS, _OF_PROGRAMS, _OF_PARTS = 15.0, 100.0, 2.0, 0.2
+_PROGRAMS = {"DynamoDBLocal", "Ledger", "Program", "Simulator", "run", "subprocess"}
 # Those of its files that start Spark share a session, which takes as long to start, and to become
 # fast, as many a test.
 _ON_A_SESSION = "tests/spark/"

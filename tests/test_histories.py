@@ -20,6 +20,7 @@ from tests.engines import (
     Outcome,
     Timeline,
     pull,
+    pull_all,
     retained,
     spark_batch,
     spark_stream,
@@ -39,6 +40,7 @@ from watcher.errors import (
     StreamError,
     TransientError,
 )
+from watcher.record.selection import wanted
 from watcher.service.model import Listing, Position, Shard
 
 Engine = Callable[[PlayedStream, Timeline, float], Outcome]
@@ -283,6 +285,47 @@ def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engi
             before = stream.records_of.get(parent, [])
             positions = [outcome.numbers.index(each) for each in before if each in expected]
             assert not own or max(positions, default=-1) < outcome.numbers.index(own[0])
+
+
+@pytest.mark.parametrize("share", [1, 3, 11, 100])
+@pytest.mark.parametrize("history", HISTORIES, ids=str)
+def test_next_leaves_out_of_pages_what_it_would_one_by_one(history: History, share: int) -> None:
+    numbers = [str(number) for number in range(0, 40, share)] if share < 40 else ["none"]
+    test = wanted([{"dynamodb": {"NewImage": {"n": {"N": numbers}}}}])
+    assert test is not None
+    outcomes, tokens, counts = [], [], []
+    for by_pages in (True, False):
+        clock = Timeline()
+        stream = PlayedStream(clock)
+        stream.write("a", range(10))
+        history.happens(stream, clock)
+        pulled = Stream.over(
+            stream, ARN, "trim_horizon", wanted=test if by_pages else None, clock=clock
+        )
+        outcomes.append(pull_all(pulled, clock, history.seconds, test))
+        tokens.append({each["shard_id"]: each for each in pulled.token["shards"]})
+        counts.append(len(outcomes[-1].numbers) + pulled.filtered)
+    assert outcomes[0] == outcomes[1]
+    assert [each.get("sequence_number") for each in tokens[0].values()] == [
+        each.get("sequence_number") for each in tokens[1].values()
+    ]
+    assert counts[0] == history.records - len(history.gone)
+
+
+def test_next_does_not_take_what_a_filter_leaves_out_for_the_end() -> None:
+    class Slow(PlayedStream):
+        def records(self, iterator: str, limit: int | None = None) -> bytes:
+            clock.sleep(0.5)
+            return super().records(iterator, limit)
+
+    clock = Timeline()
+    stream = Slow(clock)
+    stream.write("a", range(200))
+    test = wanted([{"dynamodb": {"NewImage": {"n": {"N": ["199"]}}}}])
+    pulled = Stream.over(stream, ARN, "trim_horizon", wanted=test, clock=clock)
+    record = next(pulled)
+    assert record is not None and record["dynamodb"]["NewImage"]["n"] == {"N": "199"}
+    assert pulled.filtered == 199
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)

@@ -8,7 +8,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from typing import Any, Self, TypeAlias
 
 from watcher.arguments import on_stale as checked_policy
@@ -24,7 +24,7 @@ from watcher.reading.pullers import Pullers
 from watcher.reading.snapshot import Items
 from watcher.reading.token import Token
 from watcher.record.record import Record
-from watcher.record.selection import wanted
+from watcher.record.selection import Selection, wanted
 from watcher.service.clients import Clients
 from watcher.service.connection import Connection
 from watcher.service.model import Latest, Position, Service
@@ -39,6 +39,7 @@ logger = logging.getLogger("watcher")
 _STEP_SECONDS = 0.1
 # So many records are given to a task before others have a turn, at the latest.
 _IN_A_ROW = 100
+_seconds = itemgetter(0)
 
 Start: TypeAlias = str | datetime | dict[str, Any]
 
@@ -97,7 +98,7 @@ class Stream:
         arn: str,
         start: Start,
         *,
-        wanted: Callable[[Record], bool] | None = None,
+        wanted: Selection | None = None,
         items: Mapping[str, Items] | None = None,
         fail_on_data_loss: bool = False,
         on_stale: str = "trim-horizon",
@@ -123,13 +124,13 @@ class Stream:
         self,
         services: Mapping[str, Service],
         start: Start,
-        wanted: Callable[[Record], bool] | None,
+        wanted: Selection | None,
         fail_on_data_loss: bool,
         clock: Clock,
     ) -> None:
         self._wanted = wanted
-        self.filtered = 0
-        """How many records the filters have left out."""
+        self._how["chosen"] = wanted and wanted.places
+        self._filtered = 0
         self.arn = next(iter(services))
         """The stream's ARN; of several, the first one's."""
         self._services = services
@@ -168,27 +169,26 @@ class Stream:
         and what is lost thereby is in `losses` (or raised, with `fail_on_data_loss`).
         """
         self._begin()
+        self._filtered = self.filtered
         starts: dict[str, Position | Token] = {}
         self._kept: list[Token] = []
         if isinstance(start, dict) or (isinstance(start, str) and start.lstrip().startswith("{")):
-            starts, self._kept = self._of_tokens(tokens.all_from_json(start))
+            stored, self._kept = tokens.by_stream(tokens.all_from_json(start), self._services)
+            self._say_kept()
+            starts = {arn: stored.get(arn, Latest()) for arn in self._services}
         else:
             starts = dict.fromkeys(self._services, position(start))
         self._pullers.begin(starts)
 
-    def _of_tokens(
-        self, stored: Iterable[Token]
-    ) -> tuple[dict[str, Position | Token], list[Token]]:
-        """Where each stream begins; one that no token is of, at its latest."""
-        by_arn = {token.stream_arn: token for token in stored}
-        kept = [token for arn, token in by_arn.items() if arn not in self._services]
-        if len(kept) == len(by_arn):
-            named = ", ".join(by_arn) or "no stream"
-            raise UsageError(f"the token is of {named}, not of {', '.join(self._services)}")
-        if kept:
-            named = ", ".join(token.stream_arn for token in kept)
+    def _say_kept(self) -> None:
+        if self._kept:
+            named = ", ".join(token.stream_arn for token in self._kept)
             logger.info(f"The token holds streams that are not read now, and keeps them: {named}")
-        return {arn: by_arn.get(arn, Latest()) for arn in self._services}, kept
+
+    @property
+    def filtered(self) -> int:
+        """How many records the filters have left out."""
+        return self._filtered + sum(each.left_out for each in list(self._pullers.made.values()))
 
     def __iter__(self) -> Iterator[Record | None]:
         return self
@@ -199,7 +199,7 @@ class Stream:
         while (record := self._next()) is not None:
             if self._wanted is None or self._wanted(record):
                 return record
-            self.filtered += 1
+            self._filtered += 1
         return None
 
     def _begin(self) -> None:
@@ -212,9 +212,12 @@ class Stream:
             raise UsageError("the stream is closed: make another one, with its token")
 
     def _next(self) -> Record | None:
-        for at_once in looks(self._pullers.made.values(), self._clock):
-            if found := self._look(at_once=at_once):
-                return min(found, key=_seconds)[1].take()
+        filtered = -1
+        while filtered < self.filtered:  # more may follow what was left out
+            filtered = self.filtered
+            for at_once in looks(self._pullers.made.values(), self._clock):
+                if found := self._look(at_once=at_once):
+                    return min(found, key=_seconds)[1].take()
         return None
 
     def _look(self, *, at_once: bool = False) -> list[tuple[float, Puller]]:
@@ -273,7 +276,7 @@ class Stream:
             record = first[1].take_read()
             if self._wanted is None or self._wanted(record):
                 return record
-            self.filtered += 1
+            self._filtered += 1
 
     def _new_puller(self, service: Service, arn: str, start: Position | Token) -> Puller:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
@@ -312,10 +315,6 @@ class Stream:
 def _kinds(items: Mapping[str, Items], *, only_anew: bool) -> Mapping[str, Callable[..., Puller]]:
     made = functools.partial(ItemsFirst, only_anew=only_anew)
     return {arn: functools.partial(made, items=each) for arn, each in items.items()}
-
-
-def _seconds(found: tuple[float, Puller]) -> float:
-    return found[0]
 
 
 def _close_all(calls: SideBySide, clients: Clients | None) -> None:

@@ -53,6 +53,12 @@ def filtered(replay: Replay, pages: int, what: str) -> float:
     return rate(replay, command, Scenario(1, pages), pages * RECORDS)
 
 
+def pulled(replay: Replay, pages: int, what: str) -> float:
+    """Records a second that `next(stream)` reads, to give out one in a hundred."""
+    command = commands.program("pull", ARN, str(10 * pages), *_TEN_OF_A_PAGE[what])
+    return rate(replay, command, Scenario(1, pages), pages * RECORDS)
+
+
 def naive(replay: Replay, pages: int, what: str, late: float = 0) -> float:
     """Records a second through boto3's plain loop."""
     command = commands.program("plain_loop", ARN, str(pages), what)
@@ -129,6 +135,8 @@ def dropping(replay: Replay) -> Iterator[Row]:
     for what in _TEN_OF_A_PAGE:
         run = functools.partial(filtered, replay, 400, what)
         yield _beside_naive(replay, f"--{what} that drops 99 %", what, run, 60)
+        runs = [pulled(replay, 200, what) for _ in range(RUNS)]
+        yield Row(f"next(stream), {what} that drops 99 %", "records/s", runs)
 
 
 def pull(replay: Replay) -> Iterator[Row]:

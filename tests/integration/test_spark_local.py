@@ -74,10 +74,12 @@ def start(server: DynamoDBLocal, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
-def wait_for(condition: Any, seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for(job: subprocess.Popen[str], condition: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, f"not in {seconds:.0f} s"
+        if job.poll() is not None or time.monotonic() > deadline:
+            job.kill()
+            raise AssertionError(f"ended, or not in {PATIENCE:.0f} s: {job.communicate()[1]}")
         time.sleep(0.05)
 
 
@@ -98,7 +100,7 @@ def test_an_archive_killed_with_sigkill_goes_on_exactly_once(
     server.rollover()
     write(server, "shop", 40, 30)
     job = start(server, "archive", arn, "--to", str(lake), "--every", "500ms")
-    wait_for(lambda: list(tmp_path.glob("lake.checkpoint/commits/1")))
+    wait_for(job, lambda: list(tmp_path.glob("lake.checkpoint/commits/1")))
     server.rollover()
     write(server, "shop", 70, 30)
     job.send_signal(signal.SIGKILL)
@@ -192,9 +194,9 @@ def test_a_replica_killed_while_it_copies_and_while_it_applies_becomes_equal(
     write(server, "shop", 0, 300, items=200)
     place = ["--to", "copy", "--create", "--checkpoint", str(tmp_path), "--every", "200ms"]
     job = start(server, "replicate", arn, *place)
-    wait_for(lambda: (tmp_path / "watcher-copy.json").exists())
+    wait_for(job, lambda: (tmp_path / "watcher-copy.json").exists())
     write(server, "shop", 300, 50, items=200)
-    wait_for(lambda: list(tmp_path.glob("changes/offsets/1")))
+    wait_for(job, lambda: list(tmp_path.glob("changes/offsets/1")))
     job.send_signal(signal.SIGKILL)
     job.communicate()
     server.rollover()

@@ -15,9 +15,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import boto3
-from botocore.config import Config
-
 from .faults import Faults
 from .model import World, Written
 from .naming import REGION
@@ -246,6 +243,9 @@ class Control(ABC):
 
     def client(self, service: str = "dynamodbstreams", access_key: str = "test") -> Any:
         """A boto3 client without retries."""
+        import boto3  # here, since it is most of what the start of such a process would cost
+        from botocore.config import Config
+
         once = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=5)
         return boto3.client(
             service,  # type: ignore[call-overload]

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
-from tests.spark.conftest import options
+from tests.spark.conftest import PATIENCE, options
 from watcher.spark import versions
 
 pytestmark = [
@@ -49,9 +49,9 @@ class Lake:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"not in {PATIENCE:.0f} s"
         time.sleep(0.2)
 
 

@@ -12,8 +12,9 @@ pytest.importorskip("pyspark")
 from py4j.clientserver import ClientServerConnection
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from watcher.errors import WatcherError
 from watcher.spark import jvm
-from watcher.spark.jobs.run import translated
+from watcher.spark.jobs.run import in_one_line, translated
 
 
 def call_that_meets_the_end(*given: object) -> None:
@@ -57,3 +58,69 @@ class Java(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
 def test_an_error_whose_text_is_gone_with_the_jvm_is_told_all_the_same() -> None:
     assert jvm.said(Java()) == "Java: Spark's JVM has ended (Py4JError)"
     assert str(translated(Java())) == "Spark: Java: Spark's JVM has ended (Py4JError)"
+
+
+PLANNER = """java.io.EOFException
+\tat java.base/java.io.DataInputStream.readFully(DataInputStream.java:210)
+\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:385)
+\tat org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.latestOffset(x)
+\tat org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution.$anonfun(x)
+"""
+WRITTEN_TO = """Caused by: java.net.SocketException: Connection reset
+\tat java.base/sun.nio.ch.SocketChannelImpl.throwConnectionReset(SocketChannelImpl.java:401)
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderInputStream.writeAdditionalInput(x)
+"""
+ANOTHERS = """Caused by: java.net.SocketException: Connection reset
+\tat java.base/sun.nio.ch.SocketChannelImpl.throwConnectionReset(SocketChannelImpl.java:401)
+\tat org.apache.hadoop.ipc.Client.call(x)
+\tat org.apache.spark.api.python.PythonRDD.collect(x)
+"""
+
+
+class OfQuery(Exception):
+    """One whose causes only its Java side has."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__("[STREAM_FAILED] Query terminated with exception: ")
+        self._stackTrace = trace
+
+
+@pytest.mark.parametrize(
+    ("error", "has_died"),
+    [
+        (Exception("Job aborted: Python worker exited unexpectedly (crashed). Consider x"), True),
+        (Exception("Job aborted: Python worker exited unexpectedly (crashed) - y"), True),
+        (OfQuery(PLANNER), True),
+        (OfQuery(WRITTEN_TO), True),
+        (OfQuery(ANOTHERS), False),
+        (Java(), False),
+    ],
+)
+def test_a_python_process_that_has_died_is_the_cause(error: Exception, has_died: bool) -> None:
+    told = str(translated(error))
+
+    assert told.startswith("Spark: one of its Python processes has died: it was") is has_died
+    assert "\n" not in told
+
+
+def test_what_ended_it_is_said_where_it_is_known() -> None:
+    error = Exception(
+        "Python worker exited unexpectedly (crashed): Fatal Python error: Segmentation fault\n\nC"
+    )
+
+    assert str(translated(error)) == (
+        "Spark: one of its Python processes has died: Segmentation fault"
+    )
+
+
+@pytest.mark.spark
+def test_a_worker_that_is_killed_is_the_cause(spark: Any) -> None:
+    def die(batches: Any) -> Any:
+        import os
+        import signal
+
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    with pytest.raises(WatcherError, match="its Python processes has died: it was"), in_one_line():
+        spark.range(1).mapInArrow(die, "id long").collect()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,8 @@ from tests.integration.conftest import fresh_dynamodb_local
 from tests.program import Program
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, Run
-from watcher.spark import compaction, folders, lake
+from watcher.errors import WatcherError
+from watcher.spark import compaction, folders, handlers_sink, lake
 from watcher.spark.jobs.run import ended_by
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
@@ -252,10 +254,48 @@ def test_handlers_finish_their_batch_are_closed_and_go_on(
     sim.advance(2)
     again = command(*watch, "--no-follow")
 
-    assert (stopped.status, again.status) == (0, 0)
-    assert closed
+    assert (stopped.status, again.status) == (0, 0), stopped.err + again.err
+    assert closed, stopped.err
     numbers = lines.read_text().splitlines()
     assert judge(sim.records, numbers) == ([], [], [], [])
+
+
+def test_a_planner_that_still_lists_shards_keeps_no_signal_waiting(
+    command: Run, sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is at work then, and no handler is loaded: there is nothing to close."""
+    closings: list[Any] = []
+    monkeypatch.setattr(handlers_sink, "close", closings.append)
+    sim.set_faults(endless_listing=True)
+    with sigterm(lambda: sim.calls["DescribeStream"] > 3):
+        stopped = command(*here(sim, "--engine", "spark", "--stop-timeout", "60"))
+
+    assert stopped.status == 0
+    assert "cut off" not in stopped.err
+    assert closings == []
+
+
+def test_handlers_that_take_too_long_to_close_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cancelled = threading.Event()
+    observing = importlib.import_module("watcher.spark.jobs.observe")
+    running = importlib.import_module("watcher.spark.jobs.run")
+
+    def close(spark: Any) -> None:
+        assert cancelled.wait(SOON)
+        raise WatcherError("the job was cancelled")
+
+    monkeypatch.setattr(handlers_sink, "close", close)
+    monkeypatch.setattr(observing, "_LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(running._Signal, "number", signal.SIGTERM)
+    monkeypatch.setattr(running._Signal, "at", 0.0)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=cancelled.set))
+    observing._close(spark, 5.0)  # of a signal that came when the machine was started
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "Handlers were not closed: that took longer than --stop-timeout (5 s)"
+    ]
 
 
 def test_a_replica_goes_on_in_the_copy_and_in_the_changes(

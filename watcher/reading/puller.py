@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections.abc import Mapping
 from concurrent import futures
@@ -14,11 +13,11 @@ from watcher.reading import token as tokens
 from watcher.reading.lineage import Status, Tracked
 from watcher.reading.losses import Losses
 from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Started, Trouble
+from watcher.reading.parts import Chosen
 from watcher.reading.pulled import Pulled
 from watcher.reading.roster import AGAIN_SECONDS, End, Roster
 from watcher.reading.shard_reader import ShardReader
 from watcher.reading.token import Token
-from watcher.record import page as pages
 from watcher.record.origin import Origin
 from watcher.record.record import Record
 from watcher.service.aside import Aside
@@ -49,9 +48,9 @@ class Puller:
     """One stream, from a position or from where a token stands.
 
     `losses` is told what was gone; `calls` makes those that may go on side by side; `sharers` is
-    how many streams are pulled together. With `up_to_now` it ends where all is read that there was
-    as it began (see `open_end`). The constructor reads a first time: "latest" means now. Raises
-    StreamError, DataLossError.
+    how many streams are pulled together. What is not `chosen` may be left out. With `up_to_now` it
+    ends where all is read that there was as it began (see `open_end`). The constructor reads a
+    first time: "latest" means now. Raises StreamError, DataLossError.
     """
 
     def __init__(
@@ -67,6 +66,7 @@ class Puller:
         sharers: int = 1,
         on_stale: str = "trim-horizon",
         up_to_now: bool = False,
+        chosen: Chosen | None = None,
     ) -> None:
         self.arn = arn
         self._service = service
@@ -75,6 +75,9 @@ class Puller:
         self._poll_max = poll_max
         self._sharers = sharers
         self._up_to_now = up_to_now
+        self._chosen = chosen
+        self.left_out = 0
+        """How many records were left out that are not `chosen`."""
         self._reading: dict[str, Pulled] = {}
         self._in_call: dict[str, Pulled] = {}
         self._size = 0
@@ -268,6 +271,7 @@ class Puller:
             tracked.position,
             closed=closed,
             until=self._roster.written_at if self._up_to_now else None,
+            chosen=self._chosen,
             poll_max=self._poll_max,
             clock=self._clock,
         )
@@ -275,15 +279,12 @@ class Puller:
     def _hear(self, shard: Pulled, messages: list[Message]) -> None:
         for message in messages:
             match message:
-                case Page(first, last, _, body):
+                case Page():
                     shard.tracked.comes()
                     shard.refused = False
-                    origin = Origin(self.arn, shard.tracked.id)
-                    records = pages.records(body, origin, first, last)
-                    shard.records = itertools.chain(shard.records, records)
+                    shard.takes(message, Origin(self.arn, shard.tracked.id))
                     shard.busy_until = self._clock.monotonic() + _BUSY_SECONDS
-                    self._size += len(body)
-                    shard.size += len(body)
+                    self._size += len(message.body)
                     self._hurry()
                 case Started(moment):
                     self._roster.started(shard.tracked, moment)
@@ -326,6 +327,7 @@ class Puller:
     def _buffer(self, shard: Pulled) -> None:
         """Put the shard's next record on the heap, if there is one."""
         record = next(shard.records, None)
+        self.left_out += shard.counted()
         if record is not None:
             created = record["dynamodb"].get("ApproximateCreationDateTime")
             seconds = created.timestamp() if created else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -149,6 +149,18 @@ def from_json(text: str | bytes | dict[str, Any]) -> Token:
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise UsageError(f"not a stream token: {error}") from None
     return token
+
+
+def by_stream(
+    stored: Iterable[Token], arns: Collection[str]
+) -> tuple[dict[str, Token], list[Token]]:
+    """The tokens of these streams, and those of others. Raises UsageError where all are others'."""
+    found = {token.stream_arn: token for token in stored}
+    others = [token for arn, token in found.items() if arn not in arns]
+    if len(others) == len(found):
+        named = ", ".join(found) or "no stream"
+        raise UsageError(f"the token is of {named}, not of {', '.join(arns)}")
+    return found, others
 
 
 def _aware(time: datetime | None) -> datetime | None:

@@ -18,6 +18,14 @@ from watcher.errors import UsageError
 
 _EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
+# What 4.0 to 4.3 say of a Python process that has died; where it was just being written to, or is
+# the one in the driver that plans, they say no more than that its socket has ended.
+_DEATH = re.compile(
+    r"Python worker exited unexpectedly|"
+    r"(?:EOFException|Connection reset|Broken pipe)[^\n]*\n"
+    r"(?:\s+at java[^\n]+\n)*\s+at org\.apache\.spark\.(?:\w+\.)*python\."
+)
+_FATAL = re.compile(r"Fatal Python error: ([^\n]+)")
 _END_SECONDS = 5.0
 _callbacks = logging.getLogger("py4j.clientserver")
 # Of this process's JVM, as Spark's own gateway is; none where somebody else has started it.
@@ -122,6 +130,20 @@ def text_of(error: Exception) -> str:
         return str(error)
     except Exception as gone:
         return f"{type(error).__name__}: Spark's JVM has ended ({type(gone).__name__})"
+
+
+def death(error: Exception) -> str | None:
+    """What is to be said where one of Spark's Python processes has died; None where none has."""
+    # Of a streaming query only the Java side has all causes.
+    text = f"{text_of(error)}\n{getattr(error, '_stackTrace', None) or ''}"
+    if not _DEATH.search(text):
+        return None
+    if found := _FATAL.search(text):
+        return f"one of its Python processes has died: {found[1].strip()}"
+    return (
+        "one of its Python processes has died: it was killed, most often by the system as memory "
+        "ran out; give it more memory, or run fewer tasks at once (--master 'local[1]')"
+    )
 
 
 def said(error: Exception) -> str:

@@ -6,7 +6,8 @@ import contextlib
 import logging
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -15,10 +16,9 @@ from pyspark.sql import SparkSession
 from watcher.delivery.ending import STOP_SECONDS
 from watcher.delivery.observer import Observer
 from watcher.delivery.on_error import OnError
-from watcher.errors import TransientError, WatcherError
+from watcher.errors import WatcherError
 from watcher.service.connect import connect
 from watcher.service.connection import Connection
-from watcher.service.deadline import within
 from watcher.spark import handlers_sink
 from watcher.spark.jobs.run import (
     JobTotals,
@@ -35,6 +35,7 @@ logger = logging.getLogger("watcher")
 
 # Of a signal's time, so much is for closing also where a micro-batch has taken all of it.
 _LEAST_SECONDS = 2.0
+_AGAIN_SECONDS = 0.1
 
 
 def observe(
@@ -99,12 +100,13 @@ def _close(spark: SparkSession, stop_timeout: float) -> None:
     After a signal in what is left of its time, and a little.
     """
     left = seconds_left(stop_timeout)
+    at_most = None if left is None else max(left, _LEAST_SECONDS)
     try:
-        if left is None:
-            _close_them(spark)
-        else:
-            within(max(left, _LEAST_SECONDS), lambda: _close_them(spark))
-    except TransientError:
+        with _cancelled(spark, at_most) as is_late, in_one_line():
+            handlers_sink.close(spark)
+    except WatcherError:
+        if not is_late.is_set():
+            raise
         logger.warning(
             f"Handlers were not closed: that took longer than --stop-timeout ({stop_timeout:g} s)"
         )
@@ -112,6 +114,22 @@ def _close(spark: SparkSession, stop_timeout: float) -> None:
         logger.debug(f"Handlers were not closed: {error}")
 
 
-def _close_them(spark: SparkSession) -> None:
-    with in_one_line():
-        handlers_sink.close(spark)
+@contextlib.contextmanager
+def _cancelled(spark: SparkSession, seconds: float | None) -> Iterator[threading.Event]:
+    """Spark's work in here is cancelled after so many seconds, if any; the event tells of it."""
+    is_over, is_late = threading.Event(), threading.Event()
+
+    def cancel() -> None:
+        if is_over.wait(seconds):
+            return
+        is_late.set()
+        while not is_over.wait(_AGAIN_SECONDS):  # what begins only now as well
+            with contextlib.suppress(Py4JError, OSError):
+                spark.sparkContext.cancelAllJobs()
+
+    if seconds is not None:
+        threading.Thread(target=cancel, daemon=True).start()
+    try:
+        yield is_late
+    finally:
+        is_over.set()

@@ -29,7 +29,7 @@ from watcher.reading.position import parse_start
 from watcher.service.connection import Connection
 from watcher.spark import jvm
 from watcher.spark.jobs.settings import LAST_BATCH_SECONDS
-from watcher.spark.jvm import said, text_of
+from watcher.spark.jvm import death, said, text_of
 
 logger = logging.getLogger("watcher")
 
@@ -282,4 +282,4 @@ def translated(error: Exception) -> WatcherError:
         return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
     if lacking := _LACKING.search(text):
         return WatcherError(lacking[1].strip())
-    return WatcherError(f"Spark: {said(error)}")
+    return WatcherError(f"Spark: {death(error) or said(error)}")
