@@ -52,8 +52,12 @@ def configure(sqlite: str) -> None:
         os.close(os.open(sqlite, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
         database = sqlite3.connect(sqlite, timeout=BUSY_SECONDS, check_same_thread=False)
-        database.execute("PRAGMA journal_mode = WAL")
-        database.executescript(TABLES)
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.executescript(TABLES)
+        except sqlite3.Error:
+            database.close()
+            raise
     except sqlite3.Error as error:
         raise ValueError(f"--sqlite {sqlite}: {error}") from None
 

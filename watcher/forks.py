@@ -13,28 +13,38 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from multiprocessing.context import BaseContext, ForkProcess
 from multiprocessing.process import BaseProcess
+from types import MethodType
+from typing import Any
 
 from watcher import safe_path
 
-_methods: set[weakref.WeakMethod[Callable[[], object]]] = set()
-_before: set[weakref.WeakMethod[Callable[[], object]]] = set()
+# Not `weakref.WeakMethod`: where an object ends together with it, as a program does, that says on
+# stderr that 'NoneType' has no `_alive`.
+_Methods = dict[int, tuple[weakref.ref[object], Callable[[Any], object]]]
+_methods: _Methods = {}
+_before: _Methods = {}
 
 
 def in_child(method: Callable[[], object]) -> None:
     """Call a bound method in every child forked from now on, as long as its object lives."""
-    _methods.add(weakref.WeakMethod(method, _methods.discard))
+    _add(_methods, method)
 
 
 def before(method: Callable[[], object]) -> None:
     """Call a bound method before each fork from now on, as long as its object lives."""
-    _before.add(weakref.WeakMethod(method, _before.discard))
+    _add(_before, method)
 
 
-def _call_all(methods: set[weakref.WeakMethod[Callable[[], object]]]) -> None:
-    for reference in list(methods):
-        method = reference()
-        if method is not None:
-            method()
+def _add(methods: _Methods, method: Callable[[], object]) -> None:
+    assert isinstance(method, MethodType)
+    reference = weakref.ref(method.__self__, lambda dead: methods.pop(id(dead), None))
+    methods[id(reference)] = reference, method.__func__
+
+
+def _call_all(methods: _Methods) -> None:
+    for reference, method in list(methods.values()):
+        if (its_object := reference()) is not None:
+            method(its_object)
 
 
 os.register_at_fork(

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def test_a_webhook_that_can_never_be_is_refused(url: str) -> None:
 
 
 def rows(file: Path, query: str) -> list[Any]:
-    with sqlite3.connect(file) as database:
+    with closing(sqlite3.connect(file)) as database:
         return database.execute(query).fetchall()
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_a_model_is_made_of_an_item(place: Path) -> None:
 def test_the_command_keeps_the_changes_in_sqlite(place: Path) -> None:
     (command,) = re.findall(r"^\$ python (.*)", PAGE, re.MULTILINE)
     run(*command.split())
-    with sqlite3.connect("orders.db") as database:
+    with closing(sqlite3.connect("orders.db")) as database:
         assert database.execute("SELECT count(*) FROM changes").fetchall() == [(7,)]
         found = database.execute("SELECT table_name, key, item FROM items ORDER BY key").fetchall()
     assert [each[:2] for each in found] == [("orders", '{"pk":"a"}'), ("orders", '{"pk":"b"}')]
