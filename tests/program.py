@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -101,6 +102,19 @@ class Program(Killed):
     def wait_for_lines(self, count: int, timeout: float = 60.0) -> None:
         """Wait until so many lines stand on stdout."""
         self.wait_for(lambda: len(self.out) >= count, timeout)
+
+    def tell(self, number: int, timeout: float = 60.0) -> None:
+        """Send a signal, and wait until it does not wait for the program any more."""
+        self.process.send_signal(number)
+        end = time.monotonic() + timeout
+        while self._has_pending(number):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def _has_pending(self, number: int) -> bool:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        masks = re.findall(r"^(?:ShdPnd|SigPnd):\s*(\w+)$", status, re.MULTILINE)
+        return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
     def end(self, number: int = signal.SIGTERM, timeout: float = 60.0) -> int:
         """Send a signal, and wait for the end."""

@@ -101,17 +101,25 @@ def test_a_signal_amid_retries_ends_it_and_says_what_is_done(letters: Path, tmp_
     assert not any("Traceback" in line for line in program.err)
 
 
-@pytest.mark.parametrize(("seconds", "done"), [(1, "1 replayed"), (3600, "0 replayed")])
+@pytest.mark.parametrize(("ends", "done"), [(True, "1 replayed"), (False, "0 replayed")])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_the_record_in_hand_be_finished_in_time(
-    letters: Path, tmp_path: Path, seconds: int, done: str, number: signal.Signals
+    letters: Path, tmp_path: Path, ends: bool, done: str, number: signal.Signals
 ) -> None:
-    work = f"print('begun', flush=True); import time; time.sleep({seconds}); print('done')"
-    arguments = [*handler(tmp_path, work), "--stop-timeout", "2"]
-    with Program("replay", str(letters), *arguments, env={}) as program:
+    work = (
+        "import os, time",
+        "print('begun', flush=True)",
+        "while not os.path.exists('go on'): time.sleep(0.01)",
+        "print('done')",
+    )
+    arguments = [*handler(tmp_path, "\n    ".join(work)), "--stop-timeout", "60" if ends else "2"]
+    with Program("replay", str(letters), *arguments, env={}, cwd=tmp_path) as program:
         program.wait_for_lines(1)
-        assert program.end(number) == 128 + number
-    assert program.out == (["begun", "done"] if seconds == 1 else ["begun"])
+        program.tell(number)
+        if ends:
+            (tmp_path / "go on").touch()
+        assert program.wait() == 128 + number
+    assert program.out == (["begun", "done"] if ends else ["begun"])
     assert program.err[-1] == f"Ended early: {done}, 0 failed, 0 unreadable"
 
 

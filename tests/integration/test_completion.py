@@ -176,7 +176,7 @@ def test_a_tab_completes(keyboard: Keyboard, typed: str) -> None:
     assert keyboard.completed(typed) == COMPLETED[typed]
 
 
-def printed(place: Path, shell: str, *arguments: str) -> list[str]:
+def printed(place: Path, shell: str, *arguments: str, seconds: float = 60) -> list[str]:
     """The lines that a script of a shell's prints."""
     done = subprocess.run(
         [shell_path(shell), *arguments],
@@ -184,7 +184,7 @@ def printed(place: Path, shell: str, *arguments: str) -> list[str]:
         env=environment(place),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds,
         check=True,
     )
     return done.stdout.splitlines()
@@ -197,7 +197,7 @@ def fish(place: Path) -> dict[str, list[str]]:
         f"echo ':{line}'; complete -C '{line}'\n" for line in COMPLETED
     )
     offers: dict[str, list[str]] = {}
-    for line in printed(place, "fish", "--no-config", "-c", script):
+    for line in printed(place, "fish", "--no-config", "-c", script, seconds=300):
         if line.startswith(":"):
             offers[line[1:]] = offer = []
         else:
@@ -205,6 +205,7 @@ def fish(place: Path) -> dict[str, list[str]]:
     return offers
 
 
+@pytest.mark.timeout(320)  # each line starts the program, one after the other
 @pytest.mark.parametrize("typed", COMPLETED)
 def test_fish_offers_the_same(fish: dict[str, list[str]], typed: str) -> None:
     word = COMPLETED[typed].removeprefix(typed.rpartition(" ")[0] + " ").strip()

@@ -53,7 +53,7 @@ def scrape(address: str) -> Series:
     return found
 
 
-def wait_for(address: str, condition: Callable[[Series], bool], seconds: float = 20.0) -> Series:
+def wait_for(address: str, condition: Callable[[Series], bool], seconds: float = 40.0) -> Series:
     end = time.monotonic() + seconds
     while not condition(found := scrape(address)):
         assert time.monotonic() < end, found
@@ -187,8 +187,9 @@ def test_ctrl_c_is_for_the_manager_and_it_can_be_scraped_until_its_end(
     sim: RemoteSimulator, tmp_path: Path
 ) -> None:
     (tmp_path / "slow.py").write_text(
-        '"""Slow."""\nimport time\nseen = []\ndef handle(record):\n    seen.append(record)\n'
-        "    time.sleep(2 if len(seen) == 6 else 0)\n"
+        '"""Slow."""\nimport os, time\nseen = []\ndef handle(record):\n    seen.append(record)\n'
+        f"    while len(seen) == 6 and not os.path.exists({str(tmp_path / 'go on')!r}):\n"
+        "        time.sleep(0.01)\n"
     )
     sim.bulk(100)
     options = ("--from", "trim-horizon", "--handlers", str(tmp_path), "--slow", "--print-summary")
@@ -197,6 +198,7 @@ def test_ctrl_c_is_for_the_manager_and_it_can_be_scraped_until_its_end(
         program.wait_for_lines(5)
         os.killpg(program.process.pid, signal.SIGINT)
         assert scrape(address), "the exporter lives on while the record in hand is delivered"
+        (tmp_path / "go on").touch()
         assert program.wait() == 0
 
 

@@ -77,7 +77,7 @@ def test_a_receiver_that_hangs_keeps_the_end_no_longer_than_it_may(
         exporter.show(SNAPSHOT)
         pulse.end()
         began = time.monotonic()
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 8.0  # who sends it gives up after 10 s by itself
     assert "OpenTelemetry: the last metrics could not be sent in time" in caplog.messages
 
 

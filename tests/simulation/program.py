@@ -236,7 +236,7 @@ class Program(ABC):
         self._scheduler.after(_LOOK_SECONDS, self._look)
         if self._life is None or self._complaints:
             return
-        if self._stopping and self._scheduler.awake > self._stopped_at + _END_SECONDS:
+        if self._stopping and self._scheduler.awake > self._stopped_at + self._end_seconds():
             judge.complain("late", "it was told to end, and does not")
             self._life.killed = True
         for each in self._judges if not self._hangs else ():
@@ -272,6 +272,10 @@ class Program(ABC):
         if self._complaints:
             self._over = True
             self._life.killed = True
+
+    def _end_seconds(self) -> float:
+        """How long it may take for its end once it was told to."""
+        return _END_SECONDS
 
     @property
     def _ends_when_told(self) -> bool:

@@ -68,6 +68,10 @@ def test_a_read_that_drips_on_in_calm_weather_is_no_complaint(seed: int) -> None
     assert play(seed, "processes").complaints == []
 
 
+def test_a_next_that_passes_over_a_long_backlog_as_the_end_is_told_is_no_complaint() -> None:
+    assert play(21160, "stream").complaints == []
+
+
 def assert_something_was_tried(outcomes: list[Outcome]) -> None:
     checked = sum((outcome.checked for outcome in outcomes), Counter[str]())
     assert checked["records delivered"] > 10 * _SEEDS

@@ -140,14 +140,15 @@ class Aside:
     def settle(self) -> None:
         """Before a fork: let the threads end, if they do so soon; each is waited for once.
 
-        One at a question that hangs by now has nothing to do but to wait.
+        One at a probe that hangs by now has nothing to do but to wait; a listing has many pages.
         """
         until = time.monotonic() + _SETTLE_SECONDS
         waited_for = set[threading.Thread]()
         for line in self._line, self._children, self._probes:
+            hangs = line.hangs if line is self._probes else math.inf
             for thread, began in list(line.threads.items()):
                 if thread not in self._waited_for:
-                    thread.join(max(0.0, min(until, began + line.hangs) - time.monotonic()))
+                    thread.join(max(0.0, min(until, began + hangs) - time.monotonic()))
                 waited_for.add(thread)
         self._waited_for = {thread for thread in waited_for if thread.is_alive()}
 
