@@ -121,10 +121,12 @@ async def page(program: str) -> AsyncIterator[Tab]:
                 await asyncio.sleep(0.05)
             port = place.read_text().splitlines()[0]
             async with aiohttp.ClientSession() as session:
-                tabs = await (await session.get(f"http://127.0.0.1:{port}/json")).json()
-                (address,) = [
-                    each["webSocketDebuggerUrl"] for each in tabs if each["type"] == "page"
-                ]
+                addresses: list[str] = []
+                while not addresses:  # it may listen before its page is there
+                    tabs = await (await session.get(f"http://127.0.0.1:{port}/json")).json()
+                    pages = [each for each in tabs if each["type"] == "page"]
+                    addresses = [each["webSocketDebuggerUrl"] for each in pages]
+                (address,) = addresses
                 async with session.ws_connect(address, max_msg_size=0) as socket:
                     yield Tab(socket)
         finally:
