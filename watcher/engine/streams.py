@@ -29,6 +29,8 @@ _NEWS_SECONDS = 10.0
 # A line each is a comfort of few streams, and a wall of many.
 _FEW = 20
 _LOOK_SECONDS = 0.1
+# As long as `Aside` waits for one listing before it asks for another.
+_HANGS_SECONDS = 1.0
 # A stream that is refused may be allowed again: somebody may have mended a policy.
 _AGAIN_SECONDS = 30.0
 _AGAIN_SECONDS_MAX = 300.0
@@ -53,6 +55,8 @@ class Streams:
         self._newcomers = newcomers
         self._to_begin = dict.fromkeys(self._followed.values())
         """Those whose first listing is still to come, in its order."""
+        self._asked: dict[Followed, float] = {}
+        """Of these, since when (monotonic) each that was asked for has no answer."""
         self._look_due = -math.inf
         self._news_due = clock.monotonic() + _FIRST_NEWS_SECONDS
         self._are_watched = False
@@ -161,20 +165,25 @@ class Streams:
 
     # Coming and going
 
-    def to_begin(self) -> list[Followed]:
+    def to_begin(self) -> Iterator[Followed]:
         """Those whose first listing is to be made, in its order; `begun` is to follow.
 
-        Of many, ten times a second: else each message would wait until all of them are looked at.
+        The next one once that has begun, or hangs: each fork waits for a thread that has more to
+        ask. Of many that hang, ten times a second: else each message would wait for a look at all.
         """
-        now = self._clock.monotonic()
-        if len(self._to_begin) > _FEW and now < self._look_due:
-            return []
-        self._look_due = now + _LOOK_SECONDS
-        return list(self._to_begin)
+        if len(self._asked) > _FEW and self._clock.monotonic() < self._look_due:
+            return
+        self._look_due = self._clock.monotonic() + _LOOK_SECONDS
+        for stream in list(self._to_begin):
+            asked = self._asked.setdefault(stream, self._clock.monotonic())
+            yield stream
+            if stream in self._asked and self._clock.monotonic() < asked + _HANGS_SECONDS:
+                return
 
     def begun(self, stream: Followed) -> None:
         """Its first listing was made, or refused. Raises StreamError where all were."""
         del self._to_begin[stream]
+        self._asked.pop(stream, None)
         if not self._to_begin:
             if not any(each.has_begun for each in (*self, *self._left)):
                 self.raise_error()
