@@ -12,10 +12,8 @@ PACKAGE = Path(watcher.__file__).parent
 # The rooms, from the ground up: a file imports only from rooms below its own, and from its own.
 ROOMS = [
     {"safe_path"},
-    {
-        *("backoff", "clock", "declared", "errors", "files", "forks"),
-        *("side_by_side", "stepping", "version"),
-    },
+    {"backoff", "clock", "declared", "errors", "files", "forks", "stepping", "version"},
+    {"side_by_side"},
     {"listening", "service", "telemetry"},
     {"record"},
     {"printing"},

@@ -47,6 +47,35 @@ def test_threads_are_used_again_and_their_end_is_waited_for() -> None:
     assert not any(thread.is_alive() for thread in begun)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_threads_that_have_nothing_to_do_keep_no_program_from_forking() -> None:
+    """As a script that has read with `Stream`, and then calls `watch()`, without a main guard."""
+    program = """
+import os, threading
+from watcher import forks
+from watcher.side_by_side import SideBySide
+calls = SideBySide()
+print({answer.result(30) for answer in calls.start([lambda: 1] * 9)})
+print(forks.processes().get_start_method(), threading.active_count())
+print({answer.result(30) for answer in calls.start([lambda: 2] * 9)})
+if not (child := os.fork()):
+    print({answer.result(30) for answer in calls.start([lambda: 3] * 9)}, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+let_go = threading.Event()
+(late, _) = calls.start([let_go.wait, lambda: None])
+print(forks.processes().get_start_method())
+let_go.set()
+print(late.result(30), {answer.result(30) for answer in calls.start([lambda: 4] * 9)})
+"""
+    flags = ("-u", "-W", "error")
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", program], capture_output=True, text=True, check=True
+    )
+    said = ["{1}", "fork 1", "{2}", "{3}", "forkserver", "True {4}"]
+    assert done.stdout.splitlines() == said
+
+
 @pytest.mark.parametrize("end", ["pass", "calls.close(wait=False)"])
 def test_a_call_that_takes_long_keeps_no_program_from_its_end(end: str) -> None:
     program = f"""

@@ -61,8 +61,10 @@ def processes(*, with_threads: bool = False) -> BaseContext:
     made the fork server its default: here it is looked into, so the default, of Python or of the
     program, does not count.
     """
-    if sys.platform == "linux" and threading.active_count() == 1 and not with_threads:
-        return multiprocessing.get_context("fork")
+    if sys.platform == "linux" and not with_threads:
+        _call_all(_before)  # which may end ours
+        if threading.active_count() == 1:
+            return multiprocessing.get_context("fork")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["watcher.engine.worker"])  # 130 ms are left
     return context

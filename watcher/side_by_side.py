@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from watcher import forks
+
 _THREADS = 32
+# A thread that has nothing to do ends as soon as it is told.
+_TOLD_SECONDS = 0.2
 
 _Answer = TypeVar("_Answer")
 _Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+
+
+class _Thread(threading.Thread):
+    """One that makes calls, told from the program's own."""
 
 
 class SideBySide:
     """Makes calls in `most` threads once there are several at a time; without `threads`, never.
 
     They keep no program from its end, as an executor's do: a read that drips takes half a minute.
+    Nor from forking: those that have nothing to do end before, and come again with the next calls.
     """
 
     def __init__(self, *, threads: bool = True, most: int = _THREADS) -> None:
@@ -27,6 +37,7 @@ class SideBySide:
         self._threads: list[threading.Thread] = []
         self._calls: _Calls = SimpleQueue()
         self._idle = threading.Semaphore(0)
+        forks.before(self._rest)
 
     def start(self, calls: Sequence[Callable[[], _Answer]], few: int = 1) -> list[Future[_Answer]]:
         """Their answers, some of which may be still to come where there are more than `few`."""
@@ -42,19 +53,32 @@ class SideBySide:
         with contextlib.suppress(Empty):
             while given := self._calls.get_nowait():
                 given[0].cancel()
+        threads = self._told()
+        for thread in threads if wait else ():
+            thread.join()
+
+    def _rest(self) -> None:
+        others = set(threading.enumerate()) - {threading.current_thread()}
+        # Another thread of the program's may be giving them a call just now.
+        if self._threads and self._calls.empty() and all(isinstance(o, _Thread) for o in others):
+            until = time.monotonic() + _TOLD_SECONDS
+            for thread in self._told():
+                thread.join(max(0.0, until - time.monotonic()))
+
+    def _told(self) -> list[threading.Thread]:
+        """The threads, which are to end when the calls that they have are through."""
         threads, self._threads = self._threads, []
         for _ in threads:
             self._calls.put(None)
         self._calls, self._idle = SimpleQueue(), threading.Semaphore(0)
-        for thread in threads if wait else ():
-            thread.join()
+        return threads
 
     def _given(self, call: Callable[[], _Answer]) -> Future[_Answer]:
         future: Future[_Answer] = Future()
         self._calls.put((future, call))
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
             theirs = self._calls, self._idle
-            thread = threading.Thread(target=_work, args=theirs, name="watcher", daemon=True)
+            thread = _Thread(target=_work, args=theirs, name="watcher", daemon=True)
             self._threads.append(thread)
             thread.start()
         return future

@@ -16,7 +16,7 @@ LATE_SECONDS = 45.0
 """In place of a minute: longer than a read here may hang, shorter than many runs."""
 _READY_SECONDS = 20.0
 _SAID_SECONDS = 3.0
-_HANDLER = "a handler stands"
+_HANDLER = ": a handler "
 _IS_ENDING = "the watch is ending"
 
 
@@ -45,7 +45,7 @@ class Probes(Display):
         """What is said now."""
         judge = self._universe.judge
         judge.checked["probes"] += 1
-        stuck, lines = self._but_hung(snapshot.health), snapshot.health.unready
+        stuck, lines = self._but_hung(snapshot.health)
         if stuck:
             judge.complain("health", "; ".join(stuck))
         if any("can't be read" in line for line in lines):  # refused once: it rests for long
@@ -56,8 +56,8 @@ class Probes(Display):
         if unready and self._universe.scheduler.now - began > _READY_SECONDS:
             judge.complain("health", f"not ready: {'; '.join(unready)}")
 
-    def _but_hung(self, said: Health) -> list[str]:
-        """What is said beside the handlers that do hang; of each of those it has to be said."""
+    def _but_hung(self, said: Health) -> tuple[list[str], list[str]]:
+        """What is stuck, and unready, beside the handlers that do hang; each has to be named."""
         judge, now, stuck = self._universe.judge, self._universe.scheduler.now, list(said.stuck)
         for origin, since in self._hung.items():
             self._last_hung[origin] = now
@@ -68,7 +68,12 @@ class Probes(Display):
                 judge.complain("health", f"nobody says that a handler hangs, for {now - since} s")
         # Until its next step begins, the last one is the one that is looked at.
         hung = [origin.shard_id for origin, at in self._last_hung.items() if now - at < 1.0]
-        return [line for line in stuck if line.split()[1] not in hung or _HANDLER not in line]
+
+        def is_other(line: str) -> bool:
+            """Of one that hangs as it is tried again, the trials are named until it is late."""
+            return line.split()[1] not in hung or _HANDLER not in line
+
+        return list(filter(is_other, stuck)), list(filter(is_other, said.unready))
 
     def close(self) -> None:
         """Nothing is open."""

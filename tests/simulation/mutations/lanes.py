@@ -43,7 +43,7 @@ LANES = [
     Mutant(
         "nobody says that a handler hangs",
         "engine/health.py",
-        "                stands.add(origin, now - max(since, tried))\n",
+        "                stands.add(_name(origin), now - max(since, tried))\n",
         "                pass\n",
         "processes",
         MappingProxyType({"concurrency": 3, "events": ["a handler hangs"]}),

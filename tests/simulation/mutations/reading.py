@@ -108,9 +108,9 @@ READING = [
     Mutant(
         "the position moves before the page is there",
         "reading/shard_reader.py",
-        "            body = self._reads.page(self.streams, self._iterator)\n",
+        "            body = self.reads.page(self.streams, self._iterator)\n",
         "            self.position = Latest()\n"
-        "            body = self._reads.page(self.streams, self._iterator)\n",
+        "            body = self.reads.page(self.streams, self._iterator)\n",
     ),
     Mutant(
         "a new reader begins at its last record, not after it",
@@ -186,7 +186,7 @@ READING = [
     Mutant(
         "one odd answer to a read ends the reading",
         "reading/refusals.py",
-        "if trouble.kind is Kind.ODD and not self._has_worked and trouble.failures",
+        "if trouble.kind is Kind.ODD and not self.has_worked and trouble.failures",
         "if trouble.kind is Kind.ODD and trouble.failures + 2",
     ),
     Mutant(
@@ -198,7 +198,7 @@ READING = [
     Mutant(
         "no permission ends the reading at once, also later",
         "reading/refusals.py",
-        "if not self._has_worked or seconds >= _DENIED_SECONDS:",
+        "if not self.has_worked or seconds >= _DENIED_SECONDS:",
         "if True:",
     ),
     # Losses
@@ -236,7 +236,7 @@ READING = [
     Mutant(
         "a token holds LATEST as the time of the save",
         "reading/token.py",
-        "    latest = latest or now\n",
+        "    latest = min(latest or now, now)\n",
         "    latest = now\n",
         "processes",
         given={"start": "latest", "shards": 6, "events": ["no more processes", "stop a process"]},

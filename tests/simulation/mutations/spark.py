@@ -67,8 +67,8 @@ SPARK = [
     Mutant(
         "a backlog ends behind the record near the tip",
         "spark/backlog.py",
-        "                return records[0].dynamodb.SequenceNumber\n",
-        "                return str(int(records[0].dynamodb.SequenceNumber) + 1)\n",
+        "                    number = records[0].dynamodb.SequenceNumber\n",
+        "                    number = str(int(records[0].dynamodb.SequenceNumber) + 1)\n",
         "spark",
         given={"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"},
     ),

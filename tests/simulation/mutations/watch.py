@@ -30,8 +30,8 @@ WATCH = [
     Mutant(
         "a shared process forgets a shard that had a full page",
         "engine/readers.py",
-        "        if not reading.is_over:\n            self._turns",
-        "        if not reading.is_over and reading.reader.pause:\n            self._turns",
+        "        if not reading.is_over:\n            pause",
+        "        if not reading.is_over and reading.reader.pause:\n            pause",
         "processes",
     ),
     Mutant(
