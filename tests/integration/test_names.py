@@ -161,6 +161,21 @@ def test_tags_choose_tables_however_their_streams_are_called(naming: str) -> Non
             watch("*", [seen.append], tags=["env=no"], **options)
 
 
+def test_a_deleted_table_has_no_tags_and_keeps_no_other_from_being_found() -> None:
+    with Simulator() as sim:
+        sim.add_table("a-deleted-one")  # whose stream is listed for a day: the first to be asked
+        sim.write("a", 2)
+        sim.fail_next("ListTagsOfResource", "ResourceNotFoundException")
+        session = boto3.Session("any", "any", region_name="us-east-1")
+        tables = session.client("dynamodb", endpoint_url=sim.endpoint)
+        tables.tag_resource(ResourceArn=sim.table_arn, Tags=[{"Key": "env", "Value": "prod"}])
+        tables.close()
+        program = run("--tag", "env", "--from", "1h", "--no-follow", "-pj", env=sim.environment)
+        assert (program.wait(), len(program.out)) == (0, 2)
+        connection = Connection("us-east-1", endpoint_url=sim.endpoint)
+        assert StreamsClient(connection).tags("deleted") == {}  # as Alternator's are asked for
+
+
 def test_a_service_without_tags_is_said_in_one_line() -> None:
     with Simulator(naming="alternator") as sim:
         sim.fail_next("ListTagsOfResource", "UnknownOperationException", times=9)

@@ -10,12 +10,13 @@ import pytest
 from tests.hand_clock import HandClock
 from tests.play import ARN
 from tests.reading.test_puller import Shards
+from tests.times import NOON
 from watcher.clock import CLOCK
 from watcher.errors import StreamError
 from watcher.reading.losses import Losses
 from watcher.reading.puller import Puller
 from watcher.reading.pullers import Pullers, Start
-from watcher.service.model import AtTime, Latest, Listing, Service
+from watcher.service.model import CLOCKS_APART, AtTime, Latest, Listing, Service
 from watcher.side_by_side import SideBySide
 
 USERS = ARN.replace("orders", "users")
@@ -59,6 +60,20 @@ def test_one_that_hangs_keeps_no_other_and_begins_where_all_did(held: _Hanging) 
         made.let(ARN, lambda puller: None)
         made._news.wait(0.01)
     assert made.errors == {}
+
+
+def test_latest_is_when_all_began_not_when_one_is_given_up(held: _Hanging) -> None:
+    clock = HandClock()
+
+    class _Slow(Shards):
+        def listing(self, arn: str) -> Listing:
+            clock.sleep(20)
+            return super().listing(arn)
+
+    services = {ARN: held, USERS: _Slow(HandClock(), 1)}
+    made = Pullers(services, make, clock, aside=True)
+    made.begin(dict.fromkeys(services, Latest()))
+    assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
 
 
 def test_where_all_hang_the_first_that_is_listed_is_waited_for(held: _Hanging) -> None:

@@ -62,6 +62,8 @@ class Pullers:
     def begin(self, starts: dict[str, Start]) -> None:
         """Have all of them begin here. Raises StreamError where none can."""
         self.starts, self.made, self._rests = starts, {}, {}
+        now = datetime.fromtimestamp(int(self._clock.time()), UTC)
+        self._latest = AtTime(now - CLOCKS_APART)
         until = self._clock.monotonic() + _BEGIN_SECONDS
         asked = list(starts)
         while asked:
@@ -110,8 +112,7 @@ class Pullers:
             logger.error(f"{error}; the other streams are read on", extra={"stream": arn})
         self.errors[arn] = error
         if arn not in self.made and isinstance(self.starts[arn], Latest):
-            now = datetime.fromtimestamp(int(self._clock.time()), UTC)
-            self.starts[arn] = AtTime(now - CLOCKS_APART)  # not when it can be read again
+            self.starts[arn] = self._latest  # not when it can be read again
 
     def raise_if_all_fail(self) -> None:
         """Raise StreamError where there is no stream that can be read."""

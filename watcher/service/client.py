@@ -195,7 +195,15 @@ class StreamsClient:
         return self._in_time(self._tables)
 
     def tags(self, table: str) -> dict[str, str]:
-        """The tags of a table, by its ARN or its name."""
+        """The tags of a table, by its ARN or its name; none of one that is deleted.
+
+        Its stream is listed for a day more, which is to keep no other from being found.
+        """
+        with contextlib.suppress(ShardNotFoundError):
+            return self._tags(table)
+        return {}
+
+    def _tags(self, table: str) -> dict[str, str]:
         client = self._for_tables()
         tags: dict[str, str] = {}
         is_arn = table.startswith("arn:")
