@@ -191,3 +191,14 @@ def test_the_recipe_for_s3_keeps_what_it_is_given(monkeypatch: pytest.MonkeyPatc
         token = Token("arn", ["a"], [])
         store.save([token])
         assert store.load() == [token]
+
+
+@pytest.mark.parametrize("folder", ["/", "."])
+def test_a_folder_is_no_checkpoint_and_gets_no_lock_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UsageError, match="Is a directory"):
+        stores.CheckpointFile(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
