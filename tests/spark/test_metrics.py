@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.dataset
 
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import Run
+from watcher.spark.lake import Lake
 
 pytestmark = pytest.mark.spark
 
@@ -66,6 +68,32 @@ def test_files_hold_each_window_once_over_several_runs(
     assert len(windows) == len(set(windows))
     # The last changes' own windows are not final yet.
     assert 120 <= sum(row["count"] for row in rows) <= 170
+
+
+def test_a_batch_that_is_in_when_a_kill_comes_is_completed_and_counted(
+    command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark had not noted it, and takes no batch that does not keep the counts so far."""
+    to = tmp_path / "counts"
+    append = Lake.append
+
+    def killed(self: Lake, write: Callable[[str], None], number: int) -> list[str]:
+        files = append(self, write, number)
+        assert number == 0, "killed"  # that one is empty
+        return files
+
+    sim.bulk(50, keys=10)
+    sim.advance(1200)
+    sim.bulk(10, keys=10)
+    sim.advance(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Lake, "append", killed)
+        assert metrics(command, sim, "--to", str(to), "--late", "1m").status == 1
+    again = metrics(command, sim, "--to", str(to), "--late", "1m")
+
+    assert again.status == 0, again.err
+    assert again.err.splitlines()[-1].startswith("Done: 60 changes in ")
+    assert sum(row["count"] for row in written(to)) == 50
 
 
 def test_a_change_that_comes_too_late_is_in_no_file_and_one_in_time_is(

@@ -1,6 +1,5 @@
 """Counts changes by kind and window of time."""
 
-import logging
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,8 +16,6 @@ from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, changes, in_one_line, interval, run, triggered
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import Lake, lake_of
-
-logger = logging.getLogger("watcher")
 
 # Shards are caught up with one generation after the other: hours may lie between them.
 _LATE = "24h"
@@ -112,7 +109,9 @@ def metrics(
 def _appended(lake: Lake) -> Callable[[DataFrame, int], None]:
     def append(batch: DataFrame, number: int) -> None:
         if lake.files_of(number) is not None:
-            logger.info("What was cut off is in the files already: its changes are not counted")
+            # It was cut off, or killed, before Spark had noted that: which takes no batch that does
+            # not keep the counts so far (STATE_STORE_COMMIT_VALIDATION_FAILED).
+            batch.count()
             return
         batch.persist()
         try:
