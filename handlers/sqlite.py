@@ -47,6 +47,8 @@ arns: dict[str, str] = {}
 
 def configure(sqlite: str) -> None:
     global database
+    if sqlite in ("", ":memory:"):  # SQLite would keep it until the end, and then no more
+        raise ValueError("--sqlite: give a file")
     with contextlib.suppress(OSError):  # it is there; or SQLite says why it can't be
         # Nobody else's to read; SQLite makes its files beside it alike.
         os.close(os.open(sqlite, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

@@ -1,6 +1,8 @@
 """Send each change to a URL, as JSON by POST."""
 
+from base64 import b64encode
 from typing import Any
+from urllib.parse import unquote
 
 import urllib3
 
@@ -34,7 +36,9 @@ def configure(webhook: str) -> None:
         raise ValueError("--webhook: give a URL, such as https://example.com/changes")
     headers = {"Content-Type": "application/json", "User-Agent": "watcher"}
     if parts.auth:
-        headers |= urllib3.util.make_headers(basic_auth=parts.auth)
+        user, _, password = parts.auth.partition(":")
+        name = b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+        headers["authorization"] = f"Basic {name}"
     url = parts._replace(auth=None).url
     # Trying again is --on-error's business.
     timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)

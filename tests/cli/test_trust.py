@@ -99,6 +99,7 @@ def test_what_runs_code_writes_files_or_reaches_elsewhere_has_to_be_allowed_once
             ["print_record"],
         ),
         ('jmespath = "key"', [], ["print_json"]),
+        ('time = "short"\nhighlight = ["ada"]', [], ["print_record"]),
         ('on-error = "stop"', [], ["print_record"]),
         ("evil = true", ["--print-json"], ["print_json"]),
         ("level = 5", ["--evil"], ["evil"]),

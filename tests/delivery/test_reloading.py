@@ -68,3 +68,25 @@ def test_the_newest_takes_what_comes_and_what_is_tried_again(
     said = [text for text in caplog.messages if text.startswith("handler ")]
     assert len(said) == 1 and "mine.py:2: " in said[0] and "goes on" in said[0]
     assert sum(text.startswith("Loaded again: ") for text in caplog.messages) == 3
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_what_the_older_one_keeps_back_is_brought_out_before_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """Else a checkpoint would pass it, and nobody had it."""
+    file = tmp_path / "mine.py"
+    text = "kept = []\ndef handle(record): kept.append('{}')\n"
+    text += f"{kind}def flush(): print(*kept), kept.clear()\n"
+    file.write_text(text.format("one"))
+    clock = HandClock()
+    made = Reloading(lambda: handlers.load(handlers.described(file)), file, clock)
+    dispatcher = Dispatcher([made], OnError(), clock=clock)
+    dispatcher.deliver(record(1))
+    file.write_text(text.format("another"))
+    clock.passed += 0.3
+    dispatcher.page_end(SHARD)
+    dispatcher.deliver(record(2))
+    dispatcher.flush()
+    dispatcher.close()
+    assert capsys.readouterr().out.split() == ["one", "another"]

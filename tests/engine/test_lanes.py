@@ -15,6 +15,7 @@ from tests.play import ARN, Memory, Play, page
 from tests.wire import FIRST
 from watcher.delivery.ending import Overdue
 from watcher.engine.hands import ThreadedHands
+from watcher.engine.pulse import Doing
 from watcher.errors import ObserverError
 from watcher.reading.messages import Finished
 from watcher.record.record import Record
@@ -184,6 +185,15 @@ def test_a_write_that_is_broken_off_at_the_end_keeps_no_observer_from_being_clos
 
     play.run(1.0, ("a", page(1)), ("b", page(11)), gate.begins(1, 11), end, 1.0)
     assert gate.done == [1, 11] and closed
+
+
+def test_a_flush_is_a_handlers_work_as_the_probes_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = played(lambda record: None, 2, "a")
+    doing: list[Doing] = []
+    look = play.manager._pulse.look
+    monkeypatch.setattr(play.manager._dispatcher, "flush", lambda: doing.append(look().doing))
+    play.run(1.0, ("a", page(1)), 1.0)
+    assert {*doing} == {Doing.DELIVERING} and look().doing is not Doing.DELIVERING
 
 
 def test_a_failure_under_stop_ends_all_of_them_and_saves_what_was_handled(gate: Gate) -> None:

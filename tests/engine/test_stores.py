@@ -191,3 +191,8 @@ def test_the_recipe_for_s3_keeps_what_it_is_given(monkeypatch: pytest.MonkeyPatc
         token = Token("arn", ["a"], [])
         store.save([token])
         assert store.load() == [token]
+
+
+def test_the_root_is_no_checkpoint() -> None:
+    with pytest.raises(UsageError, match="can't be used: Is a directory"):
+        stores.CheckpointFile("/")

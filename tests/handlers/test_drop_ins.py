@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -96,6 +97,19 @@ def test_a_webhook_gets_each_change_and_can_tell_what_comes_again(receiver: Rece
     assert body["eventName"] == "MODIFY" and body["sequenceNumber"] == str(FIRST + 1)
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("user:p%40ss%3A%2F", "user:p@ss:/"), ("us%C3%A9r:%E2%82%AC", "usér:€"), ("key", "key:")],
+)
+def test_a_webhooks_password_is_what_its_url_means(
+    receiver: Receiver, written: str, meant: str
+) -> None:
+    """As curl sends it: an @ can stand in a URL's password only as %40."""
+    deliver(load("webhook", receiver.url.replace("//", f"//{written}@")), [1])
+    headers, _ = receiver.got[0]
+    assert b64decode(headers["authorization"].removeprefix("Basic ")).decode() == meant
+
+
 def test_a_webhook_is_told_of_no_two_items_that_they_are_the_same(receiver: Receiver) -> None:
     receiver.answers = [503]
     made = Dispatcher([load("webhook", receiver.url)], OnError.parse("retry:3"))
@@ -141,6 +155,12 @@ def test_sqlite_has_each_change_once_and_no_more_than_is_flushed(tmp_path: Path)
     found = rows(file, "SELECT sequence_number, event_name FROM changes ORDER BY 1")
     assert found == [(str(FIRST + n), "MODIFY") for n in (1, 2)]
     assert len(rows(file, "SELECT * FROM items")) == 1
+
+
+@pytest.mark.parametrize("name", ["", ":memory:"])
+def test_what_sqlite_would_not_keep_is_no_file(name: str) -> None:
+    with pytest.raises(UsageError, match="--sqlite: give a file"):
+        load("sqlite", name)
 
 
 def test_sqlite_has_the_items_of_a_second_snapshot_too(tmp_path: Path) -> None:

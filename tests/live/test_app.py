@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Input, Static, Tree
 
@@ -182,6 +183,22 @@ def test_enter_opens_a_change_and_k_the_items_history() -> None:
         await case.view.workers.wait_for_complete()
         await pilot.pause()
         assert "~ total: 4 -> 5" in shown(screen)
+
+    case.run(play)
+
+
+@pytest.mark.parametrize("key", ["[/]", "[red]x[/red]", "[@click=app.bell]x"])
+def test_an_item_may_be_called_like_markup(key: str) -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        change = {"Keys": {"PK": {"S": key}}, "SequenceNumber": "1"}
+        wire = {"eventName": "INSERT", "dynamodb": change}
+        case.give(Record.from_json(json.dumps(wire).encode(), "shard-1", ARN.format("orders")))
+        await pilot.press("k")
+        await case.view.workers.wait_for_complete()
+        (box,) = case.view.screen.query(VerticalScroll)
+        assert Content.from_markup(box.border_title or "").plain == f"PK={key}"
 
     case.run(play)
 

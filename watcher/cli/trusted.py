@@ -17,6 +17,7 @@ _HARMLESS = {
     "ENGINE",
     "EXPR",
     "FORMAT",
+    "HOW",
     "KINDS",
     "N",
     "NAME=VALUE",
@@ -27,6 +28,7 @@ _HARMLESS = {
     "START",
     "TIME",
     "WHEN",
+    "WORD",
 }
 
 

@@ -86,6 +86,8 @@ def _refuse_a_command_misspelled(streams: Sequence[str]) -> None:
     near = difflib.get_close_matches(streams[0], commands.COMMANDS, 1, 0.8) if streams[1:] else ()
     if near:
         text = f"no command {streams[0]}; did you mean {near[0]}?"
+        if near[0] == streams[0]:
+            text = f"{near[0]} is a command: it stands before all options"
         raise UsageError(f"{text} (a table of this name may stand behind another)")
 
 

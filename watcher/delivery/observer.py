@@ -41,6 +41,8 @@ class Observer:
     """Records of the stream with this ARN are to come; of others, too, in a watch of several."""
     close: Callable[[], Any]
     """No more records come."""
+    bring_out: Callable[[], Any]
+    """What `flush` calls."""
     finish: Callable[[object], None]
     """Take what one of these answers, and see to it that nothing of it is still to come."""
     handle_page: Callable[[RecordPage], bool] | None = None
@@ -62,7 +64,7 @@ class Observer:
         self.close = close or _nothing
         self.begin = begin or _nothing
         self.finish = check_answer
-        self._flush = flush or _nothing
+        self.bring_out = flush or _nothing
 
     def page_end(self, origin: Origin) -> None:
         """Nothing more of the shard is at hand just now."""
@@ -78,7 +80,7 @@ class Observer:
 
         Raises what is wrong with that, which is none of the records' fault.
         """
-        self.finish(self._flush())
+        self.finish(self.bring_out())
 
     def pending(self, origin: Origin) -> str | None:
         """The sequence number of a shard's first record that is not settled yet, if there is one.

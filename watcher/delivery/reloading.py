@@ -45,7 +45,7 @@ class Reloading(Observer):
 
     def flush(self) -> None:
         """See `Observer`."""
-        self._current.flush()
+        self.finish(self._current.bring_out())
 
     def tick(self, origin: Origin | None = None) -> None:
         """Look after the file."""
@@ -68,6 +68,10 @@ class Reloading(Observer):
             self._look_due = now + _LOOK_SECONDS
             stamp = self._stamp()
             if stamp == self._seen or stamp is None:  # an editor may be about to put it back
+                return
+            try:
+                self.flush()  # the new one knows nothing of what this one keeps back
+            except Exception:  # which the flush before the next save says, and ends the watch by
                 return
             self._seen = stamp
             self._reload()

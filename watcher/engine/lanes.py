@@ -16,6 +16,7 @@ from watcher.delivery.stdout import OutputClosed
 from watcher.engine.handover import Handover, Heard
 from watcher.engine.hands import Hands
 from watcher.engine.lane import Lane, PageLeft
+from watcher.engine.pulse import Doing
 from watcher.engine.workers import Workers
 from watcher.errors import ObserverError
 from watcher.reading.lineage import Tracked
@@ -233,7 +234,8 @@ class Lanes(Handover):
                     lane.last, lane.kinds, lane.filtered = None, Counter(), 0
         if not found:
             return
-        self._dispatcher.flush()
+        with self._pulse.during(Doing.DELIVERING):
+            self._dispatcher.flush()
         for lane, last, kinds, filtered in found:
             self._totals.kinds.update(kinds)
             self._totals.records += kinds.total()

@@ -36,6 +36,8 @@ class CheckpointFile(Store):
         # Where links end: the lock is for the file itself, and a rename must not replace a link.
         self.path = Path(path).resolve()
         self._name = str(self.path)
+        if not self.path.name:  # the root
+            raise self._refused("can't be used: Is a directory")
         self._aside = self.path.with_name(self.path.name + ".new")
         try:
             self._lock = files.lock_file(f"{self.path}.lock")

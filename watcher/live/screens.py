@@ -63,7 +63,7 @@ class Over(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """A scrolled text."""
         with VerticalScroll() as box:
-            box.border_title = self._title
+            box.border_title = Text(self._title)  # a key may be `[/]`, which is markup
             yield Static(id="text")
 
     def say(self, text: str) -> None:
