@@ -7,6 +7,7 @@ import logging
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.hand_clock import HandClock
@@ -393,6 +394,22 @@ def test_a_stream_that_could_not_be_begun_begins_at_the_moment_of_the_watch(
     assert isinstance(position, AtTime) and timedelta() <= NOON - position.time < timedelta(
         seconds=5
     )
+
+
+def test_its_moment_is_by_the_services_clock_where_ours_is_ahead(
+    region: Region, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind, listing = timedelta(minutes=4), region.users.listing
+
+    def late(arn: str) -> Listing:
+        found = listing(arn)
+        return msgspec.structs.replace(found, time=found.time - behind)
+
+    region.users.errors = [StreamGoneError("no such stream")]
+    monkeypatch.setattr(region.users, "listing", late)
+    play = region.play(seen, start=Latest()).run((OF_ORDERS, page(1)), 40.0)
+    position = dict(play.begun_by_origin)[OF_USERS]
+    assert isinstance(position, AtTime) and position.time <= NOON - behind
 
 
 def test_the_status_at_the_end_says_which_could_not_be_read(region: Region, seen: Seen) -> None:

@@ -76,6 +76,19 @@ def test_latest_is_when_all_began_not_when_one_is_given_up(held: _Hanging) -> No
     assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
 
 
+def test_latest_is_by_the_services_clock_where_ours_is_ahead(held: _Hanging) -> None:
+    ahead = HandClock()
+    ahead.sleep(240)
+    services = {ARN: held, USERS: Shards(HandClock(), 1)}
+    made = Pullers(services, make, ahead, aside=True)
+    made.begin(dict.fromkeys(services, Latest()))
+    held.released.set()
+    while ARN not in made.made:
+        made.let(ARN, lambda puller: None)
+        made._news.wait(0.01)
+    assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
+
+
 def test_where_all_hang_the_first_that_is_listed_is_waited_for(held: _Hanging) -> None:
     services = {ARN: held, USERS: held}
     threading.Timer(0.2, held.released.set).start()

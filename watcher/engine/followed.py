@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from watcher.clock import CLOCK, Clock
+from watcher.clock import CLOCK, Clock, no_later
 from watcher.engine.figures import Standing
 from watcher.engine.next_stream import NextStream
 from watcher.engine.orders import Work
@@ -32,6 +32,7 @@ from watcher.service.model import (
     TrimHorizon,
 )
 from watcher.service.names import table_name, table_of
+from watcher.service.patience import patiently
 from watcher.side_by_side import SideBySide
 
 logger = logging.getLogger("watcher")
@@ -78,7 +79,7 @@ class Followed:
         self._items = items
         self._settings = settings
         self._start = start or settings.start
-        self._began = datetime.fromtimestamp(int(clock.time()), UTC) - CLOCKS_APART
+        self._began = clock.time(), clock.monotonic()
         self._first = first
         self._begins = aside or first
         self._clock = clock
@@ -177,7 +178,9 @@ class Followed:
         token = self._stored
         if self.failures and token is None and isinstance(self._start, Latest):
             # "Latest" is the moment when the watch began.
-            self.roster = self._new_roster(self.arn, AtTime(self._began))
+            listing = patiently(lambda: self._begins.listing(self.arn), self._clock)
+            self.roster = self._new_roster(self.arn, AtTime(self._began_at(listing)))
+            self._begins = Known(self._begins, listing)
         self.roster.next_listing.sharers = self.sharers
         try:
             self.roster.begin(self._begins)
@@ -197,6 +200,15 @@ class Followed:
             self.until = self.roster.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.roster.about())
+
+    def _began_at(self, listing: Listing) -> datetime:
+        """Not after the watch began, by the service's clock or by ours: a time to come is refused.
+
+        From the trim horizon on all before it would then be left out.
+        """
+        ours, since = self._began
+        passed = timedelta(seconds=self._clock.monotonic() - since)
+        return no_later(listing.time - passed, ours) - CLOCKS_APART
 
     def _begin_snapshot(self, stored: TokenSnapshot | None, *, anew: bool) -> None:
         """Of a finished one a checkpoint says so: it is not made again."""

@@ -6,9 +6,9 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from watcher.clock import Clock
+from watcher.clock import Clock, no_later
 from watcher.errors import CredentialsError, StillAskingError, StreamError
 from watcher.reading.puller import Puller
 from watcher.reading.token import Token
@@ -62,8 +62,8 @@ class Pullers:
     def begin(self, starts: dict[str, Start]) -> None:
         """Have all of them begin here. Raises StreamError where none can."""
         self.starts, self.made, self._rests = starts, {}, {}
-        now = datetime.fromtimestamp(int(self._clock.time()), UTC)
-        self._latest = AtTime(now - CLOCKS_APART)
+        self._began = self._clock.time(), self._clock.monotonic()
+        self._latest = AtTime(datetime.fromtimestamp(int(self._began[0]), UTC) - CLOCKS_APART)
         until = self._clock.monotonic() + _BEGIN_SECONDS
         asked = list(starts)
         while asked:
@@ -104,8 +104,14 @@ class Pullers:
     def _listed(self, arn: str) -> Service:
         """The service of a stream that is about to begin. Raises StillAskingError, StreamError."""
         service = self._services[arn]
-        aside = self._asides.get(service)
-        return service if aside is None else Known(service, aside.listing(arn))
+        if (aside := self._asides.get(service)) is None:
+            return service
+        listing = aside.listing(arn)
+        if self.starts[arn] is self._latest:  # a time to come, by the service's clock, is refused
+            ours, since = self._began
+            passed = timedelta(seconds=self._clock.monotonic() - since)
+            self.starts[arn] = AtTime(no_later(listing.time - passed, ours) - CLOCKS_APART)
+        return Known(service, listing)
 
     def _failed(self, arn: str, error: StreamError) -> None:
         if arn not in self.errors:
