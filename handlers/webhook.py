@@ -1,6 +1,7 @@
 """Send each change to a URL, as JSON by POST."""
 
 from base64 import b64encode
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -49,7 +50,11 @@ def handle(record: Record) -> None:
     # The same for a change that is sent again: who gets both can tell.
     once = {"Idempotency-Key": identity(record)}
     body = plain_line(record).encode()
-    answer = http.request("POST", url, body=body, headers=headers | once)
+    post = partial(http.request, "POST", url, body=body, headers=headers | once)
+    try:
+        answer = post()
+    except urllib3.exceptions.ProtocolError:  # it has just closed a connection that was kept
+        answer = post()
     if not 200 <= answer.status < 300:
         text = answer.data[:SHOWN].decode("utf-8", "replace").strip()
         raise WebhookError(f"{without_passwords(url)} answered {answer.status}: {text!r}")

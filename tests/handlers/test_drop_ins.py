@@ -45,6 +45,9 @@ def item(number: int, key: str, value: str, table: str = "orders") -> Record:
     return Record.from_json(line, "snapshot", arn)
 
 
+HANGS_UP = 0
+
+
 class Receiver(ThreadingHTTPServer):
     """Answers what it is told to, and keeps what it gets."""
 
@@ -65,7 +68,11 @@ class Post(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.got.append((dict(self.headers), body))
-        self.send_response(self.server.answers.pop(0) if self.server.answers else 204)
+        answer = self.server.answers.pop(0) if self.server.answers else 204
+        if answer == HANGS_UP:
+            self.close_connection = True
+            return
+        self.send_response(answer)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -128,6 +135,15 @@ def test_what_a_webhook_refuses_is_a_failure_without_its_password(
     url = receiver.url.replace("//", "//user:secret@")
     assert deliver(load("webhook", url), [1, 2, 3], f"dead-letter:{dead}").failures == 2
     assert "answered 500" in dead.read_text() and "secret" not in dead.read_text()
+
+
+def test_a_connection_that_a_webhook_has_closed_meanwhile_loses_no_change(
+    receiver: Receiver,
+) -> None:
+    receiver.answers = [200, HANGS_UP, 200, HANGS_UP, HANGS_UP]
+    assert deliver(load("webhook", receiver.url), [1, 2, 3]).failures == 1
+    keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
+    assert keys == [f"shard-0:{FIRST + n}" for n in (1, 2, 2, 3, 3)]
 
 
 @pytest.mark.parametrize("url", ["", "example.com", "ftp://example.com", "http://"])
