@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from watcher import Record
-from watcher.printing.plain_json import plain_key, plain_line
+from watcher.formatting.plain_records import plain_key, plain_line
 from watcher.version import install
 
 OPTIONS = {

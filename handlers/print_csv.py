@@ -3,11 +3,11 @@
 import sys
 
 from watcher import Record
-from watcher.printing.differences import plain_differences
-from watcher.printing.escaping import printable_json
-from watcher.printing.rows import write_row
-from watcher.printing.style import time_text
-from watcher.record.images import plain_json
+from watcher.formatting.differences import plain_differences
+from watcher.formatting.rows import write_row
+from watcher.formatting.style import time_text
+from watcher.formatting.text import printable_json
+from watcher.records.plain_json import plain_json
 
 OPTIONS = {
     "csv_raw": (

@@ -10,8 +10,8 @@ import time
 import msgspec
 
 from watcher import Record, __version__
-from watcher.printing.escaping import printable_json
-from watcher.record.images import plain_json
+from watcher.formatting.text import printable_json
+from watcher.records.plain_json import plain_json
 
 OPERATIONS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d", "SNAPSHOT": "r"}
 

@@ -3,8 +3,8 @@
 import sys
 
 from watcher import Record
-from watcher.printing.differences import change_lines
-from watcher.printing.style import highlighted, table_prefix
+from watcher.formatting.differences import change_lines
+from watcher.formatting.style import highlighted, table_prefix
 
 
 def handle(record: Record) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 from watcher import Record
 from watcher.files import WholeFile, append_lines
-from watcher.printing.escaping import printable_json
-from watcher.printing.plain_json import plain_record
-from watcher.printing.style import are_tables_shown
-from watcher.record.page import RecordPage
+from watcher.formatting.plain_records import plain_record
+from watcher.formatting.style import are_tables_shown
+from watcher.formatting.text import printable_json
+from watcher.records.page import RecordPage
 
 OPTIONS = {
     "jmespath": (

@@ -3,8 +3,8 @@
 import sys
 
 from watcher import Record
-from watcher.printing.escaping import printable_json
-from watcher.printing.plain_json import plain_line
+from watcher.formatting.plain_records import plain_line
+from watcher.formatting.text import printable_json
 
 on_a_terminal = sys.stdout.isatty()
 

@@ -3,8 +3,8 @@
 import sys
 
 from watcher import Record
-from watcher.printing.shortening import shown_item
-from watcher.printing.style import highlighted, paint, shown_time, table_prefix
+from watcher.formatting.differences import shown_item
+from watcher.formatting.style import highlighted, paint, shown_time, table_prefix
 
 
 def handle(record: Record) -> None:

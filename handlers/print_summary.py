@@ -4,11 +4,11 @@ import sys
 from datetime import datetime
 
 from watcher import Record
-from watcher.printing.escaping import printable_key, printable_wire_key
-from watcher.printing.style import highlighted, paint, shown_time, table_prefix
-from watcher.record.boto3_shape import creation_time
-from watcher.record.page import RecordPage
-from watcher.record.wire import is_by_ttl
+from watcher.formatting.style import highlighted, paint, shown_time, table_prefix
+from watcher.formatting.text import printable_key, printable_wire_key
+from watcher.records.page import RecordPage
+from watcher.records.record import creation_time
+from watcher.records.wire import is_by_ttl
 
 BY_TTL = " (expired by TTL)"
 

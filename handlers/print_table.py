@@ -4,9 +4,8 @@ import shutil
 import sys
 
 from watcher import Record
-from watcher.printing.differences import change_text
-from watcher.printing.escaping import printable_key
-from watcher.printing.style import (
+from watcher.formatting.differences import change_text
+from watcher.formatting.style import (
     are_tables_shown,
     highlighted,
     paint,
@@ -14,6 +13,7 @@ from watcher.printing.style import (
     shown_time,
     time_of_day,
 )
+from watcher.formatting.text import printable_key
 
 MOST = 40
 """A column is as wide as the longest text in it so far, up to this."""

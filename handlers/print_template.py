@@ -8,10 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from watcher import Record
-from watcher.printing.differences import change_text
-from watcher.printing.escaping import printable, printable_key
-from watcher.printing.shortening import shown_value
-from watcher.printing.style import highlighted, shown_time, table_prefix
+from watcher.formatting.differences import change_text, shown_value
+from watcher.formatting.style import highlighted, shown_time, table_prefix
+from watcher.formatting.text import printable, printable_key
 
 OPTIONS = {
     "template": (

@@ -9,11 +9,11 @@ import threading
 from typing import Any
 
 from watcher import Record
-from watcher.printing.plain_json import plain_key
-from watcher.printing.style import time_text
-from watcher.record.images import plain_json
-from watcher.record.wire import SNAPSHOT
-from watcher.service.names import table_of
+from watcher.aws.arns import table_of
+from watcher.formatting.plain_records import plain_key
+from watcher.formatting.style import time_text
+from watcher.records.plain_json import plain_json
+from watcher.records.wire import SNAPSHOT
 
 OPTIONS = {
     "sqlite": (

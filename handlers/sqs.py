@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from watcher import Record
-from watcher.printing.plain_json import identity, plain_line
+from watcher.formatting.plain_records import identity, plain_line
 
 OPTIONS = {
     "sqs": (

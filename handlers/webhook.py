@@ -9,7 +9,7 @@ import urllib3
 
 from watcher import Record
 from watcher.errors import without_passwords
-from watcher.printing.plain_json import identity, plain_line
+from watcher.formatting.plain_records import identity, plain_line
 
 OPTIONS = {
     "webhook": (

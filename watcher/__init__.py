@@ -10,32 +10,32 @@ TYPE_CHECKING = False  # to import typing for it would take longer than all the 
 if TYPE_CHECKING:
     from typing import Any
 
-    from watcher.delivery.lambdas import lambda_function
-    from watcher.engine.figures import Totals
+    from watcher.delivery.lambda_functions import lambda_function
     from watcher.errors import (
         DataLossError,
+        HandlerError,
         LeaseLostError,
-        ObserverError,
         StreamError,
         UsageError,
         WatcherError,
     )
-    from watcher.past.as_of import ItemsAsOf, as_of
-    from watcher.past.timeline import History, history
-    from watcher.past.undo import Undo, undo
-    from watcher.record.as_model import as_model
-    from watcher.record.compare import ABSENT
-    from watcher.record.record import Record
+    from watcher.observability.watch_stats import Totals
+    from watcher.records.diff import ABSENT
+    from watcher.records.record import Record
+    from watcher.records.typed_values import as_model
     from watcher.stream import Stream
+    from watcher.time_machine.as_of import ItemsAsOf, as_of
+    from watcher.time_machine.timeline import History, history
+    from watcher.time_machine.undo import Undo, undo
     from watcher.watching import watch
 
 __all__ = [
     "ABSENT",
     "DataLossError",
+    "HandlerError",
     "History",
     "ItemsAsOf",
     "LeaseLostError",
-    "ObserverError",
     "Record",
     "Stream",
     "StreamError",
@@ -53,24 +53,24 @@ __all__ = [
 
 # Imported when they are asked for: a TAB on the command line does not wait for boto3.
 _PLACES = {
-    "ABSENT": "record.compare",
+    "ABSENT": "records.diff",
     "DataLossError": "errors",
-    "History": "past.timeline",
-    "ItemsAsOf": "past.as_of",
+    "History": "time_machine.timeline",
+    "ItemsAsOf": "time_machine.as_of",
     "LeaseLostError": "errors",
-    "ObserverError": "errors",
-    "Record": "record.record",
+    "HandlerError": "errors",
+    "Record": "records.record",
     "Stream": "stream",
     "StreamError": "errors",
-    "Totals": "engine.figures",
-    "Undo": "past.undo",
+    "Totals": "observability.watch_stats",
+    "Undo": "time_machine.undo",
     "UsageError": "errors",
     "WatcherError": "errors",
-    "as_model": "record.as_model",
-    "as_of": "past.as_of",
-    "history": "past.timeline",
-    "lambda_function": "delivery.lambdas",
-    "undo": "past.undo",
+    "as_model": "records.typed_values",
+    "as_of": "time_machine.as_of",
+    "history": "time_machine.timeline",
+    "lambda_function": "delivery.lambda_functions",
+    "undo": "time_machine.undo",
     "watch": "watching",
 }
 

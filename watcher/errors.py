@@ -121,7 +121,7 @@ class DataLossError(WatcherError):
     """Records were gone before they were read, and `fail_on_data_loss` was asked for."""
 
 
-class ObserverError(WatcherError):
+class HandlerError(WatcherError):
     """An observer failed under a policy that stops the watch."""
 
     def __init__(
@@ -136,7 +136,7 @@ class LeaseLostError(WatcherError):
     """Another watch delivers now from the checkpoint that this one had the lease of."""
 
 
-class StillAskingError(WatcherError):
+class NoAnswerYetError(WatcherError):
     """The service was asked aside, and has not answered yet: ask again soon."""
 
 

@@ -5,33 +5,77 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from datetime import datetime
 from operator import itemgetter, methodcaller
 from typing import Any, Self, TypeAlias
 
-from watcher.arguments import on_stale as checked_policy
-from watcher.arguments import poll_seconds, position
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import Clients
+from watcher.aws.discovery import WantedStreams
+from watcher.aws.model import Latest, Position, Service
+from watcher.aws.tables import TableItems
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, UsageError
-from watcher.reading import token as tokens
-from watcher.reading.items_first import ItemsFirst
-from watcher.reading.looks import looks
-from watcher.reading.losses import Losses
-from watcher.reading.puller import Puller
-from watcher.reading.pullers import Pullers
-from watcher.reading.snapshot import Items
-from watcher.reading.token import Token
-from watcher.record.record import Record
-from watcher.record.selection import Selection, wanted
-from watcher.service.clients import Clients
-from watcher.service.connection import Connection
-from watcher.service.model import Latest, Position, Service
-from watcher.service.table_items import TableItems
-from watcher.service.wanted_streams import WantedStreams
-from watcher.side_by_side import SideBySide
-from watcher.stepping import Stepping
+from watcher.options import on_stale as checked_policy
+from watcher.options import poll_seconds, position
+from watcher.pull.calls import CallPool
+from watcher.pull.items_first import ItemsFirst
+from watcher.pull.merged import MergedReader
+from watcher.pull.several import MergedReaders, poll_schedule
+from watcher.pull.table_snapshot import Items
+from watcher.records.filters import Selection, wanted
+from watcher.records.record import Record
+from watcher.streams import token as tokens
+from watcher.streams.losses import Losses
+from watcher.streams.token import Token
+
+
+class StepThread:
+    """One step after the other, each in a thread of its own that keeps no program from its end.
+
+    A task that waits may be cancelled: the step goes on, and who waits next waits for that one.
+    """
+
+    def __init__(self, step: Callable[[], object]) -> None:
+        self._step = step
+        self._made: Future[None] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a step is being made."""
+        return self._made is not None and not self._made.done()
+
+    async def wait(self) -> None:
+        """Make a step, or wait for the one that is being made. Raises what that does."""
+        made = self._made
+        if made is None:
+            made = self._made = Future()
+            made.set_running_or_notify_cancel()  # from now on nobody's cancelling ends it
+            threading.Thread(target=self._run, args=(made,), name="watcher", daemon=True).start()
+        try:
+            await asyncio.wrap_future(made)
+        finally:
+            if made.done() and self._made is made:
+                self._made = None
+
+    def settle(self) -> None:
+        """Wait, in this thread, for the step that is being made."""
+        if self._made is not None:
+            futures.wait([self._made])
+
+    def _run(self, made: Future[None]) -> None:
+        try:
+            self._step()
+        except BaseException as error:
+            made.set_exception(error)
+        else:
+            made.set_result(None)
+
 
 logger = logging.getLogger("watcher")
 
@@ -77,9 +121,9 @@ class Stream:
     ) -> None:
         test, on_stale = wanted(filters, key, only), checked_policy(on_stale)
         asked = WantedStreams.of(stream)
-        connection = Connection(region, profile, endpoint_url)
+        connection = AwsConfig(region, profile, endpoint_url)
         clients = Clients(connection)
-        calls = SideBySide()
+        calls = CallPool()
         self._how = {"calls": calls, "poll_max": poll_seconds(poll_max), "on_stale": on_stale}
         # Also where nobody closes it, or no stream is found.
         self._close = weakref.finalize(self, _close_all, calls, clients)
@@ -107,7 +151,7 @@ class Stream:
     ) -> Stream:
         """A stream over a service, or one for each ARN, and a clock that are handed in."""
         made = cls.__new__(cls)
-        calls = SideBySide(threads=False)
+        calls = CallPool(threads=False)
         made._how = {"calls": calls, "poll_max": 1.0, "on_stale": on_stale}
         made._close = weakref.finalize(made, _close_all, calls, None)
         made._kinds = _kinds(items or {}, only_anew=not snapshot)
@@ -117,7 +161,7 @@ class Stream:
 
     _how: dict[str, Any]
     """What every puller is told."""
-    _kinds: Mapping[str, Callable[..., Puller]]
+    _kinds: Mapping[str, Callable[..., MergedReader]]
     """What pulls a stream, by its ARN, where it is not a Puller."""
 
     def _set_up(
@@ -140,8 +184,8 @@ class Stream:
         self._losses_are_errors = fail_on_data_loss
         self._how["sharers"] = len(services)
         aside = self._how["calls"].may_have_threads
-        self._pullers = Pullers(services, self._new_puller, clock, aside=aside)
-        self._steps = Stepping(self._look)
+        self._pullers = MergedReaders(services, self._new_puller, clock, aside=aside)
+        self._steps = StepThread(self._look)
         self._token: dict[str, Any] = {}
         self._stepped_at = 0.0
         self._in_a_row = 0
@@ -215,12 +259,12 @@ class Stream:
         filtered = -1
         while filtered < self.filtered:  # more may follow what was left out
             filtered = self.filtered
-            for at_once in looks(self._pullers.made.values(), self._clock):
+            for at_once in poll_schedule(self._pullers.made.values(), self._clock):
                 if found := self._look(at_once=at_once):
                     return min(found, key=_seconds)[1].take()
         return None
 
-    def _look(self, *, at_once: bool = False) -> list[tuple[float, Puller]]:
+    def _look(self, *, at_once: bool = False) -> list[tuple[float, MergedReader]]:
         """Which have a next record, and its time; all of them read side by side."""
         if len(self._services) > 1:
             for arn in self._services:
@@ -278,10 +322,10 @@ class Stream:
                 return record
             self._filtered += 1
 
-    def _new_puller(self, service: Service, arn: str, start: Position | Token) -> Puller:
+    def _new_puller(self, service: Service, arn: str, start: Position | Token) -> MergedReader:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
         where = service, arn, start
-        made = self._kinds.get(arn, Puller)(*where, losses, self._clock, **self._how)
+        made = self._kinds.get(arn, MergedReader)(*where, losses, self._clock, **self._how)
         losses.say_if_begins_late(made.listing)
         return made
 
@@ -309,15 +353,17 @@ class Stream:
         """
         self._begin()
         for arn in self._services:
-            self._pullers.let(arn, Puller.read_all)
+            self._pullers.let(arn, MergedReader.read_all)
 
 
-def _kinds(items: Mapping[str, Items], *, only_anew: bool) -> Mapping[str, Callable[..., Puller]]:
+def _kinds(
+    items: Mapping[str, Items], *, only_anew: bool
+) -> Mapping[str, Callable[..., MergedReader]]:
     made = functools.partial(ItemsFirst, only_anew=only_anew)
     return {arn: functools.partial(made, items=each) for arn, each in items.items()}
 
 
-def _close_all(calls: SideBySide, clients: Clients | None) -> None:
+def _close_all(calls: CallPool, clients: Clients | None) -> None:
     calls.close(wait=False)
     if clients is not None:
         clients.close()

@@ -26,10 +26,10 @@ import boto3
 import pytest
 
 from watcher.delivery.coroutines import Coroutines
-from watcher.delivery.handlers import described, load
-from watcher.delivery.observer import Failure, Observer
+from watcher.delivery.handler import Failure, Handler
+from watcher.delivery.handler_modules import described, load
 from watcher.errors import UsageError
-from watcher.record.record import Record
+from watcher.records.record import Record
 from watcher.stream import Stream
 from watcher.version import install
 
@@ -73,7 +73,7 @@ class WatchedTable:
         return list(iter(self._stream.__next__, None))
 
     def run(
-        self, handler: str | Path | Observer | Callable[[Record], Any], **options: Any
+        self, handler: str | Path | Handler | Callable[[Record], Any], **options: Any
     ) -> list[Record]:
         """Run a handler over what has changed since the last look, from its beginning to its end.
 
@@ -103,18 +103,18 @@ class NewTable(Protocol):
 
 
 def _observer(
-    handler: str | Path | Observer | Callable[[Record], Any], options: Mapping[str, Any]
-) -> Observer:
+    handler: str | Path | Handler | Callable[[Record], Any], options: Mapping[str, Any]
+) -> Handler:
     if isinstance(handler, str | Path):
         return load(described(Path(handler)), options)
-    return handler if isinstance(handler, Observer) else Observer("handler", handler)
+    return handler if isinstance(handler, Handler) else Handler("handler", handler)
 
 
-def _handle(observer: Observer, record: Record) -> None:
+def _handle(observer: Handler, record: Record) -> None:
     observer.finish(observer.handle(record))
 
 
-def _let(observer: Observer, step: Callable[[], object]) -> None:
+def _let(observer: Handler, step: Callable[[], object]) -> None:
     """Let a batch be tried again as often as it is to be; then raise what its function raised."""
     try:
         step()

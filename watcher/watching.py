@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher import arguments
+from watcher import options
+from watcher.aws.price import PRICE
 from watcher.declared import declares_options
-from watcher.delivery import stdout
-from watcher.delivery.ending import STOP_SECONDS, ended_by_signals
-from watcher.engine.positions import Positions
-from watcher.service.price import PRICE
+from watcher.delivery import output
+from watcher.delivery.shutdown import STOP_SECONDS, ended_by_signals
+from watcher.stores.positions import Positions
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
     import threading
 
-    from watcher.delivery.observer import Observer
-    from watcher.engine.checkpoint import Store
-    from watcher.engine.figures import Display, Totals
-    from watcher.engine.settings import Settings
-    from watcher.engine.shared_queue import Queue
-    from watcher.engine.streams import Streams
-    from watcher.engine.workers import Workers
-    from watcher.record.record import Record
+    from watcher.delivery.handler import Handler
+    from watcher.observability.watch_stats import Display, Totals
+    from watcher.records.record import Record
+    from watcher.runtime.protocol import Queue
+    from watcher.runtime.settings import Settings
+    from watcher.runtime.watched_streams import WatchedStreams
+    from watcher.runtime.workers import Workers
+    from watcher.stores.checkpoint_saver import Store
 
 
 @declares_options
 def watch(
     stream: str | Iterable[str],
-    observers: "Iterable[Callable[[Record], Any] | Observer | ModuleType | str]",
+    observers: "Iterable[Callable[[Record], Any] | Handler | ModuleType | str]",
     *,
     start: Annotated[
         str | datetime,
@@ -260,43 +260,43 @@ def watch(
     `checkpoint` may also be an object with `load()` and `save(token)` (see docs/positions.md).
 
     Returns the totals. Raises StreamError (the stream can't be used), UsageError (an option or a
-    checkpoint can't), ObserverError (an observer failed under `stop`), DataLossError,
+    checkpoint can't), HandlerError (an observer failed under `stop`), DataLossError,
     LeaseLostError (another watch has taken over).
     """
-    arguments.refuse_in_child()
-    from watcher.delivery.on_error import OnError
-    from watcher.engine import open_files
-    from watcher.engine.manager import Manager
-    from watcher.engine.settings import Settings
-    from watcher.engine.shared_queue import Queue
-    from watcher.metrics.outlets import outlets
-    from watcher.record.selection import wanted
-    from watcher.service.connection import Connection
+    options.refuse_in_child()
+    from watcher.aws.config import AwsConfig
+    from watcher.delivery.failures import FailurePolicy
+    from watcher.observability.exporter import outlets
+    from watcher.records.filters import wanted
+    from watcher.runtime.loop import Manager
+    from watcher.runtime.processes import raised_open_files
+    from watcher.runtime.protocol import Queue
+    from watcher.runtime.settings import Settings
 
     settings = Settings(
-        connection=Connection(region, profile, endpoint_url),
-        start=arguments.position(start),
+        connection=AwsConfig(region, profile, endpoint_url),
+        start=options.position(start),
         follow=follow and until is None,
-        end=arguments.end(until, start),
-        tail=arguments.tail(tail, start, until),
-        snapshot=arguments.snapshot(snapshot, tail),
-        on_stale=arguments.on_stale(on_stale),
+        end=options.end(until, start),
+        tail=options.tail(tail, start, until),
+        snapshot=options.snapshot(snapshot, tail),
+        on_stale=options.on_stale(on_stale),
         max_records=max_records,
         fail_on_data_loss=fail_on_data_loss,
-        poll_max=arguments.poll_seconds(poll_max),
-        price=arguments.price(price),
+        poll_max=options.poll_seconds(poll_max),
+        price=options.price(price),
         wanted=wanted(filters, key, only),
-        on_error=OnError.parse(on_error),
+        on_error=FailurePolicy.parse(on_error),
         stop_timeout=stop_timeout,
-        asked_to_stop=arguments.asked_by(stop),
+        asked_to_stop=options.asked_by(stop),
     )
-    arguments.refuse_bad_counts(max_records=max_records, processes=processes)
-    hands = arguments.hands(concurrency)
-    arguments.refuse_bad_seconds(stop_timeout=stop_timeout)
+    options.refuse_bad_counts(max_records=max_records, processes=processes)
+    hands = options.hands(concurrency)
+    options.refuse_bad_seconds(stop_timeout=stop_timeout)
     with ExitStack() as stack:
-        stack.enter_context(open_files.raised())
+        stack.enter_context(raised_open_files())
         displays, pulse = stack.enter_context(outlets(display, metrics_port, stop_timeout))
-        chosen = [arguments.observer(each) for each in observers]
+        chosen = [options.observer(each) for each in observers]
         store = stack.enter_context(_opened(checkpoint, settings, stream))
         queue = Queue()
         manager = Manager(
@@ -309,14 +309,14 @@ def watch(
             hands=hands,
             pulse=pulse,
         )
-        with stdout.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
+        with output.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
             return manager.run()
 
 
 def _opened(
     checkpoint: "str | os.PathLike[str] | Positions | None", settings: "Settings", stream: object
 ) -> "AbstractContextManager[Store | None]":
-    from watcher.engine.stores import store_of
+    from watcher.stores.stores import store_of
 
     if checkpoint is None:
         return nullcontext()
@@ -325,9 +325,9 @@ def _opened(
 
 def _found(
     settings: "Settings", strict: bool, yes: bool, tell: Callable[[], object], *asked: Any
-) -> "Streams":
-    from watcher.engine.finding import find
-    from watcher.service.wanted_streams import WantedStreams
+) -> "WatchedStreams":
+    from watcher.aws.discovery import WantedStreams
+    from watcher.runtime.find_streams import find
 
     return find(WantedStreams.of(*asked), settings, strict=strict, yes=yes, tell=tell)
 
@@ -335,10 +335,10 @@ def _found(
 def _workers(
     queue: "Queue", processes: int, settings: "Settings", *, in_threads: bool
 ) -> "Workers":
-    from watcher.engine.forked import Forked
-    from watcher.engine.workers import Workers
+    from watcher.runtime.processes import ProcessStarter
+    from watcher.runtime.workers import Workers
 
-    start = Forked(settings.wanted, with_threads=in_threads)
+    start = ProcessStarter(settings.wanted, with_threads=in_threads)
     return Workers(queue, start, processes=processes)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from scripts.benchmarks import idle, latency, parts, results, scale, start, throughput
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
-from tests.dynamodb_local import MissingPart
+from tests.support.dynamodb_local import MissingPart
 
 
 def _spark(part: str) -> Callable[[Replay], Iterator[Row]]:

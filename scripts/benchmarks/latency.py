@@ -14,7 +14,7 @@ from typing import Any
 from scripts.benchmarks import commands
 from scripts.benchmarks.replay import Replay
 from scripts.benchmarks.results import Row
-from tests.dynamodb_local import DynamoDBLocal
+from tests.support.dynamodb_local import DynamoDBLocal
 
 _RATES = ((1, 25.0), (10, 15.0), (50, 10.0))
 # The first writes wake an idle shard, which is read once a second: not what a steady rate meets.

@@ -23,12 +23,12 @@ from pyspark.sql.types import StructType
 from scripts.benchmarks import commands
 from scripts.benchmarks.replay import ARN, RECORDS, Pages, Replay, Scenario, record
 from scripts.benchmarks.results import Row
-from watcher.reading.messages import Page
-from watcher.service.model import AfterSequence, Position
+from watcher.aws.model import AfterSequence, Position
 from watcher.spark import offsets, session, versions
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 from watcher.spark.schema import Columns, ddl
+from watcher.streams.messages import Page
 
 RUNS = 3
 _SHARDS = 4

@@ -33,8 +33,8 @@ def _spark() -> Iterator[str]:
 
 
 def _metrics() -> Iterator[str]:
-    from watcher.metrics.prometheus import SnapshotCollector
-    from watcher.metrics.series import LastFigures
+    from watcher.observability.http_server import SnapshotCollector
+    from watcher.observability.instruments import LastFigures
 
     yield "\n## Metrics\n\n| metric | type | |\n| --- | --- | --- |"
     for each in SnapshotCollector(LastFigures()).collect():

@@ -11,12 +11,12 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from watcher.aws import http
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import for_worker
+from watcher.aws.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
 from watcher.errors import TransientError, WatcherError
-from watcher.service import plain_http
-from watcher.service.client import StreamsClient
-from watcher.service.connect import for_worker
-from watcher.service.connection import Connection
-from watcher.service.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
 
 from .certificates import inspected
 from .fake import FakeAWS, Seen
@@ -58,7 +58,7 @@ def test_each_call_is_sent_as_boto3_sends_it(logged_in: FakeAWS) -> None:
     moment = aws.accounts.now().replace(microsecond=0)
     positions: list[Position] = [Latest(), TrimHorizon(), AfterSequence(number), AtTime(moment)]
     sent: list[list[tuple[Any, ...]]] = []
-    for streams in (StreamsClient(Connection()), for_worker(Connection(), arn)):
+    for streams in (StreamsClient(AwsConfig()), for_worker(AwsConfig(), arn)):
         aws.requests.clear()
         streams.latest_stream("orders")
         list(streams.list_streams("orders"))
@@ -141,7 +141,7 @@ def check_url(arn: str, region: str) -> None:
     plain.meta.events.register("before-send", stop)
     with pytest.raises(Stop):
         plain.get_records(ShardIterator=f"{arn}|1|x")
-    worker = for_worker(Connection(), arn)
+    worker = for_worker(AwsConfig(), arn)
     call = worker._reads._calls["GetRecords"]
     assert call is not None and call.url == urls[0]
 
@@ -188,11 +188,11 @@ def test_an_error_is_tried_as_often_as_by_boto3_and_says_the_same(
 
     plain = by_boto3(**SETTINGS)
     theirs, text = tried(lambda: plain.get_shard_iterator(**of), ClientError)
-    streams = StreamsClient(Connection())
+    streams = StreamsClient(AwsConfig())
     ours, said = tried(lambda: streams.iterator(table.stream_arn, shard, Latest()), WatcherError)
     assert ours == theirs
     assert text in said
-    worker = for_worker(Connection(), table.stream_arn)
+    worker = for_worker(AwsConfig(), table.stream_arn)
     once, said = tried(lambda: worker.iterator(table.stream_arn, shard, Latest()), WatcherError)
     assert once == 1, "the reader tries again by itself"
     assert text in said
@@ -202,7 +202,7 @@ def test_an_error_is_tried_as_often_as_by_boto3_and_says_the_same(
 
 
 def read_through_the_shortcut(aws: FakeAWS) -> StreamsClient:
-    worker = for_worker(Connection(), aws.table.stream_arn)
+    worker = for_worker(AwsConfig(), aws.table.stream_arn)
     assert worker._reads._calls["GetRecords"] is not None
     iterator, _ = worker.iterator(aws.table.stream_arn, aws.table.open_shards[0], TrimHorizon())
     worker.records(iterator)
@@ -232,7 +232,7 @@ def test_the_authorities_to_trust_are_those_of_boto3(
     with pytest.raises(BotoCoreError) as theirs:
         by_boto3(retries={"total_max_attempts": 1}).list_streams()
     with pytest.raises(TransientError) as ours:
-        list(StreamsClient(Connection()).list_streams())
+        list(StreamsClient(AwsConfig()).list_streams())
     assert str(theirs.value) in str(ours.value)
     with pytest.raises(TransientError) as ours:
         read_through_the_shortcut(logged_in)
@@ -253,7 +253,7 @@ def test_tls_is_no_stricter_than_botocores(logged_in: FakeAWS) -> None:
     session = botocore.session.Session()
     http = session.create_client("dynamodbstreams")._endpoint.http_session  # type: ignore[attr-defined]
     theirs = http._get_ssl_context()
-    ours = plain_http.trusting(logged_in.ca_file)
+    ours = http.trusting(logged_in.ca_file)
     assert ours.verify_flags == theirs.verify_flags
     assert ours.options == theirs.options
     assert ours.minimum_version == theirs.minimum_version
@@ -265,7 +265,7 @@ def test_where_the_shortcut_cannot_agree_on_tls_botocore_reads(
 ) -> None:
     strict = ssl.create_default_context(cafile=logged_in.ca_file)
     strict.verify_flags |= ssl.VERIFY_X509_STRICT
-    monkeypatch.setattr(plain_http, "trusting", lambda ca_file: strict)
+    monkeypatch.setattr(http, "trusting", lambda ca_file: strict)
     caplog.set_level("DEBUG", "watcher")
     worker = read_through_the_shortcut(logged_in)
     (line,) = [each.message for each in caplog.records if each.name == "watcher"]

@@ -15,12 +15,12 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import for_worker
+from watcher.aws.model import TrimHorizon
+from watcher.aws.tables import TablesClient
 from watcher.errors import StreamError, WatcherError
-from watcher.service.client import StreamsClient
-from watcher.service.connect import for_worker
-from watcher.service.connection import Connection
-from watcher.service.model import TrimHorizon
-from watcher.service.tables import TablesClient
 
 from .accounts import ACCOUNT, MFA_SERIAL, ROLE
 from .fake import FakeAWS
@@ -207,7 +207,7 @@ def test_the_same_are_found_as_by_boto3_with_no_more_calls(
 ) -> None:
     aws = place.aws
     set_up(place)
-    streams = StreamsClient(Connection())
+    streams = StreamsClient(AwsConfig())
     list(streams.list_streams())
     ours, calls = aws.signed_by("ListStreams"), +aws.accounts.calls
     aws.accounts.calls.clear()
@@ -230,13 +230,13 @@ def test_ten_workers_and_two_loops_ask_no_more_than_one_program_has_to(
     set_up: Callable[[Place], None], place: Place
 ) -> None:
     set_up(place)
-    connection, arn = Connection(), place.aws.table.stream_arn
+    connection, arn = AwsConfig(), place.aws.table.stream_arn
     first, loop = StreamsClient(connection), StreamsClient(connection)
     list(first.list_streams())
     before = +place.aws.accounts.calls
     assert all(count <= 2 for count in before.values())
     loop.listing(arn)
-    from watcher.service.login import own_credentials
+    from watcher.aws.credentials import own_credentials
 
     shared = own_credentials(connection, None).share()
     for shard in place.aws.table.open_shards:
@@ -335,7 +335,7 @@ def test_what_boto3_fails_on_is_one_line_that_says_the_same(
     with pytest.raises((BotoCoreError, ClientError, OSError, ValueError)) as theirs:
         by_boto3().list_streams()
     with pytest.raises(WatcherError) as ours:
-        list(StreamsClient(Connection()).list_streams())
+        list(StreamsClient(AwsConfig()).list_streams())
     text = str(ours.value)
     assert "\n" not in text
     if set_up is nothing:
@@ -356,13 +356,13 @@ def test_an_assumed_role_is_kept_for_the_next_program_readable_by_its_owner_only
     place: Place,
 ) -> None:
     place.role()
-    list(StreamsClient(Connection()).list_streams())
+    list(StreamsClient(AwsConfig()).list_streams())
     (file,) = cached(place.home)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    from watcher.service import login
+    from watcher.aws import credentials
 
-    login._known.clear()  # as another program
-    list(StreamsClient(Connection()).list_streams())
+    credentials._known.clear()  # as another program
+    list(StreamsClient(AwsConfig()).list_streams())
     assert place.aws.accounts.calls["AssumeRole"] == 1
 
 
@@ -379,14 +379,14 @@ def test_what_the_aws_cli_has_got_is_used_and_asks_nobody(place: Place) -> None:
     credentials = cli.get_credentials()
     assert credentials is not None
     key = credentials.get_frozen_credentials().access_key
-    list(StreamsClient(Connection()).list_streams())
+    list(StreamsClient(AwsConfig()).list_streams())
     assert place.aws.signed_by("ListStreams") == {key}
     assert place.aws.accounts.calls["AssumeRole"] == 1
 
 
 def test_a_kept_session_that_is_refused_is_not_taken_again(place: Place) -> None:
     place.role()
-    streams = StreamsClient(Connection())
+    streams = StreamsClient(AwsConfig())
     list(streams.list_streams())
     place.aws.accounts.expire()  # revoked: by the file it lives on
     streams.renew()
@@ -400,30 +400,30 @@ def test_a_home_that_cannot_be_written_is_done_without(place: Place) -> None:
     """A container's file system, most often; here also for root."""
     place.role()
     (place.home / ".aws" / "cli").symlink_to("/proc/self")
-    list(StreamsClient(Connection()).list_streams())
+    list(StreamsClient(AwsConfig()).list_streams())
     assert place.aws.accounts.calls["AssumeRole"] == 1
 
 
 def test_a_damaged_file_there_is_replaced(place: Place) -> None:
     place.role()
-    list(StreamsClient(Connection()).list_streams())
+    list(StreamsClient(AwsConfig()).list_streams())
     (file,) = cached(place.home)
-    from watcher.service import login
+    from watcher.aws import credentials
 
     for text in ("", "[]", '{"Credentials": 1}'):
         file.write_text(text)
-        login._known.clear()
-        list(StreamsClient(Connection()).list_streams())
+        credentials._known.clear()
+        list(StreamsClient(AwsConfig()).list_streams())
     assert place.aws.accounts.calls["AssumeRole"] == 4
 
 
 def test_where_nobody_can_be_asked_for_a_code_it_is_said_what_to_do(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("watcher.service.login._has_terminal", lambda: False)
+    monkeypatch.setattr("watcher.aws.credentials._has_terminal", lambda: False)
     place.role(f"source_profile = base\nmfa_serial = {MFA_SERIAL}")
     with pytest.raises(WatcherError, match=r"no terminal.*aws sts get-caller-identity"):
-        list(StreamsClient(Connection()).list_streams())
+        list(StreamsClient(AwsConfig()).list_streams())
 
 
 # What keeps one waiting, or can't be used
@@ -432,12 +432,12 @@ def test_where_nobody_can_be_asked_for_a_code_it_is_said_what_to_do(
 def test_a_process_that_hangs_is_said_by_its_name_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("watcher.service.said._FROM_SECONDS", 0.1)
+    monkeypatch.setattr("watcher.aws.deadline._FROM_SECONDS", 0.1)
     slow = "credential_process = sh -c 'sleep 0.5' --token s3cret\n"
     chain = f"[default]\nrole_arn = {ROLE}\nsource_profile = base\n[profile base]\n{slow}"
     place.config(chain, "")
     with pytest.raises(WatcherError):
-        list(StreamsClient(Connection()).list_streams())
+        list(StreamsClient(AwsConfig()).list_streams())
     (line,) = caplog.messages
     assert line == (
         "Still waiting for AWS credentials, for 0 s: credential_process sh of profile base has "
@@ -461,5 +461,5 @@ def test_authorities_that_cannot_be_used_are_named_with_what_names_them(
             place.setenv(variable, str(file))
         for make in (StreamsClient, TablesClient):
             with pytest.raises(StreamError, match=f"^{variable}: can't use {file}: {words}$"):
-                make(Connection())
-            make(Connection(endpoint_url="http://127.0.0.1:9"))  # it asks nobody for one
+                make(AwsConfig())
+            make(AwsConfig(endpoint_url="http://127.0.0.1:9"))  # it asks nobody for one

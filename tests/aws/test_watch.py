@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import Program, run
-from tests.terminal import Terminal
+from tests.support.program import Program, run
+from tests.support.terminal import Terminal
 
 from .accounts import MFA_SERIAL, ROLE
 from .fake import FakeAWS

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.dynamodb_local import DynamoDBLocal, MissingPart
+from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
 
 
 def start_dynamodb_local() -> DynamoDBLocal:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.dynamodb_local import DynamoDBLocal
+from tests.support.dynamodb_local import DynamoDBLocal
 from watcher import Stream
 
 bloop = pytest.importorskip("bloop", reason="bloop is not installed: scripts/test does it")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import run
 
 ALL = ("orders", "--from", "trim-horizon", "--max-records", "2")
 

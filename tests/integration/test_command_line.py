@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import Program, run, run_on_a_terminal
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import Program, run, run_on_a_terminal
 
 NOWHERE = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_DEFAULT_REGION": "us-east-1"}
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T00:00:00.000"

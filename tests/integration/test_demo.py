@@ -11,8 +11,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.program import Program, run
-from tests.test_readme import reached, shop
+from tests.integration.test_readme import reached, shop
+from tests.support.program import Program, run
 
 __all__ = ["shop"]  # a fixture
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tests import dynamodb_local as harness
-from tests.dynamodb_local import JVM, SCRIPT, DynamoDBLocal, MissingPart
+from tests.support import dynamodb_local as harness
+from tests.support.dynamodb_local import JVM, SCRIPT, DynamoDBLocal, MissingPart
 
 ROOT = SCRIPT.parents[1]
 
@@ -174,7 +174,7 @@ def test_a_stopped_jvm_ends() -> None:
 # A forked child, as a shard process is, has a copy of everything its parent has open.
 OWNER = """
 import os, time
-from tests.dynamodb_local import JVM, DynamoDBLocal
+from tests.support.dynamodb_local import JVM, DynamoDBLocal
 DynamoDBLocal().start()
 if os.fork():
     print(JVM.shared().process.pid, flush=True)

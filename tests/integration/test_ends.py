@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.program import run
 from tests.simulator import Simulator
+from tests.support.program import run
 
 ODD: list[dict[str, Any]] = [
     {"closed_empty": 300, "open_empty": 30},

@@ -12,7 +12,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from tests.dynamodb_local import DynamoDBLocal
+from tests.support.dynamodb_local import DynamoDBLocal
 
 ROOT = Path(__file__).parents[2]
 _KILLS = 2

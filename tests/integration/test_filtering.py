@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import run
 from watcher import watch
 
 ALL = ("orders", "--from", "trim-horizon", "--no-follow")

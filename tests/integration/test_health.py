@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.integration.test_metrics import url, worker
-from tests.program import Program
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import Program
 
 HANGS = '''"""Hang at one key."""
 import time
@@ -25,7 +25,7 @@ def handle(record):
         time.sleep(0.01)
 '''
 # In place of a minute; before anything of the program is imported.
-SOON = "import watcher.engine.health as health\nhealth.LATE_SECONDS = 1.0\n"
+SOON = "import watcher.observability.watch_stats as stats\nstats.LATE_SECONDS = 1.0\n"
 
 
 class Answer(NamedTuple):

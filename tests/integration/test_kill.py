@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import children
-from tests.program import Program
 from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.support.program import Program
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import Program, run
 
 # Notes each event; fails on a batch with an item of POISON.
 APP = """

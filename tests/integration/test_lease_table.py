@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tests.dynamodb_local import DynamoDBLocal
+from tests.support.dynamodb_local import DynamoDBLocal
 from watcher import watch
+from watcher.aws.config import AwsConfig
+from watcher.aws.lease_table import Leased, LeaseTable
 from watcher.errors import CheckpointError, UsageError
-from watcher.reading.token import Token, TokenShard, encode
-from watcher.service.connection import Connection
-from watcher.service.lease_table import Leased, LeaseTable
+from watcher.streams.token import Token, TokenShard, encode
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T08:00:00.000"
 
@@ -23,7 +23,7 @@ ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T08
 def table(dynamodb_local: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch) -> LeaseTable:
     for name, value in dynamodb_local.environment.items():
         monkeypatch.setenv(name, value)  # AWS_ENDPOINT_URL is gone by
-    made = LeaseTable.of("dynamodb://lease-table/a/b", Connection(), None)
+    made = LeaseTable.of("dynamodb://lease-table/a/b", AwsConfig(), None)
     made.make()
     return made
 
@@ -72,17 +72,17 @@ def test_one_that_is_too_large_is_said(table: LeaseTable) -> None:
 
 def test_another_table_is_refused(table: LeaseTable, dynamodb_local: DynamoDBLocal) -> None:
     dynamodb_local.create_table("not-positions", None)
-    other = LeaseTable.of("dynamodb://not-positions/a", Connection(), None)
+    other = LeaseTable.of("dynamodb://not-positions/a", AwsConfig(), None)
     with pytest.raises(UsageError, match="its key has to be `name`"):
         other.make()
 
 
 def test_whether_the_table_itself_has_answered_is_told(table: LeaseTable) -> None:
-    gone = LeaseTable.of("dynamodb://no-such-table/a", Connection(), None)
+    gone = LeaseTable.of("dynamodb://no-such-table/a", AwsConfig(), None)
     with pytest.raises(CheckpointError) as answered:
         gone.get()
     assert answered.value.answered
-    nobody = Connection(endpoint_url="http://127.0.0.1:9")
+    nobody = AwsConfig(endpoint_url="http://127.0.0.1:9")
     with pytest.raises(CheckpointError) as unanswered:
         LeaseTable.of("dynamodb://lease-table/a", nobody, None).get()
     assert not unanswered.value.answered

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator
-from tests.terminal import Terminal
+from tests.support.program import run
+from tests.support.terminal import Terminal
 from watcher.cli import live
 from watcher.cli.commands import Invocation
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import Program, run
 
 NOWHERE = ("--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1")
 
@@ -113,8 +113,8 @@ def test_a_traceback_comes_with_v_as_a_field() -> None:
 
 def test_an_error_of_ours_is_a_line_too(sim: RemoteSimulator, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import watcher.engine.manager\ndef broken(self): raise ZeroDivisionError('a bug')\n"
-        "watcher.engine.manager.Manager.run = broken\n"
+        "import watcher.runtime.loop\ndef broken(self): raise ZeroDivisionError('a bug')\n"
+        "watcher.runtime.loop.Manager.run = broken\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {**sim.environment, "PYTHONPATH": path}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dynamodb_local import DynamoDBLocal
-from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.program import Program, run
 
 HOUR = 3600.0
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.otlp import receiving
-from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.otlp import receiving
+from tests.support.program import Program, run
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
 Series = dict[tuple[str, str], float]

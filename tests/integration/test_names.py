@@ -8,14 +8,14 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.program import run
 from tests.simulator import Simulator
+from tests.support.program import run
 from watcher import Stream, cli, history, watch
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.tables import TableItems
 from watcher.errors import StreamError
-from watcher.past.sources import TableStream
-from watcher.service.client import StreamsClient
-from watcher.service.connection import Connection
-from watcher.service.table_items import TableItems
+from watcher.time_machine.sources import TableStream
 
 ELSEWHERE = "999999999999"
 
@@ -113,7 +113,7 @@ def test_alternators_names_are_taken_as_they_are(naming: str) -> None:
 def test_alternators_table_is_found_behind_its_stream(naming: str) -> None:
     with Simulator(naming=naming) as sim:
         sim.set_faults(table_arns="refused", at_timestamp=False)
-        connection = Connection("us-east-1", endpoint_url=sim.endpoint)
+        connection = AwsConfig("us-east-1", endpoint_url=sim.endpoint)
         for text in (sim.stream_arn, sim.table_arn):
             asked = TableStream.connected(text, connection)
             assert asked.table.name == "orders"
@@ -172,7 +172,7 @@ def test_a_deleted_table_has_no_tags_and_keeps_no_other_from_being_found() -> No
         tables.close()
         program = run("--tag", "env", "--from", "1h", "--no-follow", "-pj", env=sim.environment)
         assert (program.wait(), len(program.out)) == (0, 2)
-        connection = Connection("us-east-1", endpoint_url=sim.endpoint)
+        connection = AwsConfig("us-east-1", endpoint_url=sim.endpoint)
         assert StreamsClient(connection).tags("deleted") == {}  # as Alternator's are asked for
 
 

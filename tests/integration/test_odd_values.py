@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import program
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support import program
 from watcher import Stream
 
 HALF = "\ud83d"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import run, run_on_a_terminal
 from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import run, run_on_a_terminal
 
 ALL = ("orders", "--from", "trim-horizon", "--max-records", "3")
 

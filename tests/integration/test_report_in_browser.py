@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("PIL")
 
-from tests import browser
-from tests.dynamodb_local import DynamoDBLocal, MissingPart
-from tests.program import run
 from tests.simulator import Simulator
+from tests.support import browser
+from tests.support.dynamodb_local import DynamoDBLocal, MissingPart
+from tests.support.program import run
 
 LIGHT = {"INSERT": "#009e73", "MODIFY": "#e69f00", "REMOVE": "#b3261e", "open": "#0072b2"}
 DARK = {"INSERT": "#1fae86", "MODIFY": "#e69f00", "REMOVE": "#ef6a5e", "open": "#56b4e9"}

@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.hand_clock import HandClock
 from tests.simulator import Simulator
-from watcher.past.retained import Retained
-from watcher.reading.lineage import Tracked
-from watcher.record.record import Record
-from watcher.service.client import StreamsClient
-from watcher.service.connect import for_worker
-from watcher.service.connection import Connection
-from watcher.service.limiter import Limiter
-from watcher.service.model import AfterSequence, Position, TrimHorizon
+from tests.support.hand_clock import HandClock
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import for_worker
+from watcher.aws.model import AfterSequence, Position, TrimHorizon
+from watcher.aws.rate_limit import Limiter
+from watcher.pull.backlog import BacklogReader
+from watcher.records.record import Record
 from watcher.stream import Stream
+from watcher.streams.lineage import TrackedShard
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ class Shares:
 
 
 def client(sim: Simulator) -> StreamsClient:
-    return for_worker(Connection("us-east-1", endpoint_url=sim.endpoint), sim.stream_arn)
+    return for_worker(AwsConfig("us-east-1", endpoint_url=sim.endpoint), sim.stream_arn)
 
 
 def steadily(clock: HandClock, shares: Shares, step: Callable[[], object]) -> None:
@@ -144,7 +144,7 @@ def test_few_reads_up_to_now_are_throttled(
     simulator.write("a", 400)
     simulator.set_faults(shard_reads_per_second=1.0, max_records=2)
     clock, shares = Passing(simulator, writes=False), Shares(simulator)
-    made = Retained(simulator.stream_arn, client(simulator), clock=clock)
+    made = BacklogReader(simulator.stream_arn, client(simulator), clock=clock)
     assert len(list(made.read())) == 400
     assert shares.throttled < 0.05
     assert clock.passed < 300, "what LATEST says is asked for by few reads"
@@ -169,7 +169,7 @@ def test_few_reads_of_spark_are_throttled(
     executor = RangeReader(options, simulator.stream_arn, client(simulator), clock)
     driver, service = ReadAhead(simulator.stream_arn, client(simulator), clock), client(simulator)
     shard_id = simulator.open_shards[0]
-    driver.add(Tracked(shard_id, None, TrimHorizon()), None, may_leave=True)
+    driver.add(TrackedShard(shard_id, None, TrimHorizon()), None, may_leave=True)
     held = driver.shards[shard_id]
     simulator.set_faults(shard_reads_per_second=allowed, max_records=4)
     delivered: Position = TrimHorizon()

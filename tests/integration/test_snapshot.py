@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.dynamodb_local import DynamoDBLocal
+from tests.support.dynamodb_local import DynamoDBLocal
 from watcher import Record, Stream, UsageError, watch
-from watcher.service.tables import TablesClient
+from watcher.aws.tables import TablesClient
 
 ITEMS = 120
 

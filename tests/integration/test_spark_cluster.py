@@ -30,15 +30,15 @@ _DAEMONS = "org.apache.spark.deploy."
 
 def play(master: str, stream: str, endpoint: str) -> None:
     """The driver: a question to workers without watcher, an archive by workers that have it."""
+    from watcher.aws.config import AwsConfig
     from watcher.errors import WatcherError
-    from watcher.service.connection import Connection
     from watcher.spark import register, session
     from watcher.spark.jobs import archive, query
 
     archives = "spark.archives=bare.tar.gz#bare,environment.tar.gz#environment"
     memory = "spark.executor.memory=512m"
     spark = session.start(master=master, conf=[archives, memory, "spark.task.maxFailures=1"])
-    here = Connection("us-east-1", None, endpoint)
+    here = AwsConfig("us-east-1", None, endpoint)
     try:
         query(stream, "SELECT count(*) FROM changes", connection=here, spark=spark)
     except WatcherError as error:
@@ -64,10 +64,10 @@ def pack(folder: Path, name: str, *, with_watcher: bool) -> None:
 def master(tmp_path: Path) -> Iterator[str]:
     """The address of a master with two workers."""
     from watcher.errors import UsageError
-    from watcher.spark import java
+    from watcher.spark import jvm
 
     try:
-        java.use()
+        jvm.use()
     except UsageError as error:
         missing(str(error))
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -22,9 +22,9 @@ from typing import Any
 import boto3
 import pytest
 
+from tests.integration.test_readme import PAGES, blocks
 from tests.simulator import Simulator
 from tests.spark.conftest import PATIENCE, WHOLE, missing
-from tests.test_readme import PAGES, blocks
 
 pyspark = pytest.importorskip("pyspark")
 
@@ -152,10 +152,10 @@ def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> Non
 def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
     """A server of Spark Connect; yields its address."""
     from watcher.errors import UsageError
-    from watcher.spark import java
+    from watcher.spark import jvm
 
     try:
-        java.use()
+        jvm.use()
     except UsageError as error:
         missing(str(error))
     if shutil.which("javac") is None:

@@ -16,11 +16,11 @@ pytest.importorskip("pyspark")
 
 import pyarrow.dataset
 
-from tests.dynamodb_local import SCRIPT, DynamoDBLocal
 from tests.spark.conftest import PATIENCE, WHOLE, Run
 from tests.spark.conftest import command as command
 from tests.spark.conftest import spark as spark
-from watcher.service.connection import Connection
+from tests.support.dynamodb_local import SCRIPT, DynamoDBLocal
+from watcher.aws.config import AwsConfig
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(WHOLE)]
 
@@ -40,8 +40,8 @@ def nothing_left(spark: Any) -> Iterator[None]:
             process.kill()
 
 
-def here(server: DynamoDBLocal) -> Connection:
-    return Connection("us-east-1", None, server.endpoint_url)
+def here(server: DynamoDBLocal) -> AwsConfig:
+    return AwsConfig("us-east-1", None, server.endpoint_url)
 
 
 def write(server: DynamoDBLocal, table: str, first: int, count: int, *, items: int = 7) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.test_readme import ON_SPARK, place, shop
 from tests.spark.conftest import PATIENCE, WHOLE
-from tests.test_readme import ON_SPARK, place, shop
 
 __all__ = ["place", "shop"]  # fixtures
 

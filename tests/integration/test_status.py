@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import Program
 from tests.simulator import RemoteSimulator, Simulator
-from tests.terminal import Terminal
+from tests.support.program import Program
+from tests.support.terminal import Terminal
 
 WATCHER = (sys.executable, "-m", "watcher")
 DATA = re.compile(r"\[[^]]+\] - (INSERT|MODIFY|REMOVE) - pk=\S+")

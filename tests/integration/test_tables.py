@@ -7,9 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from tests.dynamodb_local import DynamoDBLocal
 from tests.integration.test_watch_local import expected, put
-from tests.program import Program, run
+from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.program import Program, run
 from watcher import Stream
 
 

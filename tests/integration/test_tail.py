@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.program import run
 from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.support.program import run
 from watcher import UsageError, watch
-from watcher.engine import tail
+from watcher.runtime import tail
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.dynamodb_local import DynamoDBLocal
 from tests.integration.test_health import ask, wait_for
-from tests.program import Program
-from watcher.reading.token import from_json
+from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.program import Program
+from watcher.streams.token import from_json
 
 WITHIN_SECONDS = 10.0
 CHECKPOINT = "dynamodb://watcher-positions/orders"

@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.dynamodb_local import DynamoDBLocal
-from tests.hand_clock import HandClock
-from tests.past.ledger import an_item
-from watcher.past.as_of import items_as_of
-from watcher.past.copies import copy_to
-from watcher.past.sources import Sources, TableStream
-from watcher.past.undo import Chosen, taken_back, undone
-from watcher.past.write_back import Outcome
-from watcher.record.boto3_shape import native_item, wire_item
-from watcher.service.client import StreamsClient
-from watcher.service.connection import Connection
-from watcher.service.tables import TablesClient
+from tests.ledger.ledger import an_item
+from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.hand_clock import HandClock
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.tables import TablesClient
+from watcher.records.record import native_item, wire_item
+from watcher.time_machine.as_of import copy_to, items_as_of
+from watcher.time_machine.sources import Sources, TableStream
+from watcher.time_machine.undo import Chosen, taken_back, undone
+from watcher.time_machine.write_back import Outcome
 
 BAD = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
 
@@ -33,7 +32,7 @@ class Orders:
         # The minute in which a change is stamped begins after the stream did.
         server.dilate_time(1)
         self.client = server.client()
-        self.connection = Connection(region="us-east-1", endpoint_url=server.endpoint_url)
+        self.connection = AwsConfig(region="us-east-1", endpoint_url=server.endpoint_url)
 
     def put(self, number: int, item: dict[str, Any]) -> None:
         key = {"PK": {"S": f"item-{number}"}, "SK": {"S": "é"}}

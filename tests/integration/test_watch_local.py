@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.dynamodb_local import DynamoDBLocal
-from tests.program import Program, run, run_side_by_side
+from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.program import Program, run, run_side_by_side
 from watcher import Stream, watch
 
 ITEM: dict[str, Any] = {

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import Program, run
 from tests.simulator import RemoteSimulator, Simulator, judge
+from tests.support.program import Program, run
 
 
 @pytest.fixture

@@ -13,19 +13,12 @@ from botocore.parsers import ResponseParserError
 
 from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
-from watcher.errors import (
-    OddAnswerError,
-    StreamError,
-    TimestampRefusedError,
-    TransientError,
-    WatcherError,
-)
-from watcher.service.current_stream import current_stream
-from watcher.service.deadline import READS
-from watcher.service.errors_of import code_of, translated
-from watcher.service.limiter import Limiter
-from watcher.service.listings import listed, shard_of
-from watcher.service.model import (
+from watcher.aws.counters import Counters
+from watcher.aws.deadline import READS
+from watcher.aws.discovery import current_stream
+from watcher.aws.error_mapping import code_of, translated
+from watcher.aws.listings import listed, shard_of
+from watcher.aws.model import (
     AfterSequence,
     AtSequence,
     AtTime,
@@ -36,7 +29,14 @@ from watcher.service.model import (
     StreamName,
     TrimHorizon,
 )
-from watcher.service.tally import Tally
+from watcher.aws.rate_limit import Limiter
+from watcher.errors import (
+    OddAnswerError,
+    StreamError,
+    TimestampRefusedError,
+    TransientError,
+    WatcherError,
+)
 
 _STREAMS = "DynamoDBStreams_20120810."
 _TABLES = "DynamoDB_20120810."
@@ -64,7 +64,7 @@ class SimulatedClient:
         listed: Callable[[], None],
         silent: Callable[[float], None],
     ) -> None:
-        self.tally = Tally()
+        self.tally = Counters()
         self.region = "us-east-1"
         self._service = service
         self._credentials = credentials

@@ -30,7 +30,7 @@ class SimulatedHands:
         life.waits = self.waits
 
     def take(self, work: _Work) -> None:
-        """See `Hands`."""
+        """See `HandlerPool`."""
         if self._life.killed:
             return
         self._works.append(work)
@@ -41,7 +41,7 @@ class SimulatedHands:
             self._all[-1].wake(0.0)
 
     def close(self) -> None:
-        """See `Hands`: they end with the run."""
+        """See `HandlerPool`: they end with the run."""
 
     def waits(self, seconds: float) -> bool:
         """Where it is one of the hands that would wait, it does so here."""

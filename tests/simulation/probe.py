@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from watcher.aws.model import Service, TrimHorizon
 from watcher.errors import WatcherError
-from watcher.service.model import Service, TrimHorizon
 
 
 def probed(

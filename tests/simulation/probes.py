@@ -7,10 +7,9 @@ from contextlib import contextmanager
 
 from tests.simulation.scheduler import Life
 from tests.simulation.universe import Universe
-from watcher.engine import health
-from watcher.engine.figures import Display, Snapshot
-from watcher.engine.health import Health
-from watcher.record.origin import Origin
+from watcher.aws.model import ShardKey
+from watcher.observability import watch_stats
+from watcher.observability.watch_stats import Display, Health, WatchStats
 
 LATE_SECONDS = 45.0
 """In place of a minute: longer than a read here may hang, shorter than many runs."""
@@ -23,25 +22,25 @@ _IS_ENDING = "the watch is ending"
 @contextmanager
 def sooner() -> Iterator[None]:
     """In here what is due is late sooner."""
-    before, health.LATE_SECONDS = health.LATE_SECONDS, LATE_SECONDS
+    before, watch_stats.LATE_SECONDS = watch_stats.LATE_SECONDS, LATE_SECONDS
     try:
         yield
     finally:
-        health.LATE_SECONDS = before
+        watch_stats.LATE_SECONDS = before
 
 
 class Probes(Display):
     """Complains of a watch that says it is stuck though all goes on, or is never ready."""
 
-    def __init__(self, universe: Universe, life: Life, hung: Mapping[Origin, float]) -> None:
+    def __init__(self, universe: Universe, life: Life, hung: Mapping[ShardKey, float]) -> None:
         """`hung` tells for which shards a handler hangs, and since when."""
         self._universe = universe
         self._hung = hung
-        self._last_hung: dict[Origin, float] = {}
+        self._last_hung: dict[ShardKey, float] = {}
         self._life = life
         self._began = self._rested_at = life.monotonic()
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: WatchStats) -> None:
         """What is said now."""
         judge = self._universe.judge
         judge.checked["probes"] += 1

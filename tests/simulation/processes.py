@@ -16,11 +16,19 @@ from multiprocessing import Pipe
 from typing import Any
 
 from tests.simulation.scheduler import Life, Scheduler, VirtualClock
-from watcher.engine.orders import Close, Ear, Hurry, Order, Orders, Read, Rest
-from watcher.engine.readers import Readers, Reading
-from watcher.engine.shared_queue import frame
-from watcher.reading.messages import Failed, Message, Page
-from watcher.record.origin import Origin
+from watcher.aws.model import ShardKey
+from watcher.runtime.protocol import (
+    Command,
+    CommandReader,
+    CommandWriter,
+    Pause,
+    PollNow,
+    ReadShard,
+    ShardClosed,
+    frame,
+)
+from watcher.runtime.worker import AssignedShard, ReadScheduler
+from watcher.streams.messages import Failed, Message, Page
 
 _FORK_SECONDS = 0.005
 _BREATH = 0.002
@@ -41,7 +49,7 @@ class SimulatedWorker:
         name: str,
         pipe: int,
         pipe_bytes: int,
-        reading: Callable[[SimulatedWorker, Read], Reading],
+        reading: Callable[[SimulatedWorker, ReadShard], AssignedShard],
     ) -> None:
         self.exitcode: int | None = None
         self.name = name
@@ -49,15 +57,15 @@ class SimulatedWorker:
         """How long the service has kept the shard waiting that is being read just now."""
         self._scheduler = scheduler
         self._reading = reading
-        self._readers = Readers(VirtualClock(scheduler))
+        self._readers = ReadScheduler(VirtualClock(scheduler))
         self._planned = math.inf
         self._pipe = os.dup(pipe)
         os.set_blocking(self._pipe, False)
         fcntl.fcntl(self._pipe, _SET_PIPE_SIZE, pipe_bytes)
         self._told, telling = Pipe(duplex=False)
-        self._ear = Ear(self._told)
-        self._orders = Orders(telling)
-        self._to_send: deque[tuple[Reading, Message | None]] = deque()
+        self._ear = CommandReader(self._told)
+        self._orders = CommandWriter(telling)
+        self._to_send: deque[tuple[AssignedShard, Message | None]] = deque()
         self._is_sending = False
         self._unsent = b""
         self._stopped = False
@@ -85,14 +93,14 @@ class SimulatedWorker:
     def _listen(self) -> None:
         for order in self._ear.listen(0):
             match order:
-                case Read():
+                case ReadShard():
                     self._readers.begin(self._reading(self, order))
-                case Hurry(arn):
+                case PollNow(arn):
                     self._readers.hurry(arn)
-                case Close(arn, shard_id):
-                    self._readers.close(Origin(arn, shard_id))
-                case Rest(arn, shard_id):
-                    self._readers.rest(Origin(arn, shard_id))
+                case ShardClosed(arn, shard_id):
+                    self._readers.close(ShardKey(arn, shard_id))
+                case Pause(arn, shard_id):
+                    self._readers.rest(ShardKey(arn, shard_id))
         self._look()
 
     def _look(self) -> None:
@@ -108,7 +116,7 @@ class SimulatedWorker:
             self._planned = due
             self._later(wait, self._look)
 
-    def _take(self, reading: Reading, messages: list[Message]) -> None:
+    def _take(self, reading: AssignedShard, messages: list[Message]) -> None:
         for message in messages:
             if isinstance(message, Failed) and not message.fatal:
                 raise AssertionError(message.text)
@@ -129,7 +137,7 @@ class SimulatedWorker:
         self._is_sending = False
         self._look()
 
-    def _send(self, origin: Origin, message: Message) -> None:
+    def _send(self, origin: ShardKey, message: Message) -> None:
         if self._scheduler.trace is not None:
             self._scheduler.tell(self.name, f"sends {_described(message)} of {origin.shard_id}")
         self._unsent = b"".join(frame(origin, message))
@@ -186,7 +194,7 @@ class SimulatedWorker:
     def is_alive(self) -> bool:
         return self.exitcode is None
 
-    def give(self, order: Order) -> None:
+    def give(self, order: Command) -> None:
         """Tell it; it takes a moment until it hears."""
         self._orders.give(order)
         self._later(_FORK_SECONDS, self._listen)

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from tests.simulation.client import SimulatedClient
 from tests.simulation.scheduler import Killed, Life, Stalled
 from tests.simulation.universe import Universe
+from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.errors import StreamError, WatcherError
-from watcher.record.selection import Selection, wanted
-from watcher.service.model import AtTime, Latest, Position, TrimHorizon
+from watcher.records.filters import Selection, wanted
 
 UNWANTED = {"dynamodb": {"Keys": {"pk": {"S": [{"anything-but": ["k0"]}]}}}}
 LIMITED_RUNS = 3

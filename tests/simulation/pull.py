@@ -8,9 +8,9 @@ from datetime import datetime
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Life
 from tests.simulation.universe import Universe
-from watcher.reading import token as tokens
-from watcher.service.model import AtTime, Latest
+from watcher.aws.model import AtTime, Latest
 from watcher.stream import Stream
+from watcher.streams import token as tokens
 
 _PAUSE_SECONDS = 0.5
 # From one read of a shard to the next, where the service is taken to allow one a second.

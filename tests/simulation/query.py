@@ -16,7 +16,7 @@ from tests.simulation.client import SimulatedClient
 from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, Scheduler
 from tests.simulation.universe import Universe
-from watcher.record.wire import WireRecord
+from watcher.records.wire import WireRecord
 from watcher.spark.options import SourceOptions
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader

@@ -14,23 +14,21 @@ from tests.simulation.scenario import Scenario
 from tests.simulation.scheduler import Killed, Scheduler, Stalled, Trace, VirtualClock
 from tests.simulation.together import Seat, SeatedLife, Turns
 from tests.simulation.universe import Universe
-from watcher.delivery.observer import Observer
-from watcher.engine.followed import Followed
-from watcher.engine.lease import Lease
-from watcher.engine.manager import Manager
-from watcher.engine.orders import Read, Work
-from watcher.engine.readers import Reading
-from watcher.engine.settings import Settings
-from watcher.engine.shared_queue import Queue, Writer
-from watcher.engine.shared_store import SharedStore
-from watcher.engine.streams import Streams
-from watcher.engine.workers import Workers
+from watcher.aws.counters import SharedCounters
+from watcher.aws.lease_table import Leased
+from watcher.aws.model import TrimHorizon
+from watcher.delivery.handler import Handler
 from watcher.errors import CheckpointError, LeaseLostError, WatcherError
-from watcher.reading.token import all_from_json
-from watcher.record.record import Record
-from watcher.service.lease_table import Leased
-from watcher.service.model import TrimHorizon
-from watcher.service.tally import Board
+from watcher.records.record import Record
+from watcher.runtime.loop import Manager
+from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment, Writer
+from watcher.runtime.settings import Settings
+from watcher.runtime.watched_stream import WatchedStream
+from watcher.runtime.watched_streams import WatchedStreams
+from watcher.runtime.worker import AssignedShard
+from watcher.runtime.workers import Workers
+from watcher.stores.dynamodb_lease import Lease, LeasedStore
+from watcher.streams.token import all_from_json
 
 T = TypeVar("T")
 
@@ -226,9 +224,9 @@ class Standby:
         client = universe.client(life.sleep)
         arn = universe.table.streams[0].arn
         settings = Settings(start=TrimHorizon(), poll_max=0.5)
-        followed = Followed(arn, settings, first=client, service=client, clock=life)
+        followed = WatchedStream(arn, settings, first=client, service=client, clock=life)
         lease = Lease(Shared(self._game.item, self, life), holder, life)
-        store = SharedStore(
+        store = LeasedStore(
             lease,
             Item.name,
             renewing=lambda lease: Beat(lease, self, life),  # type: ignore[arg-type, return-value]
@@ -241,13 +239,15 @@ class Standby:
             if self.rng.random() < 0.02:
                 life.sleep(self.rng.uniform(0, 1))
 
-        def start(name: str, work: Work, writer: Writer, board: Board) -> SimulatedWorker:
+        def start(
+            name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+        ) -> SimulatedWorker:
             life.check()
 
-            def reading(process: SimulatedWorker, order: Read) -> Reading:
+            def reading(process: SimulatedWorker, order: ReadShard) -> AssignedShard:
                 client = universe.client(process.wait, _READ_SECONDS)
                 client.tally = tally = board.at(order.place)
-                return Reading(order.work, client, tally, VirtualClock(universe.scheduler))
+                return AssignedShard(order.work, client, tally, VirtualClock(universe.scheduler))
 
             process = SimulatedWorker(
                 universe.scheduler, f"{self.name} {name}", writer.fileno(), 4096, reading
@@ -256,10 +256,10 @@ class Standby:
             return process
 
         self._manager = Manager(
-            Streams([followed], clock=life),
-            [Observer("recorder", take)],
+            WatchedStreams([followed], clock=life),
+            [Handler("recorder", take)],
             settings,
-            workers=Workers(queue, start, life, processes=2, board=Board(64)),
+            workers=Workers(queue, start, life, processes=2, board=SharedCounters(64)),
             store=store,
             clock=life,
         )

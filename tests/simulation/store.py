@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from tests.simulation.judge import Judge
 from tests.simulation.scheduler import Killed, Life, Scheduler
-from watcher.engine.checkpoint import Store
 from watcher.errors import UsageError
-from watcher.reading.token import Token, all_from_json, encode_all
+from watcher.stores.checkpoint_saver import Store
+from watcher.streams.token import Token, all_from_json, encode_all
 
 
 class Disk:

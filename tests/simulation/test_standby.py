@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation.scheduler import Trace
 from tests.simulation.standby import Item, play_standby
-from watcher.engine.lease import Lease
+from watcher.stores.dynamodb_lease import Lease
 
 _SEEDS = 8
 

@@ -13,8 +13,8 @@ from tests.simulation.scheduler import EPOCH, Scheduler, Trace, VirtualClock
 from tests.simulator.faults import Faults
 from tests.simulator.model import Shard, World
 from tests.simulator.service import Service
-from watcher.service.limiter import Limiter
-from watcher.service.model import Latest, Position
+from watcher.aws.model import Latest, Position
+from watcher.aws.rate_limit import Limiter
 
 TABLE = "orders"
 _WRITE_PAUSE = 1.5

@@ -13,22 +13,21 @@ from tests.simulation.program import LIMITED_RUNS, Program
 from tests.simulation.scheduler import Killed, Life, VirtualClock
 from tests.simulation.store import Disk, MemoryStore
 from tests.simulation.universe import TABLE, Universe
+from watcher.aws.counters import SharedCounters
+from watcher.aws.model import ShardKey
+from watcher.aws.retry import retry_at_start
 from watcher.delivery.batches import Batches, BatchSettings
-from watcher.delivery.observer import Observer
-from watcher.delivery.on_error import OnError
-from watcher.engine.followed import Followed
-from watcher.engine.manager import Manager
-from watcher.engine.orders import Read, Work
-from watcher.engine.readers import Reading
-from watcher.engine.settings import Settings
-from watcher.engine.shared_queue import Queue, Writer
-from watcher.engine.streams import Streams
-from watcher.engine.workers import Workers
-from watcher.record.origin import Origin
-from watcher.record.page import RecordPage
-from watcher.record.record import Record
-from watcher.service.patience import patiently
-from watcher.service.tally import Board
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Handler
+from watcher.records.page import RecordPage
+from watcher.records.record import Record
+from watcher.runtime.loop import Manager
+from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment, Writer
+from watcher.runtime.settings import Settings
+from watcher.runtime.watched_stream import WatchedStream
+from watcher.runtime.watched_streams import WatchedStreams
+from watcher.runtime.worker import AssignedShard
+from watcher.runtime.workers import Workers
 
 _READ_SECONDS = 10.0
 PLACES = 256
@@ -50,7 +49,7 @@ class Watch(Program):
         self._failures_to_come: dict[tuple[str, str], int] = {}
         self._hands: SimulatedHands | None = None
         self._to_hang = 0.0  # how long the next record's handler does
-        self._hung: dict[Origin, float] = {}  # since when
+        self._hung: dict[ShardKey, float] = {}  # since when
 
     def _live(self, life: Life) -> None:
         with probes.sooner():
@@ -83,7 +82,7 @@ class Watch(Program):
         client = self._client(life)
         arn = self._universe.table.streams[0].arn
         if scenario.of_table:
-            arn = patiently(lambda: client.latest_stream(TABLE), life)
+            arn = retry_at_start(lambda: client.latest_stream(TABLE), life)
         limited = self._judge.runs[-1].number < LIMITED_RUNS
         settings = Settings(
             start=self._start(),
@@ -92,12 +91,12 @@ class Watch(Program):
             fail_on_data_loss=scenario.fail_on_data_loss and limited,
             poll_max=scenario.poll_max,
             wanted=self._wanted,
-            on_error=OnError.parse(scenario.on_error),
+            on_error=FailurePolicy.parse(scenario.on_error),
             snapshot=scenario.snapshot,
         )
         queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
         followed = [
-            Followed(
+            WatchedStream(
                 arn,
                 settings,
                 first=client,
@@ -110,11 +109,11 @@ class Watch(Program):
         for each in self._universe.others:
             client = self._client_of(each, life)
             arn = each.table.streams[0].arn
-            followed.append(Followed(arn, settings, first=client, service=client, clock=life))
+            followed.append(WatchedStream(arn, settings, first=client, service=client, clock=life))
         if scenario.concurrency > 1:
             self._hands = SimulatedHands(self._scheduler, life, scenario.concurrency)
         return Manager(
-            Streams(followed, clock=life),
+            WatchedStreams(followed, clock=life),
             [self._observer(life)],
             settings,
             workers=Workers(
@@ -122,7 +121,7 @@ class Watch(Program):
                 self._start_process,
                 life,
                 processes=scenario.processes,
-                board=Board(PLACES),
+                board=SharedCounters(PLACES),
             ),
             store=MemoryStore(
                 self._disk,
@@ -137,7 +136,7 @@ class Watch(Program):
         )
 
     def _start_process(
-        self, name: str, work: Work, writer: Writer, board: Board
+        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
     ) -> SimulatedWorker:
         if self._life is None:
             raise Killed
@@ -145,12 +144,12 @@ class Watch(Program):
         if self._refuses_processes:
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-        def reading(process: SimulatedWorker, order: Read) -> Reading:
+        def reading(process: SimulatedWorker, order: ReadShard) -> AssignedShard:
             client = self._universe.of(order.work.arn).client(process.wait, _READ_SECONDS)
             client.tally = tally = board.at(order.place)
             clock = VirtualClock(self._scheduler)
             chosen = self._wanted.places if self._wanted else None
-            return Reading(order.work, client, tally, clock, chosen)
+            return AssignedShard(order.work, client, tally, clock, chosen)
 
         process = SimulatedWorker(
             self._scheduler, f"of {name}", writer.fileno(), self._scenario.pipe_bytes, reading
@@ -173,9 +172,9 @@ class Watch(Program):
 
     # Its observer
 
-    def _observer(self, life: Life) -> Observer:
+    def _observer(self, life: Life) -> Handler:
         if not self._scenario.batch:
-            made = Observer("recorder", self._handle)
+            made = Handler("recorder", self._handle)
             made.handle_page = self._handle_page if self._scenario.together else None
             return made
         how = BatchSettings(size=self._scenario.batch, window=self._scenario.window, retries=-1)
@@ -245,7 +244,7 @@ class Watch(Program):
                 judge.failed(record.shard_id, number)
         raise ObserverFailed("no")
 
-    def _hang(self, origin: Origin, life: Life) -> None:
+    def _hang(self, origin: ShardKey, life: Life) -> None:
         """It is broken off where the watch is told to end."""
         self._scheduler.tell("the observer", f"hangs on a record of {origin.shard_id}")
         began = self._hung[origin] = self._scheduler.now

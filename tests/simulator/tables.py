@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from watcher.record.compare import ABSENT, same
+from watcher.records.diff import ABSENT, same
 
 from .errors import ServiceError, invalid, not_found
 from .model import Table, World, compact

@@ -53,9 +53,9 @@ def older() -> Any:
     """A Spark that the commands refuse, and the source does not."""
     from pyspark.sql import SparkSession
 
-    from watcher.spark import java, register
+    from watcher.spark import jvm, register
 
-    java.use()
+    jvm.use()
     started = SparkSession.builder.master("local[2]").getOrCreate()
     register(started)
     return started

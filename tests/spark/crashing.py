@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from watcher.service.connection import Connection
+from watcher.aws.config import AwsConfig
 from watcher.spark import session
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import archive
@@ -80,6 +80,6 @@ archive(
     once=True,
     # Without a limit, all but two pages of an open shard is left to executors.
     max_records=None if POINT == "read" else 3000,
-    connection=Connection("us-east-1", None, ENDPOINT),
+    connection=AwsConfig("us-east-1", None, ENDPOINT),
     spark=spark,
 )

@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from datetime import datetime
 
-from tests.hand_clock import HandClock
 from tests.simulation.probe import probed
-from tests.wire import FIRST, wire
+from tests.support.hand_clock import HandClock
+from tests.support.wire import FIRST, wire
+from watcher.aws.counters import Counters
+from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, Listing, Position, Shard
 from watcher.errors import (
     ShardNotFoundError,
     StreamGoneError,
@@ -17,23 +19,13 @@ from watcher.errors import (
     TrimmedDataError,
     WatcherError,
 )
-from watcher.reading.messages import Page
-from watcher.service.model import (
-    AfterSequence,
-    AtSequence,
-    AtTime,
-    Latest,
-    Listing,
-    Position,
-    Shard,
-)
-from watcher.service.tally import Tally
 from watcher.spark import offsets
 from watcher.spark.offsets import Offset, Range
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import ReadAhead
+from watcher.streams.messages import Page
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
 
@@ -67,7 +59,7 @@ class PlayedStream:
         self.reads: list[str] = []
         self.asked_ahead = 0
         self.renewed = 0
-        self.tally = Tally()
+        self.tally = Counters()
         self._is_gone = False
         self._clock = clock
 

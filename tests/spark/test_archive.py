@@ -28,14 +28,13 @@ import pyarrow.parquet
 
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE, Run, options
+from watcher.aws.config import AwsConfig
 from watcher.cli import main
 from watcher.errors import UsageError, WatcherError
-from watcher.past.archive import Archive
-from watcher.past.archived import records
-from watcher.service.connection import Connection
 from watcher.spark.folders import Folder
 from watcher.spark.jobs.archive import _count
 from watcher.stream import Stream
+from watcher.time_machine.archives import Archive, records
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +44,7 @@ ROOT = Path(__file__).parents[2]
 def archived(spark: Any, sim: RemoteSimulator, to: Path | str, **more: Any) -> int:
     from watcher.spark.jobs import archive
 
-    connection = Connection("us-east-1", None, sim.endpoint)
+    connection = AwsConfig("us-east-1", None, sim.endpoint)
     totals = archive(
         sim.stream_arn, to=str(to), once=True, connection=connection, spark=spark, **more
     )

@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, Struc
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import options
 from watcher.errors import UsageError
-from watcher.spark.evolution import refuse_changed, shape_of
+from watcher.spark.image_evolution import refuse_changed, shape_of
 
 INT, STRING = IntegerType(), StringType()
 

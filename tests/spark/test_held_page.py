@@ -7,9 +7,9 @@ pytest.importorskip("pyarrow")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watcher.reading.messages import Page
-from watcher.service.model import TrimHorizon
-from watcher.spark.held_page import HeldPage
+from watcher.aws.model import TrimHorizon
+from watcher.spark.read_ahead import HeldPage
+from watcher.streams.messages import Page
 
 
 @given(st.binary(max_size=5000))

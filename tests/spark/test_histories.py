@@ -15,10 +15,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.hand_clock import HandClock
 from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, numbers
+from tests.support.hand_clock import HandClock
+from watcher.aws.model import Listing, Position, Shard
 from watcher.errors import CredentialsError, ExpiredIteratorError, StreamError, TransientError
-from watcher.service.model import Listing, Position, Shard
 from watcher.spark import offsets
 from watcher.spark.offsets import Offset
 

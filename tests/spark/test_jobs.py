@@ -8,14 +8,14 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
+from watcher.aws.config import AwsConfig
 from watcher.errors import DataLossError, UsageError, WatcherError
-from watcher.service.connection import Connection
 
 pytestmark = pytest.mark.spark
 
 
-def here(sim: RemoteSimulator) -> Connection:
-    return Connection("us-east-1", None, sim.endpoint)
+def here(sim: RemoteSimulator) -> AwsConfig:
+    return AwsConfig("us-east-1", None, sim.endpoint)
 
 
 def test_query_prints_a_table_json_and_csv(

@@ -6,14 +6,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.hand_clock import HandClock
 from tests.spark.played import PlayedQuery, PlayedStream
-from tests.times import NOON
-from watcher.reading.lineage import Lineage, Status, Tracked
-from watcher.service.model import AtTime, TrimHorizon
+from tests.support.hand_clock import HandClock
+from tests.support.times import NOON
+from watcher.aws.model import AtTime, TrimHorizon
 from watcher.spark import micro_batch
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.read_ahead import HeldShard
+from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 
 @pytest.fixture
@@ -66,9 +66,9 @@ def test_a_parent_that_was_listed_late_keeps_its_place_until_it_is_delivered() -
     """Executors read it, so it counts as finished before its turn has come."""
     start = AtTime(NOON)
     line = [
-        Tracked("a", None, start, Status.FINISHED),
-        Tracked("b", "a", start, Status.FINISHED),
-        Tracked("c", "b", start),
+        TrackedShard("a", None, start, ShardStatus.FINISHED),
+        TrackedShard("b", "a", start, ShardStatus.FINISHED),
+        TrackedShard("c", "b", start),
     ]
     before = Offset(
         "arn",

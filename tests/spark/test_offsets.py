@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from watcher.aws.model import AfterSequence, AtTime, TrimHorizon
 from watcher.errors import UsageError
-from watcher.service.model import AfterSequence, AtTime, TrimHorizon
 from watcher.spark import offsets
 from watcher.spark.offsets import Offset, Range, ShardOffset
 

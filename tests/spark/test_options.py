@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from watcher.aws.model import Latest, TrimHorizon
 from watcher.errors import StreamError, UsageError
-from watcher.service.model import Latest, TrimHorizon
 from watcher.spark.options import parse
 
 

@@ -9,15 +9,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.past import exports
-from tests.past.ledger import Ledger, by_key, native
-from tests.past.test_export import HERE, Exported, moment
+from tests.ledger.ledger import Ledger, by_key, native
 from tests.spark.conftest import Run
+from tests.support import exports
+from tests.unit.time_machine.test_exports import HERE, Exported, moment
 from watcher.errors import UsageError, WatcherError
-from watcher.past.export import Baseline
-from watcher.past.item_keys import OneKey
-from watcher.past.sources import Sources
-from watcher.past.timeline import timeline
+from watcher.time_machine.exports import Baseline
+from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.sources import Sources
+from watcher.time_machine.timeline import timeline
 
 pytestmark = pytest.mark.spark
 

@@ -8,18 +8,18 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests import hanging_parents
-from tests.hand_clock import HandClock
 from tests.simulator import Faults, Simulator, judge
 from tests.spark.played import ARN, EXPIRED, PlayedQuery, PlayedStream, number
+from tests.support import hanging_parents
+from tests.support.hand_clock import HandClock
+from watcher.aws.model import AfterSequence, AtTime, TrimHorizon
 from watcher.errors import CredentialsError, DataLossError, StreamError, UsageError
-from watcher.reading.messages import Page
-from watcher.service.model import AfterSequence, AtTime, TrimHorizon
 from watcher.spark import offsets
 from watcher.spark.offsets import Offset, ShardOffset
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
+from watcher.streams.messages import Page
 
 TROUBLE = {
     "throttle_rate": 0.1,

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import options
-from watcher.service.model import AtTime, Latest, TrimHorizon
+from watcher.aws.model import AtTime, Latest, TrimHorizon
 from watcher.spark.options import parse
 from watcher.spark.pushed import Pushed, pushed
 from watcher.spark.source import DynamoDBStreams, FilteringReader

@@ -8,10 +8,10 @@ pytest.importorskip("pyspark")
 
 import logging
 
-from tests.hand_clock import HandClock
 from tests.spark.played import EXPIRED, PlayedQuery, PlayedStream, number
+from tests.support.hand_clock import HandClock
+from watcher.aws.model import AfterSequence, TrimHorizon
 from watcher.errors import CredentialsError, TransientError
-from watcher.service.model import AfterSequence, TrimHorizon
 from watcher.spark.offsets import Range
 
 

@@ -6,14 +6,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.hand_clock import HandClock
 from tests.spark.played import ARN, PlayedStream, number, numbers
-from watcher.reading.lineage import Tracked
-from watcher.reading.messages import Finished, Started
-from watcher.service.model import AfterSequence, TrimHorizon
+from tests.support.hand_clock import HandClock
+from watcher.aws.model import AfterSequence, TrimHorizon
 from watcher.spark import read_ahead
-from watcher.spark.held_page import HeldPage
-from watcher.spark.read_ahead import ReadAhead
+from watcher.spark.read_ahead import HeldPage, ReadAhead
+from watcher.streams.lineage import TrackedShard
+from watcher.streams.messages import Finished, Started
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def ahead(stream: PlayedStream, clock: HandClock) -> ReadAhead:
 
 
 def add(ahead: ReadAhead, shard_id: str) -> None:
-    ahead.add(Tracked(shard_id, None, TrimHorizon()), None)
+    ahead.add(TrackedShard(shard_id, None, TrimHorizon()), None)
 
 
 def steps(ahead: ReadAhead, stream: PlayedStream) -> int:

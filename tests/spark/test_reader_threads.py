@@ -10,14 +10,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.hand_clock import HandClock
 from tests.spark.played import ARN, PlayedStream
+from tests.support.hand_clock import HandClock
+from watcher.aws.model import TrimHorizon
 from watcher.clock import CLOCK
 from watcher.errors import StreamError
-from watcher.reading.lineage import Tracked
-from watcher.service.model import TrimHorizon
 from watcher.spark.read_ahead import ReadAhead
 from watcher.spark.reader_threads import ReaderThreads
+from watcher.streams.lineage import TrackedShard
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def threads(stream: PlayedStream) -> Iterator[ReaderThreads]:
 
 def add(threads: ReaderThreads, name: str) -> None:
     with threads.lock:
-        threads.ahead.add(Tracked(name, None, TrimHorizon()), None)
+        threads.ahead.add(TrackedShard(name, None, TrimHorizon()), None)
         threads.wake()
 
 

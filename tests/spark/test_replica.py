@@ -9,10 +9,10 @@ pytest.importorskip("pyspark")
 
 from botocore.exceptions import ClientError
 
+from watcher.aws import tables
+from watcher.aws.config import AwsConfig
+from watcher.aws.tables import TablesClient, for_task
 from watcher.errors import StreamError
-from watcher.service import tables
-from watcher.service.connection import Connection
-from watcher.service.tables import TablesClient, for_task
 from watcher.spark.replica import last_writes
 
 A, B = '{"pk":{"S":"a"}}', '{"pk":{"S":"b"}}'
@@ -53,9 +53,9 @@ class Refusing:
         return {"UnprocessedItems": {"copy": writes[1:]}}
 
 
-def made(client: Any, make: Callable[[Connection], TablesClient] = TablesClient) -> TablesClient:
+def made(client: Any, make: Callable[[AwsConfig], TablesClient] = TablesClient) -> TablesClient:
     for_task.cache_clear()
-    tables_ = make(Connection("us-east-1", None, "http://localhost:1"))
+    tables_ = make(AwsConfig("us-east-1", None, "http://localhost:1"))
     tables_._client = client
     return tables_
 

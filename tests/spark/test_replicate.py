@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.dynamodb_local import DynamoDBLocal
 from tests.integration.conftest import fresh_dynamodb_local
 from tests.spark.conftest import Done, Run
+from tests.support.dynamodb_local import DynamoDBLocal
 from watcher.testing import NewTable
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture

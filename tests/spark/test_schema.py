@@ -6,11 +6,11 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from tests.wire import body
+from tests.support.wire import body
 from watcher.errors import UsageError
-from watcher.reading.messages import Page
 from watcher.spark.options import parse
 from watcher.spark.schema import Columns, ddl
+from watcher.streams.messages import Page
 
 
 def test_only_the_columns_that_are_asked_for_are_made() -> None:

@@ -17,10 +17,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from tests.hand_clock import HandClock
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import ARN, InTurn, PlayedStream, number
+from tests.support.hand_clock import HandClock
 from watcher.errors import DataLossError
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
@@ -285,7 +285,7 @@ def test_a_batch_asks_more_hidden_parents_while_ten_of_them_hang(
             all_are_asked.wait(20)
             return super().probe(arn, shard_ids)
 
-    monkeypatch.setattr("watcher.service.aside._HANGS_SECONDS", 0.02)
+    monkeypatch.setattr("watcher.aws.background._HANGS_SECONDS", 0.02)
     clock = HandClock()
     played = Hanging(clock)
     for each in range(count):

@@ -21,11 +21,11 @@ pytest.importorskip("pyspark")
 import pyarrow.dataset
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.dynamodb_local import DynamoDBLocal
 from tests.integration.conftest import fresh_dynamodb_local
-from tests.program import Program
 from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, Run
+from tests.support.dynamodb_local import DynamoDBLocal
+from tests.support.program import Program
 from watcher.errors import WatcherError
 from watcher.spark import compaction, folders, handlers_sink, lake
 from watcher.spark.jobs.run import ended_by

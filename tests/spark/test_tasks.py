@@ -4,11 +4,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from watcher.reading.messages import Page
-from watcher.service.model import TrimHorizon
-from watcher.spark.held_page import HeldPage
+from watcher.aws.model import TrimHorizon
 from watcher.spark.offsets import Range
+from watcher.spark.read_ahead import HeldPage
 from watcher.spark.tasks import HeldRange, shared
+from watcher.streams.messages import Page
 
 
 def held(name: str, sizes: list[int]) -> HeldRange:

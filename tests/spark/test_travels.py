@@ -21,8 +21,8 @@ from pyspark.util import handle_worker_exception
 from watcher.errors import UsageError
 from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.options import parse
+from watcher.spark.picklable import SparkPicklable
 from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
-from watcher.spark.travels import Travels
 
 cloudpickle: Any = untyped
 SCHEMA = StructType().add("shard_id", "string").add("record", "string")
@@ -86,7 +86,7 @@ def test_an_error_of_ours_shows_no_traceback_in_the_worker_that_it_ends(
 def test_another_error_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
 
-    class Broken(Travels):
+    class Broken(SparkPicklable):
         def read(self) -> Iterator[int]:
             yield 1 // 0
 

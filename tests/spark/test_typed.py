@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from watcher.errors import UsageError
-from watcher.record.typed import converter
+from watcher.records.typed_values import converter
 from watcher.spark.typed import TypedImages, refuse_unfit
 
 

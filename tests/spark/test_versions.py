@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.hand_clock import HandClock
 from tests.spark.played import ARN, PlayedQuery, PlayedStream, numbers
+from tests.support.hand_clock import HandClock
 from watcher.errors import UsageError
 from watcher.spark import offsets, versions
 from watcher.spark.options import parse

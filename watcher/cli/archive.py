@@ -26,7 +26,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
     def run(stream: options.Stream, /, *others: options.Others, **values: Any) -> int:
         if values["compact"]:
-            from watcher.printing.plural import counted
+            from watcher.formatting.text import counted
 
             fewer = spark.module("compaction").compact(values["to"])
             logger.info(f"Done: {counted(fewer, 'file')} fewer")

@@ -16,24 +16,22 @@ from typing import IO, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from watcher.aws.config import AwsConfig
+from watcher.aws.key_schema import in_order
 from watcher.cli import commands, completers, options, past_on_spark
 from watcher.errors import UsageError
 from watcher.files import replacing
-from watcher.past.as_of import INEXACT, ItemsAsOf, items_as_of
-from watcher.past.copies import copy_to
-from watcher.past.export import Baseline
-from watcher.past.item_keys import OneKey
-from watcher.past.sources import Sources
-from watcher.past.times import moment
-from watcher.printing import style
-from watcher.printing.escaping import printable_json
-from watcher.printing.plural import grouped
-from watcher.printing.rows import CsvRaw, write_csv, write_table
-from watcher.printing.style import time_text
-from watcher.record.images import plain_json
-from watcher.record.selection import wanted
-from watcher.service.connection import Connection
-from watcher.service.key_order import in_order
+from watcher.formatting import style
+from watcher.formatting.rows import CsvRaw, write_csv, write_table
+from watcher.formatting.style import time_text
+from watcher.formatting.text import grouped, printable_json
+from watcher.records.filters import wanted
+from watcher.records.plain_json import plain_json
+from watcher.time_machine.as_of import INEXACT, ItemsAsOf, copy_to, items_as_of
+from watcher.time_machine.exports import Baseline
+from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.sources import Sources
+from watcher.time_machine.times import moment
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -167,7 +165,7 @@ def opened(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | 
     """The exports to begin with. Raises UsageError."""
     if not baseline:
         return None
-    return Baseline(baseline, Connection(values["region"], values["profile"]))
+    return Baseline(baseline, AwsConfig(values["region"], values["profile"]))
 
 
 def _refuse_two_places(

@@ -15,15 +15,15 @@ from cyclopts import Parameter
 from watcher.cli import commands, mistakes, options
 from watcher.cli.defaults import not_trusted
 from watcher.cli.options import Given, option
-from watcher.delivery.handlers import Handler, find, function
-from watcher.delivery.handlers import load as load_handler
-from watcher.delivery.lambdas import lambda_function
+from watcher.delivery.handler_modules import HandlerModule, find, function
+from watcher.delivery.handler_modules import load as load_handler
+from watcher.delivery.lambda_functions import lambda_function
 from watcher.errors import UsageError, blame
 
 if TYPE_CHECKING:
     from inspect import Parameter as Option
 
-    from watcher.delivery.observer import Observer
+    from watcher.delivery.handler import Handler
 
 logger = logging.getLogger("watcher")
 
@@ -100,7 +100,7 @@ def of_handler(name: str) -> str:
     return _OWN + name
 
 
-def found(name: str, words: Sequence[str]) -> dict[str, Handler]:
+def found(name: str, words: Sequence[str]) -> dict[str, HandlerModule]:
     """The handlers there are for a command line. Raises UsageError."""
     folders, origin = commands.first(name, words, _FOLDERS)
     try:
@@ -109,7 +109,7 @@ def found(name: str, words: Sequence[str]) -> dict[str, Handler]:
         raise UsageError(mistakes.blamed(error, "--handlers", {"--handlers": origin})) from None
 
 
-def flags(handlers: Iterable[Handler], taken: Iterable[Option]) -> Iterator[Option]:
+def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterator[Option]:
     """An option for each handler, followed by its own; `taken` are those of the command."""
     handlers = list(handlers)
     names = {name for each in (*taken, *commands.OF_ALL, _FOLDERS) for name in _names(each)}
@@ -165,7 +165,7 @@ class Choice:
     """What a command line wants done with each change. Raises UsageError."""
 
     def __init__(
-        self, handlers: Mapping[str, Handler], given: Given, values: Mapping[str, Any]
+        self, handlers: Mapping[str, HandlerModule], given: Given, values: Mapping[str, Any]
     ) -> None:
         # Those that are no options have an option of watcher's for their name.
         self._handlers = {
@@ -245,9 +245,9 @@ class Choice:
             raise UsageError(f"{_flag(option_name)} is an option of {several}: choose one of them")
         self._chosen.append((_CHOSEN, owners[0].name))
 
-    def load(self, default: str | None = None) -> list[Observer]:
+    def load(self, default: str | None = None) -> list[Handler]:
         """The observers, each with those of its options that were given; else the default one."""
-        from watcher.delivery.observer import Observer
+        from watcher.delivery.handler import Handler
 
         self._given.say_used(
             os.path.relpath(handler.path)
@@ -258,7 +258,7 @@ class Choice:
         for name, value in self._chosen:
             if name == _CALL.name:
                 with blame(name):
-                    made.append(Observer(value, function(value, "record", is_awaited=True)))
+                    made.append(Handler(value, function(value, "record", is_awaited=True)))
             elif name == _LAMBDA.name:
                 with blame(name):
                     settings = options.values(lambda_function, self._values)
@@ -273,7 +273,7 @@ class Choice:
                     raise
         return made or [load_handler(self._handlers[each]) for each in (default,) if each]
 
-    def _loaded(self, handler: Handler, own: Mapping[str, Any]) -> Observer:
+    def _loaded(self, handler: HandlerModule, own: Mapping[str, Any]) -> Handler:
         load = functools.partial(load_handler, handler, own)
         if not self._values.get(_RELOAD.name) or handler.is_built_in:
             return load()

@@ -15,7 +15,7 @@ from watcher.cli import completers, mistakes
 from watcher.cli.defaults import Defaults, keys
 from watcher.cli.options import Given, option
 from watcher.cli.synonyms import OTHER_NAMES, tailed, translated
-from watcher.errors import ObserverError, UsageError, WatcherError
+from watcher.errors import HandlerError, UsageError, WatcherError
 
 PROGRAM = "python -m watcher"
 COMMANDS = {
@@ -221,7 +221,7 @@ class Invocation:
 
     def _naming(self, error: WatcherError) -> list[str]:
         """The options that name the observer that has failed."""
-        observer = error.observer if isinstance(error, ObserverError) else None
+        observer = error.observer if isinstance(error, HandlerError) else None
         lists = (each for each in self.values.items() if isinstance(each[1], list))
         return [name for name, values in lists if observer in values]
 

@@ -11,19 +11,19 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher.arguments import end
 from watcher.cli import completers, options
 from watcher.cli.history import SOURCES
 from watcher.errors import StreamError, UsageError
-from watcher.past import counts
-from watcher.past.counts import Counts, Row
-from watcher.past.item_keys import refuse_other_keys
-from watcher.past.sources import Sources
-from watcher.past.times import begin, made_by
-from watcher.printing import style
-from watcher.printing.plural import counted
-from watcher.printing.rows import CsvRaw, write_csv, write_table
-from watcher.record.selection import wanted
+from watcher.formatting import style
+from watcher.formatting.rows import CsvRaw, write_csv, write_table
+from watcher.formatting.text import counted
+from watcher.options import end
+from watcher.records.filters import wanted
+from watcher.time_machine import counts
+from watcher.time_machine.counts import Counts, Row
+from watcher.time_machine.item_keys import refuse_other_keys
+from watcher.time_machine.sources import Sources
+from watcher.time_machine.times import begin, made_by
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")

@@ -23,13 +23,13 @@ from watcher.cli import choosing, live, options, terminal
 from watcher.cli.commands import PROGRAM
 from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
-from watcher.printing import style
+from watcher.formatting import style
 from watcher.version import install
 from watcher.watching import watch
 
 if TYPE_CHECKING:
-    from watcher.delivery.observer import Observer
-    from watcher.engine.figures import Display, Totals
+    from watcher.delivery.handler import Handler
+    from watcher.observability.watch_stats import Display, Totals
 
 logger = logging.getLogger("watcher")
 
@@ -156,11 +156,11 @@ def _keep(
 
 def _watched(
     place: dict[str, str],
-    observers: Sequence[Observer],
+    observers: Sequence[Handler],
     chosen: Sequence[str],
     values: dict[str, Any],
 ) -> Totals | None:
-    def run(observers: Sequence[Observer], display: Display | None) -> Totals:
+    def run(observers: Sequence[Handler], display: Display | None) -> Totals:
         return watch(
             "orders",
             observers,

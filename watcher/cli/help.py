@@ -11,7 +11,7 @@ from cyclopts import Argument, Parameter
 
 from watcher.cli import commands, completers
 from watcher.cli.commands import COMMANDS, GROUPS, PROGRAM, TOPICS, shown
-from watcher.delivery.handlers import find
+from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 
 _LINES = 40

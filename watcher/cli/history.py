@@ -10,21 +10,21 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from cyclopts import Parameter
 
-from watcher.arguments import end
 from watcher.cli import commands, completers, options, past_on_spark
 from watcher.cli.as_of import BASELINE, opened
-from watcher.past.item_keys import OneKey
-from watcher.past.sources import Sources
-from watcher.past.timeline import History, timeline
-from watcher.past.times import begin
-from watcher.printing import style
-from watcher.printing.differences import attribute_lines, change_lines, place_text
-from watcher.printing.escaping import printable_key
-from watcher.printing.rows import CsvRaw, write_csv
-from watcher.printing.style import shown_time, time_text
-from watcher.record.compare import ABSENT, Absent, Attribute, changed_values, differences
-from watcher.record.images import plain
-from watcher.record.record import Record
+from watcher.formatting import style
+from watcher.formatting.differences import attribute_lines, change_lines, place_text
+from watcher.formatting.rows import CsvRaw, write_csv
+from watcher.formatting.style import shown_time, time_text
+from watcher.formatting.text import printable_key
+from watcher.options import end
+from watcher.records.diff import ABSENT, Absent, Attribute, changed_values, differences
+from watcher.records.plain_json import plain
+from watcher.records.record import Record
+from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.sources import Sources
+from watcher.time_machine.timeline import History, timeline
+from watcher.time_machine.times import begin
 from watcher.watching import watch
 
 SOURCES = Annotated[

@@ -19,12 +19,12 @@ from watcher.errors import UsageError
 from watcher.version import install
 
 if TYPE_CHECKING:
-    from watcher.delivery.observer import Observer
-    from watcher.engine.figures import Display, Totals
+    from watcher.aws.model import Listing
+    from watcher.delivery.handler import Handler
     from watcher.live.app import Watch
-    from watcher.live.ring import Shown
-    from watcher.record.record import Record
-    from watcher.service.model import Listing
+    from watcher.live.buffer import Shown
+    from watcher.observability.watch_stats import Display, Totals
+    from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
 
@@ -61,7 +61,7 @@ def is_asked(values: Mapping[str, Any]) -> bool:
 def view(
     streams: Sequence[str],
     chosen: Sequence[str],
-    watch: Callable[[Observer, Display], Totals],
+    watch: Callable[[Handler, Display], Totals],
     values: Mapping[str, Any],
 ) -> Totals | None:
     """Show a watch until it is ended; None where it was shown elsewhere. Raises WatcherError.
@@ -78,9 +78,9 @@ def view(
         return None
     if not (sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ):
         raise UsageError("it is for a terminal: standard output is none", "live")
-    from watcher.live.apart import Apart
+    from watcher.live.watch_process import WatchProcess
 
-    apart = Apart(watch)
+    apart = WatchProcess(watch)
     try:
         return _shown(apart.run, streams, values)
     finally:
@@ -115,7 +115,7 @@ def _refuse_missing(module: str) -> None:
 
 def _history(values: Mapping[str, Any]) -> Callable[[Shown], Iterable[Record]]:
     def history(entry: Shown) -> Iterable[Record]:
-        from watcher.past import timeline
+        from watcher.time_machine import timeline
 
         aws = {name: values[name] for name in options.AWS}
         return timeline.history(entry.origin.stream, key=entry.record.key, **aws)
@@ -127,7 +127,7 @@ def _listings(
     streams: Sequence[str], values: Mapping[str, Any]
 ) -> Callable[[set[str]], list[Listing]]:
     def listings(seen: set[str]) -> list[Listing]:
-        from watcher.service.connect import connect
+        from watcher.aws.connect import connect
 
         named = [each for each in streams if not set("*?[") & {*each}]
         found = [connect(each, options.connection(values)) for each in seen or named]

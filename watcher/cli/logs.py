@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from watcher.delivery.ending import Overdue, Saying
+from watcher.delivery.shutdown import Overdue, Saying
 from watcher.errors import without_passwords
 from watcher.files import give_up
 
@@ -76,8 +76,8 @@ class _Lines(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """A line each: an error's text may quote an item's data."""
         # Not before there is a line: it needs boto3.
-        from watcher.printing.escaping import printable
-        from watcher.printing.style import about_table
+        from watcher.formatting.style import about_table
+        from watcher.formatting.text import printable
 
         text = about_table(record.message, vars(record).get("stream", ""))
         text = printable(without_passwords(text))
@@ -93,7 +93,7 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Whatever the message holds, it stays one line."""
-        from watcher.printing.escaping import printable_json
+        from watcher.formatting.text import printable_json
 
         created = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {

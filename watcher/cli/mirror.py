@@ -10,7 +10,7 @@ from typing import Any
 
 from watcher.cli import options
 from watcher.errors import UsageError
-from watcher.printing.plural import counted
+from watcher.formatting.text import counted
 from watcher.version import install
 from watcher.watching import watch
 

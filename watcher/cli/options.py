@@ -17,7 +17,7 @@ from watcher.cli import completers
 from watcher.declared import declared
 
 if TYPE_CHECKING:
-    from watcher.service.connection import Connection
+    from watcher.aws.config import AwsConfig
 
 logger = logging.getLogger("watcher")
 
@@ -107,11 +107,11 @@ def values(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
     return {each.name: options[each.name] for each in of(function) if each.name in options}
 
 
-def connection(options: Mapping[str, Any]) -> Connection:
+def connection(options: Mapping[str, Any]) -> AwsConfig:
     """The AWS options."""
-    from watcher.service.connection import Connection
+    from watcher.aws.config import AwsConfig
 
-    return Connection(**{name: options[name] for name in AWS})
+    return AwsConfig(**{name: options[name] for name in AWS})
 
 
 def spelled(run: Callable[..., int], *parts: Iterable[inspect.Parameter]) -> Callable[..., int]:

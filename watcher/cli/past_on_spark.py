@@ -11,10 +11,10 @@ from cyclopts import Parameter
 
 from watcher.cli import options, spark
 from watcher.errors import UsageError
-from watcher.past.export import Baseline
-from watcher.past.item_keys import OneKey
-from watcher.past.sources import is_path
-from watcher.past.timeline import History
+from watcher.time_machine.exports import Baseline
+from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.sources import is_path
+from watcher.time_machine.timeline import History
 
 ENGINE = options.option(
     "engine",

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from watcher.aws.arns import is_stream, partition_of
 from watcher.cli import choosing, options
 from watcher.cli.watch import every_option
 from watcher.errors import UsageError
-from watcher.service.names import is_stream, partition_of
 
 Statement = tuple[str, list[str], list[str]]
 """A statement's id, actions and resources."""

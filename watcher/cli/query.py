@@ -28,7 +28,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
     function, parts = spark.job("query")
 
     def run(stream: options.Stream, sql: _Sql, /, *rest: _Rest, **values: Any) -> int:
-        from watcher.printing.plural import counted
+        from watcher.formatting.text import counted
 
         *others, sql = sql, *rest
         if not any(map(str.isspace, sql)):

@@ -13,20 +13,20 @@ from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher.arguments import end
 from watcher.cli import choosing, completers, options, terminal
 from watcher.cli.status import bar
 from watcher.cli.terminal import Line
 from watcher.delivery.dispatcher import Dispatcher
-from watcher.delivery.ending import Ending, Overdue, ended_by_signals
-from watcher.delivery.on_error import OnError
-from watcher.delivery.stdout import OutputClosed
-from watcher.engine.figures import Rate
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.output import OutputClosed
+from watcher.delivery.shutdown import Overdue, Shutdown, ended_by_signals
 from watcher.errors import UsageError
-from watcher.printing import style
-from watcher.record.lines import RecordLines
-from watcher.record.record import Record
-from watcher.record.selection import wanted
+from watcher.formatting import style
+from watcher.observability.watch_stats import Rate
+from watcher.options import end
+from watcher.records.filters import wanted
+from watcher.records.record import Record
+from watcher.records.record_files import RecordLines
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -65,14 +65,14 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
     Ended by a signal it says what it has done, and ends with 128 and the signal's number.
     """
     style.set_up(**options.values(style.set_up, values))
-    on_error = OnError.parse(values["on_error"])
+    on_error = FailurePolicy.parse(values["on_error"])
     with _opened(name, on_error) as file:
         observers = choice.load()
         if not observers:
             raise UsageError("choose the handlers to replay to, such as --print-record")
         test = _test(values)
         replay = RecordLines(file)
-        dispatcher = Dispatcher(observers, on_error, Ending(values["stop_timeout"]))
+        dispatcher = Dispatcher(observers, on_error, Shutdown(values["stop_timeout"]))
         with terminal.status_line(**options.values(terminal.status_line, values)) as line:
             progress = None if line is None else _ReplayStatus(line, file)
             _deliver(replay, test, dispatcher, progress)
@@ -152,7 +152,7 @@ def _hand_over(
     dispatcher.flush()
 
 
-def _opened(name: str, on_error: OnError) -> IO[bytes]:
+def _opened(name: str, on_error: FailurePolicy) -> IO[bytes]:
     if name == "-":
         return sys.stdin.buffer
     if on_error.file and Path(on_error.file).resolve() == Path(name).resolve():

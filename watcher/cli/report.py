@@ -16,25 +16,25 @@ import msgspec
 from cyclopts import Parameter
 
 from watcher import files
+from watcher.aws.arns import apart, table_name, table_of
+from watcher.aws.connect import Clients
+from watcher.aws.model import Listing
+from watcher.aws.retry import retry_at_start
 from watcher.cli import completers, options
-from watcher.delivery.observer import Observer
+from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
-from watcher.past import archived
-from watcher.past.archive import ALL, Archive
-from watcher.past.sources import is_path
-from watcher.printing.plural import grouped
-from watcher.record.lines import RecordLines, opened, records_of
-from watcher.record.record import Record
-from watcher.record.selection import wanted
+from watcher.formatting.text import grouped
+from watcher.records.filters import wanted
+from watcher.records.record import Record
+from watcher.records.record_files import RecordLines, opened, records_of
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
 from watcher.report.latest import CHOSEN, LATEST, LatestChanges
 from watcher.report.page import Report, page
-from watcher.report.shards import bars
+from watcher.report.pictures import bars
 from watcher.report.summary import Summary
-from watcher.service.clients import Clients
-from watcher.service.model import Listing
-from watcher.service.names import apart, table_name, table_of
-from watcher.service.patience import patiently
+from watcher.time_machine import archives
+from watcher.time_machine.archives import ALL, Archive
+from watcher.time_machine.sources import is_path
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -117,7 +117,7 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
         latest.take(record)
         tables[table_of(record.stream)] += 1
 
-    totals = watch(sources, [Observer("report", add, begin=arns.append)], follow=False, **values)
+    totals = watch(sources, [Handler("report", add, begin=arns.append)], follow=False, **values)
     if not arns:  # it was told to end before it had begun
         raise WatcherError("ended before the service has answered: there is nothing to report")
     listing = _listing(arns, Clients(options.connection(values)))
@@ -154,7 +154,7 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
 def _listing(arns: Sequence[str], clients: Clients) -> Listing:
     """The shards of all of them."""
     try:
-        found = [patiently(functools.partial(clients.of(arn).listing, arn)) for arn in arns]
+        found = [retry_at_start(functools.partial(clients.of(arn).listing, arn)) for arn in arns]
     except ServiceError as error:
         raise StreamError(str(error)) from error
     tables = dict.fromkeys(each.table or table_name(each.arn) for each in found)
@@ -170,7 +170,7 @@ def _of_folder(name: str, values: dict[str, Any]) -> Report:
     filtered = unreadable = 0
     for row in archive.rows(ALL):
         try:
-            if is_wanted is not None and not is_wanted(archived.record(row)):
+            if is_wanted is not None and not is_wanted(archives.record(row)):
                 filtered += 1
                 continue
             summary.add(of_row(row))

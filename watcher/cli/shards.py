@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from watcher import arguments
+from watcher.aws.connect import connect
+from watcher.aws.model import Listing, Shard, opened_at
+from watcher.aws.price import dollars, polling
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
-from watcher.printing.plural import counted
-from watcher.printing.shortening import shortened
-from watcher.service.connect import connect
-from watcher.service.model import Listing, Shard, opened_at
-from watcher.service.price import dollars, polling
+from watcher.formatting.differences import shortened
+from watcher.formatting.text import counted
+from watcher.options import price as checked_price
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -49,7 +49,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
 
 def _shards(stream: options.Stream, /, *, output: options.Output = "text", **values: Any) -> int:
-    price = arguments.price(values["price"])
+    price = checked_price(values["price"])
     streams, arn = connect(stream, options.connection(values))
     try:
         listing = streams.listing(arn)

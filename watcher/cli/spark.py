@@ -10,9 +10,9 @@ from inspect import Parameter
 from types import ModuleType
 from typing import Any
 
-from watcher.arguments import refuse_bad_seconds
 from watcher.cli import options
 from watcher.errors import UsageError
+from watcher.options import refuse_bad_seconds
 from watcher.version import install
 from watcher.watching import watch
 

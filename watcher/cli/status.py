@@ -6,10 +6,10 @@ import logging
 import sys
 
 from watcher.cli.terminal import Line
-from watcher.engine.figures import Display, Rate, Snapshot
-from watcher.printing import style as output
-from watcher.printing.plural import counted, grouped
-from watcher.record.boto3_shape import creation_time
+from watcher.formatting import style as output
+from watcher.formatting.text import counted, grouped
+from watcher.observability.watch_stats import Display, Rate, WatchStats
+from watcher.records.record import creation_time
 
 logger = logging.getLogger("watcher")
 
@@ -23,7 +23,7 @@ class WatchStatus(Display):
         self._line = line
         self._rate = Rate()
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: WatchStats) -> None:
         """Draw them."""
         rate = self._rate.at(snapshot.records + snapshot.filtered)
         self._line.set(" | ".join(_parts(snapshot, rate)))
@@ -40,7 +40,7 @@ def bar(share: float) -> str:
     return f"{full * cells}{empty * (_BAR_CELLS - cells)} {int(share * 100):3d} %"
 
 
-def _parts(now: Snapshot, rate: float) -> list[str]:
+def _parts(now: WatchStats, rate: float) -> list[str]:
     shards, records = now.shards, grouped(now.records, "record")
     if now.done is None:
         parts = [f"{counted(shards.open, 'shard')} open, {shards.finished} finished"]

@@ -15,12 +15,12 @@ from cyclopts import Parameter
 
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
-from watcher.side_by_side import SideBySide
+from watcher.pull.calls import CallPool
 from watcher.watching import watch
 
 if TYPE_CHECKING:
-    from watcher.service.client import StreamsClient
-    from watcher.service.model import Listing, StreamName
+    from watcher.aws.client import StreamsClient
+    from watcher.aws.model import Listing, StreamName
 
 logger = logging.getLogger("watcher")
 
@@ -41,8 +41,8 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
 
 def _streams(*, table: _Table = None, output: options.Output = "text", **values: Any) -> int:
-    from watcher.service.client import StreamsClient
-    from watcher.service.names import region_in
+    from watcher.aws.arns import region_in
+    from watcher.aws.client import StreamsClient
 
     streams = StreamsClient(options.connection(values), table and region_in(table))
     names = _names(streams, table)
@@ -63,7 +63,7 @@ def _streams(*, table: _Table = None, output: options.Output = "text", **values:
 
 def _names(streams: StreamsClient, table: str | None) -> list[StreamName]:
     """Sorted by table, a table's newest stream first."""
-    from watcher.service.current_stream import streams_of
+    from watcher.aws.discovery import streams_of
 
     try:
         found = list(streams_of(streams, table) if table else streams.list_streams())
@@ -79,7 +79,7 @@ def _plain(name: StreamName) -> dict[str, Any]:
 
 def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, Any]]:
     """Listed one after the other, their shards read side by side."""
-    readers = SideBySide(most=_READERS)
+    readers = CallPool(most=_READERS)
     try:
         rows = []
         for name in names:
@@ -94,7 +94,7 @@ def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[di
         readers.close(wait=False)
 
 
-def _begun(readers: SideBySide, streams: StreamsClient, name: StreamName) -> dict[str, Any]:
+def _begun(readers: CallPool, streams: StreamsClient, name: StreamName) -> dict[str, Any]:
     row = {**_plain(name), "reads": []}
     try:
         listing = streams.listing(name.arn)
@@ -128,7 +128,7 @@ def _upwards(listing: Listing, shard_id: str) -> list[str]:
 def _newest(
     streams: StreamsClient, arn: str, shard_ids: Sequence[str], now: datetime
 ) -> datetime | None:
-    from watcher.reading.newest import newest_change
+    from watcher.pull.newest import newest_change
 
     for shard_id in shard_ids:
         try:
@@ -144,7 +144,7 @@ def _texts(row: dict[str, Any]) -> list[str]:
     if "error" in row:
         return [*texts, row["error"]]
     if "viewType" in row:
-        from watcher.printing.plural import counted
+        from watcher.formatting.text import counted
 
         state = "" if row["status"] == "ENABLED" else f", {row['status'].lower()}"
         texts += [row["viewType"], counted(row["openShards"], "open shard") + state]

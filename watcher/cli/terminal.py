@@ -35,10 +35,10 @@ class Line:
         self._drawn = False
         self._at_line_start = True
         self._open = True
-        from watcher import forks  # not at a TAB: it needs multiprocessing
+        from watcher import process_start  # not at a TAB: it needs multiprocessing
 
         # A child would erase what we have drawn.
-        forks.in_child(self._leave)
+        process_start.in_child(self._leave)
 
     def set(self, text: str) -> None:
         """Show this text from now on, cut where the terminal is too narrow."""

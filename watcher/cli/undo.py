@@ -14,16 +14,15 @@ from cyclopts import Parameter
 
 from watcher.cli import completers, options
 from watcher.errors import StreamError, UsageError
-from watcher.past.sources import Sources
-from watcher.past.steps import Step, item_differences, units
-from watcher.past.undo import RATE, Chosen, Undo, taken_back, undone
-from watcher.past.write_back import Outcome
-from watcher.printing import style
-from watcher.printing.differences import attribute_lines
-from watcher.printing.escaping import printable_key
-from watcher.printing.plural import grouped
-from watcher.printing.style import paint
-from watcher.record.boto3_shape import wire_item
+from watcher.formatting import style
+from watcher.formatting.differences import attribute_lines
+from watcher.formatting.style import paint
+from watcher.formatting.text import grouped, printable_key
+from watcher.records.record import wire_item
+from watcher.time_machine.sources import Sources
+from watcher.time_machine.undo import RATE, Chosen, Undo, taken_back, undone
+from watcher.time_machine.undo_plan import Step, item_differences, units
+from watcher.time_machine.write_back import Outcome
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")

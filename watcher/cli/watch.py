@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from watcher.cli import choosing, commands, live, mistakes, options, terminal
-from watcher.delivery.handlers import Handler
+from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
-from watcher.printing import style
+from watcher.formatting import style
 from watcher.watching import watch
 
 if TYPE_CHECKING:
-    from watcher.delivery.observer import Observer
-    from watcher.engine.figures import Display, Totals
+    from watcher.delivery.handler import Handler
+    from watcher.observability.watch_stats import Display, Totals
 
 logger = logging.getLogger("watcher")
 
@@ -100,7 +100,7 @@ def _refuse_an_option_behind_dashes(streams: Sequence[str]) -> None:
 
 def _watch(
     streams: Sequence[str],
-    handlers: dict[str, Handler],
+    handlers: dict[str, HandlerModule],
     given: options.Given,
     values: dict[str, Any],
 ) -> int:
@@ -114,7 +114,7 @@ def _watch(
     if live.is_asked(values):
         own, settings = choice.load(), options.values(watch, values)
 
-        def run(observer: Observer, display: Display) -> Totals:
+        def run(observer: Handler, display: Display) -> Totals:
             return watch(streams, [*own, observer], **settings, display=display)
 
         shown = live.view(streams, choice.chosen, run, values)
@@ -138,7 +138,7 @@ def _watch(
 
 def closing_line(totals: Totals) -> str:
     """What the watch has done, in one line."""
-    from watcher.printing.plural import counted
+    from watcher.formatting.text import counted
 
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(totals.kinds.items()))
     parts = [counted(totals.records, "record") + (f" ({kinds})" if kinds else "")]

@@ -9,16 +9,16 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-from watcher.arguments import refuse_bad_seconds
+from watcher.aws.discovery import WantedStreams
 from watcher.cli import choosing, options, spark
 from watcher.cli.choosing import Choice
-from watcher.delivery.handlers import Handler
-from watcher.delivery.observer import Observer
+from watcher.delivery.handler import Handler
+from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import UsageError
-from watcher.printing import style
-from watcher.record.record import Record
-from watcher.record.selection import wanted
-from watcher.service.wanted_streams import WantedStreams
+from watcher.formatting import style
+from watcher.options import refuse_bad_seconds
+from watcher.records.filters import wanted
+from watcher.records.record import Record
 
 # What the watch can do and Spark can't, with the reason or the way round.
 _NOT_HERE = {
@@ -39,7 +39,7 @@ _NOT_HERE = {
 _FOR_THE_JOB = ("start", "checkpoint", "on_error", "stop_timeout")
 
 
-def command(handlers: dict[str, Handler], parts: Sequence[Parameter]) -> Callable[..., int]:
+def command(handlers: dict[str, HandlerModule], parts: Sequence[Parameter]) -> Callable[..., int]:
     """The default command on Spark, with the options of the watch and of Spark."""
     parts = [*parts, *options.of(spark.module("session").start)]
 
@@ -75,7 +75,7 @@ def _watch(
     return spark.ended(totals, once=once, goes_on=bool(values["checkpoint"]))
 
 
-def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Observer]:
+def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler]:
     # In the executor's process:
     style.set_up(**options.values(style.set_up, values))
     style.set_prefix(**options.values(style.set_prefix, values))
@@ -85,12 +85,12 @@ def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Observe
     return observers if test is None else [_filtered(each, test) for each in observers]
 
 
-def _filtered(observer: Observer, test: Callable[[Record], bool]) -> Observer:
+def _filtered(observer: Handler, test: Callable[[Record], bool]) -> Handler:
     def handle(record: Record) -> None:
         if test(record):
             observer.handle(record)
 
-    return Observer(observer.name, handle, observer.close, observer.begin)
+    return Handler(observer.name, handle, observer.close, observer.begin)
 
 
 def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from watcher.backoff import backoff
+from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.observer import Failure, Observer
-from watcher.record.origin import Origin
-from watcher.record.record import Record
+from watcher.delivery.handler import Failure, Handler
+from watcher.records.record import Record
+from watcher.retry import backoff
 
 
 class TooOld(Exception):
@@ -54,7 +54,7 @@ class _Batch(msgspec.Struct):
     """A call has begun and not all is settled: only `go_on` goes on with it."""
 
 
-class Batches(Observer):
+class Batches(Handler):
     """Records of each shard, in order, until a call with them has gone well or is given up.
 
     `call` answers how many of the first records went well (all, most often), or raises where none
@@ -72,7 +72,7 @@ class Batches(Observer):
         self._call = call
         self._settings = settings
         self._clock = clock
-        self._batches: dict[Origin, _Batch] = {}
+        self._batches: dict[ShardKey, _Batch] = {}
 
     def _add(self, record: Record) -> None:
         batch = self._batches.get(record.origin)
@@ -82,12 +82,12 @@ class Batches(Observer):
         if len(batch.records) >= self._settings.size:
             self.settle(record.origin)
 
-    def page_end(self, origin: Origin) -> None:
+    def page_end(self, origin: ShardKey) -> None:
         """Without a window a batch waits for nothing more."""
         if not self._settings.window:
             self.settle(origin)
 
-    def tick(self, origin: Origin | None = None) -> None:
+    def tick(self, origin: ShardKey | None = None) -> None:
         """Call with those batches that have waited long enough."""
         if self._settings.window:
             due = self._clock.monotonic() - self._settings.window
@@ -95,20 +95,20 @@ class Batches(Observer):
                 if batch.since <= due and origin in (None, each):
                     self.settle(each)
 
-    def settle(self, origin: Origin | None = None) -> None:
+    def settle(self, origin: ShardKey | None = None) -> None:
         """Call with what waits of a shard, or of all, in smaller parts as the settings say."""
         for each in list(self._batches) if origin is None else [origin]:
             if each in self._batches and not self._batches[each].held:
                 self._run(each)
 
-    def pending(self, origin: Origin) -> str | None:
+    def pending(self, origin: ShardKey) -> str | None:
         """The first record of a shard that is neither processed nor given up."""
         batch = self._batches.get(origin)
         # Another thread may be about to have them processed.
         first = batch.records[:1] if batch else ()
         return first[0].sequence_number if first else None
 
-    def waiting(self) -> dict[Origin, int]:
+    def waiting(self) -> dict[ShardKey, int]:
         """Shard → how many of its records are neither processed nor given up."""
         return {origin: len(batch.records) for origin, batch in list(self._batches.items())}
 
@@ -121,7 +121,7 @@ class Batches(Observer):
             batch.parts[-1].count -= count
         self._run(origin)
 
-    def _run(self, origin: Origin) -> None:
+    def _run(self, origin: ShardKey) -> None:
         """Call part by part until all of a batch is settled. Raises Failure."""
         batch = self._batches[origin]
         batch.held = True

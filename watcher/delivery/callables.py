@@ -1,4 +1,4 @@
-"""Functions that a call does not run: of other parameters, or for others to drive (coroutines)."""
+"""Functions that a plain call does not run: other parameters, or coroutines."""
 
 from __future__ import annotations
 

@@ -11,19 +11,19 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from watcher import forks
-from watcher.backoff import backoff
+from watcher import process_start
+from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.delivery import stdout
+from watcher.delivery import output
 from watcher.delivery.coroutines import Coroutines
-from watcher.delivery.ending import Ending, Overdue
-from watcher.delivery.observer import Failure, Observer
-from watcher.delivery.on_error import GivenUp, OnError
-from watcher.delivery.stdout import OutputClosed
-from watcher.errors import LeaseLostError, ObserverError
-from watcher.record.origin import Origin
-from watcher.record.page import RecordPage
-from watcher.record.record import Record
+from watcher.delivery.failures import FailurePolicy, GivenUp
+from watcher.delivery.handler import Failure, Handler
+from watcher.delivery.output import OutputClosed
+from watcher.delivery.shutdown import Overdue, Shutdown
+from watcher.errors import HandlerError, LeaseLostError
+from watcher.records.page import RecordPage
+from watcher.records.record import Record
+from watcher.retry import backoff
 
 logger = logging.getLogger("watcher")
 
@@ -43,16 +43,16 @@ class Dispatcher:
 
     def __init__(
         self,
-        observers: Sequence[Observer],
-        on_error: OnError,
-        ending: Ending | None = None,
+        observers: Sequence[Handler],
+        on_error: FailurePolicy,
+        ending: Shutdown | None = None,
         clock: Clock = CLOCK,
         before_retry: Callable[[], object] = lambda: None,
         check: Callable[[], object] | None = None,
         *,
         in_threads: bool = False,
     ) -> None:
-        self.ending = ending or Ending(clock=clock)
+        self.ending = ending or Shutdown(clock=clock)
         self._observers = observers
         self._on_error = on_error
         self._given_up = GivenUp(on_error, clock)
@@ -71,11 +71,11 @@ class Dispatcher:
         self._is_closing = False
         self._output_closed = False
         # A child that an observer forks, and that comes back here, must not deliver as well.
-        forks.in_child(self._leave)
+        process_start.in_child(self._leave)
         self.failed: Counter[str] = Counter({observer.name: 0 for observer in observers})
         """How many records each observer has failed on, retries not counted."""
         self._failed_to_close = 0
-        self.tried_at: dict[Origin, float] = {}
+        self.tried_at: dict[ShardKey, float] = {}
         """When (monotonic) an observer that has failed on a shard's records was tried again."""
 
     @property
@@ -91,8 +91,8 @@ class Dispatcher:
         return {name: max(0, count - self.failed[name]) for name, count in counts.items()}
 
     def deliver(self, record: Record) -> None:
-        """Call every observer. Raises ObserverError under `stop`, OutputClosed."""
-        fatal: ObserverError | None = None
+        """Call every observer. Raises HandlerError under `stop`, OutputClosed."""
+        fatal: HandlerError | None = None
         if self._check is not None:
             self._check()
         for call, observer in self._calls:
@@ -104,7 +104,7 @@ class Dispatcher:
             except BaseException as error:
                 try:
                     self._follow(observer, [record], error)
-                except ObserverError as stop:
+                except HandlerError as stop:
                     fatal = stop
         if fatal is not None:
             raise fatal
@@ -131,7 +131,7 @@ class Dispatcher:
 
     # Failures: the one place where a policy is applied
 
-    def _follow(self, observer: Observer, records: Sequence[Record], error: BaseException) -> None:
+    def _follow(self, observer: Handler, records: Sequence[Record], error: BaseException) -> None:
         """Have what has failed tried again, until it goes well or is given up.
 
         What an observer raises by itself is a failure on the records given. Raises as `deliver`.
@@ -166,11 +166,11 @@ class Dispatcher:
 
     def _end_if_output_is_closed(self, error: BaseException) -> None:
         """Raise OutputClosed where it is no failure: nobody reads what the observer prints."""
-        if stdout.caused(error):
+        if output.caused(error):
             self._output_closed = True
             raise OutputClosed from error
 
-    def _wait(self, seconds: float, observer: Observer, origin: Origin) -> bool:
+    def _wait(self, seconds: float, observer: Handler, origin: ShardKey) -> bool:
         """Wait before a retry; False where there is none, as the watch is to end.
 
         What the observer holds as pending is left to the next run at once; a record that it does
@@ -186,7 +186,7 @@ class Dispatcher:
             self._clock.sleep(min(left, _LOOK_UP_SECONDS))
         return False
 
-    def _let(self, observer: Observer, step: Callable[[], None]) -> None:
+    def _let(self, observer: Handler, step: Callable[[], None]) -> None:
         """Let an observer do what is its turn, whatever fails meanwhile. Raises as `deliver`."""
         # Where nothing waits it takes no lease: neither one that a standby has not, nor a late one.
         if self._check is not None and observer.waiting():
@@ -207,12 +207,12 @@ class Dispatcher:
             for observer in self._observers:
                 observer.begin(arn)
 
-    def page_end(self, origin: Origin) -> None:
+    def page_end(self, origin: ShardKey) -> None:
         """A shard's records at hand have been delivered. Raises as `deliver`."""
         for observer in self._observers:
             self._let(observer, functools.partial(observer.page_end, origin))
 
-    def tick(self, origin: Origin | None = None) -> None:
+    def tick(self, origin: ShardKey | None = None) -> None:
         """Time has passed: something of a shard (or of all) may have waited long enough.
 
         Raises as `deliver`.
@@ -221,7 +221,7 @@ class Dispatcher:
         for observer in self._observers:
             self._let(observer, functools.partial(observer.tick, origin))
 
-    def settle(self, origin: Origin | None = None) -> None:
+    def settle(self, origin: ShardKey | None = None) -> None:
         """Let what was delivered of a shard (or of all) wait no longer, unless it is late.
 
         Raises as `deliver`.
@@ -231,7 +231,7 @@ class Dispatcher:
                 return
             self._let(observer, functools.partial(observer.settle, origin))
 
-    def unsettled(self, origin: Origin) -> str | None:
+    def unsettled(self, origin: ShardKey) -> str | None:
         """The first of a shard's delivered records that some observer has not settled yet."""
         numbers = [observer.pending(origin) for observer in self._observers]
         return min((number for number in numbers if number), key=int, default=None)
@@ -244,10 +244,10 @@ class Dispatcher:
     def flush(self) -> None:
         """Bring out what observers have printed, and what they keep back.
 
-        Raises OutputClosed, ObserverError (a full disk).
+        Raises OutputClosed, HandlerError (a full disk).
         """
         with self.ending.working():
-            stdout.flush()
+            output.flush()
             for observer in self._observers:
                 try:
                     observer.flush()
@@ -256,7 +256,7 @@ class Dispatcher:
                 except BaseException as error:
                     text = f"observer {observer.name} failed to flush: {type(error).__name__}"
                     text += f": {error}; stopped before what it has kept back"
-                    raise ObserverError(text, observer=observer.name) from error
+                    raise HandlerError(text, observer=observer.name) from error
 
     def tell(self) -> None:
         """Say what has not been said of failures, where that is due."""
@@ -271,7 +271,7 @@ class Dispatcher:
     def close(self) -> None:
         """Call the observers' `close`, each whatever became of the others.
 
-        Raises ObserverError under `stop` where one failed.
+        Raises HandlerError under `stop` where one failed.
         """
         self._is_closing = True
         for observer in self._observers:
@@ -286,7 +286,7 @@ class Dispatcher:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                if isinstance(error, BrokenPipeError) and stdout.caused(error):
+                if isinstance(error, BrokenPipeError) and output.caused(error):
                     continue
                 self._failed_to_close += 1
                 what = f"{type(error).__name__}: {error}"
@@ -299,16 +299,16 @@ class Dispatcher:
             logger.warning("An observer's task goes on though it was cancelled, and is left so")
         self._given_up.close()
         # What `close` has printed; whoever has the last word on standard output says what is wrong.
-        with contextlib.suppress(OutputClosed, ObserverError, Overdue), self.ending.working():
-            stdout.flush()
+        with contextlib.suppress(OutputClosed, HandlerError, Overdue), self.ending.working():
+            output.flush()
         if failed and self._on_error.policy == "stop":
-            raise ObserverError(failed)
+            raise HandlerError(failed)
 
-    def _settle_last(self, observer: Observer) -> None:
+    def _settle_last(self, observer: Handler) -> None:
         try:
             if not self.ending.is_late():
                 self._let(observer, observer.settle)
-        except ObserverError as error:
+        except HandlerError as error:
             logger.error(str(error))
         except (OutputClosed, Overdue, LeaseLostError):
             pass

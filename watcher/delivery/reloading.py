@@ -1,4 +1,4 @@
-"""A handler that is loaded again once its file has changed, for whoever is writing it."""
+"""Reloads a handler module when its file changes, for someone who is writing it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.observer import Failure, Observer
+from watcher.delivery.handler import Failure, Handler
 from watcher.errors import UsageError
-from watcher.record.origin import Origin
-from watcher.record.record import Record
+from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
 
 _LOOK_SECONDS = 0.2
 
 
-class Reloading(Observer):
+class Reloading(Handler):
     """What `load` makes of a file, made anew where that has changed; as before where it can't be.
 
     The newest takes what comes next, also what an older one has failed on and is tried again.
     """
 
-    def __init__(self, load: Callable[[], Observer], path: Path, clock: Clock = CLOCK) -> None:
+    def __init__(self, load: Callable[[], Handler], path: Path, clock: Clock = CLOCK) -> None:
         self._load = load
         self._path = path
         self._clock = clock
@@ -44,19 +44,19 @@ class Reloading(Observer):
         return self._current.close()
 
     def flush(self) -> None:
-        """See `Observer`."""
+        """See `Handler`."""
         self.finish(self._current.bring_out())
 
-    def tick(self, origin: Origin | None = None) -> None:
+    def tick(self, origin: ShardKey | None = None) -> None:
         """Look after the file."""
         self._look()
 
-    def page_end(self, origin: Origin) -> None:
+    def page_end(self, origin: ShardKey) -> None:
         """Look after the file."""
         self._look()
 
     def go_on(self, failure: Failure, *, given_up: bool) -> None:
-        """See `Observer`."""
+        """See `Handler`."""
         self._look()
         super().go_on(failure, given_up=given_up)
 
@@ -89,7 +89,7 @@ class Reloading(Observer):
             logger.error(f"observer {old.name} failed to close: {type(error).__name__}: {error}")
         logger.info(f"Loaded again: {os.path.relpath(self._path)}")
 
-    def _loaded(self) -> Observer:
+    def _loaded(self) -> Handler:
         before = sys.dont_write_bytecode
         sys.dont_write_bytecode = True  # it goes by whole seconds: the next edit may be sooner
         try:

@@ -9,8 +9,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from watcher import telemetry
-from watcher.record.record import Record
+from watcher.observability import telemetry
+from watcher.records.record import Record
 
 _END_SECONDS = 5.0
 

@@ -14,10 +14,11 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.widgets import Footer, Input, Static
 
-from watcher.engine.figures import Display, Rate, Snapshot, Totals
+from watcher.aws.model import Listing
 from watcher.errors import UsageError
+from watcher.formatting.text import counted
+from watcher.live.buffer import ChangeBuffer, Shown, search
 from watcher.live.changes import ChangeList
-from watcher.live.ring import Ring, Shown, search
 from watcher.live.screens import (
     ChangeScreen,
     HistoryScreen,
@@ -25,9 +26,8 @@ from watcher.live.screens import (
     ShardsScreen,
     TablesScreen,
 )
-from watcher.printing.plural import counted
-from watcher.record.record import Record
-from watcher.service.model import Listing
+from watcher.observability.watch_stats import Display, Rate, Totals, WatchStats
+from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
 
@@ -41,9 +41,9 @@ class Newest(Display):
     """The newest figures, for whoever asks."""
 
     def __init__(self) -> None:
-        self.snapshot = Snapshot()
+        self.snapshot = WatchStats()
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: WatchStats) -> None:
         """Keep them."""
         self.snapshot = snapshot
 
@@ -79,10 +79,10 @@ class LiveView(App[Totals | None]):
         watch: Watch,
         history: Callable[[Shown], Iterable[Record]],
         listings: Callable[[set[str]], Sequence[Listing]],
-        ring: Ring | None = None,
+        ring: ChangeBuffer | None = None,
     ) -> None:
         super().__init__()
-        self.ring = ring or Ring()
+        self.ring = ring or ChangeBuffer()
         self.error: BaseException | None = None
         self._watch = watch
         self._history = history

@@ -14,8 +14,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from watcher.live.ring import MOST, Ring, Shown, Test
-from watcher.printing.style import time_of_day
+from watcher.formatting.style import time_of_day
+from watcher.live.buffer import MOST, ChangeBuffer, Shown, Test
 
 _COLORS: Final = {"INSERT": "green", "MODIFY": "yellow", "REMOVE": "red", "TTL": "magenta"}
 _PLAIN: Final = Style()
@@ -45,7 +45,7 @@ class ChangeList(ScrollView, can_focus=True):
             super().__init__()
             self.entry = entry
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: ChangeBuffer) -> None:
         super().__init__()
         self._ring = ring
         self._shown: list[Shown] = []

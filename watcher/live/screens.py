@@ -14,14 +14,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, SelectionList, Static, Tree
 from textual.widgets.tree import TreeNode
 
+from watcher.aws.arns import apart, table_of
+from watcher.aws.model import Listing, ShardKey, opened_at
 from watcher.errors import WatcherError
-from watcher.printing.differences import change_lines
-from watcher.printing.escaping import printable
-from watcher.printing.shortening import shortened, shown_item
-from watcher.record.origin import Origin
-from watcher.record.record import Record
-from watcher.service.model import Listing, opened_at
-from watcher.service.names import apart, table_of
+from watcher.formatting.differences import change_lines, shortened, shown_item
+from watcher.formatting.text import printable
+from watcher.records.record import Record
 
 # A level of the tree is so much to the right; the mark that folds a line is as wide.
 _GUIDE = 2
@@ -142,7 +140,9 @@ class ShardsScreen(ModalScreen[None]):
     """
 
     def __init__(
-        self, listings: Callable[[], Sequence[Listing]], lags: Callable[[], Mapping[Origin, float]]
+        self,
+        listings: Callable[[], Sequence[Listing]],
+        lags: Callable[[], Mapping[ShardKey, float]],
     ) -> None:
         super().__init__()
         self._listings = listings
@@ -180,7 +180,7 @@ class ShardsScreen(ModalScreen[None]):
 
 
 def lineage(
-    root: TreeNode[None], listing: Listing, lags: Mapping[Origin, float], columns: int
+    root: TreeNode[None], listing: Listing, lags: Mapping[ShardKey, float], columns: int
 ) -> None:
     """Below `root`, each shard under its parent, said so that a line fits into the columns."""
     levels: dict[str, int] = {}
@@ -192,7 +192,7 @@ def lineage(
             shard.id: _label(
                 shortened(shard.id, most),
                 is_open=shard.id not in closed,
-                lag=lags.get(Origin(listing.arn, shard.id)),
+                lag=lags.get(ShardKey(listing.arn, shard.id)),
                 opened=opened_at(shard.id) if is_dated else None,
             )
             for shard in listing.shards

@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 from textual_serve.server import Server
 
-from watcher.listening import listening, url
+from watcher.sockets import listening, url
 
 logger = logging.getLogger("watcher")
 

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from watcher.errors import UsageError
-from watcher.record.typed import Converter, converter
+from watcher.records.typed_values import Converter, converter
 
 Item = dict[str, dict[str, Any]]
 """`{"PK": {"S": "user-1"}}`, binary values in base64."""

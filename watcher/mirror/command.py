@@ -7,20 +7,20 @@ from typing import Annotated, NamedTuple
 
 from cyclopts import Parameter
 
-from watcher.delivery.ending import Ending, ended_by_signals
+from watcher.aws.arns import region_in
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect
+from watcher.aws.tables import TablesClient
+from watcher.delivery.shutdown import Shutdown, ended_by_signals
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.job import MirrorJob
-from watcher.service.connect import connect
-from watcher.service.connection import Connection
-from watcher.service.names import region_in
-from watcher.service.tables import TablesClient
 
 logger = logging.getLogger("watcher")
 
 _TIME = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_HERE = Connection()
+_HERE = AwsConfig()
 
 
 class Mirrored(NamedTuple):
@@ -60,7 +60,7 @@ def mirror(
             help="go on with a warning where changes were gone before they were read",
         ),
     ] = True,
-    connection: Connection = _HERE,
+    connection: AwsConfig = _HERE,
 ) -> Mirrored:
     """Keep a Delta table equal to the stream's: its items first, then every change, until stopped.
 
@@ -84,7 +84,7 @@ def mirror(
         given=given,
         fail_on_data_loss=fail_on_data_loss,
     )
-    stop, ending = threading.Event(), Ending()
+    stop, ending = threading.Event(), Shutdown()
     with ended_by_signals(ending, stop.set):
         logger.info(f"Mirroring {stream} to {to}")
         job.run(seconds, stop.is_set)

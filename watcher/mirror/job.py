@@ -12,18 +12,18 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from watcher.aws.model import CLOCKS_APART, AtTime, Listing, Position, Service
+from watcher.aws.tables import Description, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
 from watcher.mirror.delta_table import MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
-from watcher.reading import token as tokens
-from watcher.reading.losses import Losses
-from watcher.reading.puller import Puller
-from watcher.reading.token import Token
-from watcher.service.model import CLOCKS_APART, AtTime, Listing, Position, Service
-from watcher.service.tables import Description, TablesClient
-from watcher.side_by_side import SideBySide
+from watcher.pull.calls import CallPool
+from watcher.pull.merged import MergedReader
+from watcher.streams import token as tokens
+from watcher.streams.losses import Losses
+from watcher.streams.token import Token
 
 logger = logging.getLogger("watcher")
 
@@ -55,7 +55,7 @@ class MirrorJob:
         once: bool = False,
         given: pa.Schema | None = None,
         fail_on_data_loss: bool = True,
-        calls: SideBySide | None = None,
+        calls: CallPool | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self._arn = arn
@@ -68,7 +68,7 @@ class MirrorJob:
         self._columns = MirrorColumns(self._like.types, given or pa.schema([]), self._kind.own)
         self._mirror = MirrorTable(to)
         self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
-        self._calls = calls or SideBySide()
+        self._calls = calls or CallPool()
         self._clock = clock
         self._refuse_other(to)
         self._puller = self._begin()
@@ -104,7 +104,7 @@ class MirrorJob:
             self._columns.take(self._mirror.schema)
             self._mirror.grow(self._columns.schema)
 
-    def _begin(self) -> Puller:
+    def _begin(self) -> MergedReader:
         state = self._mirror.state
         start: Position | Token
         if state is not None and state.copied:
@@ -114,7 +114,7 @@ class MirrorJob:
             self._refuse_view(listing)
             # Fixed before the first item is read: a change from here on is in the stream.
             start = AtTime((listing.time - CLOCKS_APART).replace(microsecond=0))
-        return Puller(
+        return MergedReader(
             self._service,
             self._arn,
             start,

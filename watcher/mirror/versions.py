@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from watcher.errors import StreamError
 from watcher.mirror.columns import RESCUED, Item, MirrorColumns, item_of
-from watcher.record.record import Record
+from watcher.records.record import Record
 
 FROM: Final = "_valid_from"
 TO: Final = "_valid_to"

@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.past.archived import wire_value
-from watcher.record.compare import changed_attributes, differing
-from watcher.record.record import Record
-from watcher.record.wire import KINDS
+from watcher.records.diff import changed_attributes, differing
+from watcher.records.record import Record
+from watcher.records.wire import KINDS
 from watcher.report.summary import CountedChange, Key
+from watcher.time_machine.archives import wire_value
 
 _TTL: Final = "dynamodb.amazonaws.com"
 _YEAR_2200: Final = 7_258_118_400

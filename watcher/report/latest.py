@@ -13,13 +13,11 @@ from xml.etree.ElementTree import Element
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.past import archived
-from watcher.printing.differences import Described, described
-from watcher.printing.escaping import printable_key
-from watcher.printing.plural import grouped
-from watcher.record.record import Record
-from watcher.report.markup import element
-from watcher.report.times import second
+from watcher.formatting.differences import Described, described
+from watcher.formatting.text import grouped, printable_key
+from watcher.records.record import Record
+from watcher.report.markup import element, second
+from watcher.time_machine import archives
 
 LATEST: Final = 20
 CHOSEN: Final = 200
@@ -49,7 +47,7 @@ class LatestChanges:
         """Take in a row of an archive."""
         time = row.get("approximate_creation_time")
         number = row.get("sequence_number") or ""
-        self._add(time and time.timestamp(), number, partial(archived.record, row))
+        self._add(time and time.timestamp(), number, partial(archives.record, row))
 
     def _add(self, seconds: float | None, number: str, record: Callable[[], Record]) -> None:
         """By its time and sequence number; it is looked at only if it is kept."""

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TypeAlias
 from xml.etree import ElementTree
 
-from watcher.printing.escaping import printable
+from watcher.formatting.text import printable
+
+
+def utc(seconds: float) -> datetime:
+    """Epoch seconds as a time."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def minute(seconds: float) -> str:
+    """`2026-11-21 08:00`"""
+    return f"{utc(seconds):%Y-%m-%d %H:%M}"
+
+
+def second(seconds: float) -> str:
+    """`2026-11-21 08:00:00`"""
+    return f"{utc(seconds):%Y-%m-%d %H:%M:%S}"
+
 
 Node: TypeAlias = "ElementTree.Element | str | None"
 

@@ -11,15 +11,14 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 
-from watcher.printing.plural import grouped
-from watcher.record.wire import KINDS
-from watcher.report import latest, picture
+from watcher.aws.key_schema import in_order
+from watcher.formatting.text import grouped
+from watcher.records.wire import KINDS
+from watcher.report import latest, pictures
 from watcher.report.latest import LatestChanges
-from watcher.report.markup import document, element
-from watcher.report.shards import Bar, lanes
+from watcher.report.markup import document, element, minute, second
+from watcher.report.pictures import Bar, lanes
 from watcher.report.summary import Busiest, Key, Summary
-from watcher.report.times import minute, second
-from watcher.service.key_order import in_order
 
 _TOP = 20
 _BUCKETS_SHOWN = 300
@@ -117,13 +116,13 @@ def _timeline(summary: Summary) -> Element:
         section.append(_quiet("The changes carry no times."))
         return section
     peak = max(buckets, key=lambda start: buckets[start].total())
-    most = picture.in_words(buckets[peak])
+    most = pictures.in_words(buckets[peak])
     text = f"The most: {most}, in the {_width(width)} from {minute(peak)} on."
     if width > 60:
         text += f" A bar is {_width(width)}, since the minutes are too many for one picture."
     legend = element("p", class_="legend quiet")
     legend.extend(_legend(kind.lower(), kind) for kind in KINDS)
-    chart = element("figure", picture.timeline(width, buckets))
+    chart = element("figure", pictures.timeline(width, buckets))
     section.extend([_quiet(text), legend, chart, _buckets(buckets)])
     return section
 
@@ -244,7 +243,7 @@ def _shards(report: Report) -> Element:
         legend = element("p", _legend("open", "open"), _legend("closed", "closed"))
         legend.set("class", "legend quiet")
         section.append(legend)
-    section.append(element("figure", picture.lineage(shown), class_="lineage"))
+    section.append(element("figure", pictures.lineage(shown), class_="lineage"))
     section.append(_shard_table(report.shards))
     return section
 
@@ -257,7 +256,7 @@ def _shard_table(shards: Sequence[Bar]) -> Element:
     table[0].append(element("th", "changes", class_="count", scope="col"))
     for bar in listed:
         begin = second(bar.begin)
-        cells = [bar.id, bar.parent or "", begin, picture.until(bar)]
+        cells = [bar.id, bar.parent or "", begin, pictures.until(bar)]
         row = element("tr", *(element("td", cell) for cell in cells))
         row.append(element("td", f"{bar.changes:,}", class_="count"))
         table.append(row)

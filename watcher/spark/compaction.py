@@ -26,7 +26,7 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from watcher.errors import UsageError
 from watcher.files import lock_file, swap
-from watcher.printing.plural import counted
+from watcher.formatting.text import counted
 from watcher.spark.folders import DAYS, LOCK, LOG
 
 logger = logging.getLogger("watcher")

@@ -12,15 +12,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from watcher.aws.arns import region_in, table_name
 from watcher.errors import UsageError
-from watcher.past.export import DataFile, Export, ExportLine
-from watcher.record.wire import WireChange, WireRecord
-from watcher.service.names import region_in, table_name
+from watcher.records.wire import WireChange, WireRecord
 from watcher.spark import options
 from watcher.spark.options import SourceOptions
+from watcher.spark.picklable import SparkPicklable
 from watcher.spark.schema import Columns, columns, ddl
-from watcher.spark.travels import Travels
 from watcher.spark.typed import refuse_unfit
+from watcher.time_machine.exports import DataFile, Export, ExportLine
 
 _ROWS: Final = 1_000
 _SOURCE: Final = "aws:dynamodb"
@@ -39,7 +39,7 @@ class FilePartition(InputPartition):
         self.file = file
 
 
-class ExportReader(Travels, DataSourceReader):
+class ExportReader(SparkPicklable, DataSourceReader):
     """A task for each file: DynamoDB writes one for each of the table's partitions, or more."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
@@ -88,7 +88,7 @@ class ExportReader(Travels, DataSourceReader):
         return msgspec.Raw(_encode({name: found[name] for name in self._keys}))
 
 
-class DynamoDBExport(Travels, DataSource):
+class DynamoDBExport(SparkPicklable, DataSource):
     """A table's export to S3, full or incremental, in DynamoDB JSON."""
 
     @classmethod

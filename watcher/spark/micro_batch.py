@@ -6,11 +6,10 @@ import heapq
 import sys
 from collections.abc import Mapping
 
-from watcher.reading.lineage import Lineage, Status
-from watcher.service.model import AfterSequence
-from watcher.spark.held_page import HeldPage
+from watcher.aws.model import AfterSequence
 from watcher.spark.offsets import Offset, ShardOffset
-from watcher.spark.read_ahead import BATCH_BYTES, SHARD_BYTES, HeldShard
+from watcher.spark.read_ahead import BATCH_BYTES, SHARD_BYTES, HeldPage, HeldShard
+from watcher.streams.lineage import Lineage, ShardStatus
 
 Shards = Mapping[str, HeldShard]
 
@@ -94,4 +93,4 @@ def _pruned(
 def _was_never_there(shard_id: str, reached: ShardOffset, lineage: Lineage) -> bool:
     """Whether it is a parent that was gone before the query: it is finished without a range."""
     tracked = lineage.shards.get(shard_id)
-    return reached.unlisted and (tracked is None or tracked.status is Status.FINISHED)
+    return reached.unlisted and (tracked is None or tracked.status is ShardStatus.FINISHED)

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from watcher.aws.model import AfterSequence, Position, TrimHorizon, opened_at
 from watcher.errors import UsageError
-from watcher.reading.lineage import Status, Tracked
-from watcher.service.model import AfterSequence, Position, TrimHorizon, opened_at
+from watcher.streams.lineage import ShardStatus, TrackedShard
 
 _VERSION = 1
 
@@ -112,23 +112,23 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
     return between
 
 
-def resume(offset: Offset) -> list[Tracked]:
+def resume(offset: Offset) -> list[TrackedShard]:
     """The shards of an offset, for `Lineage(resumed=…)`."""
     return [_tracked(shard_id, reached, reached) for shard_id, reached in offset.shards.items()]
 
 
-def tracked(shard_id: str, start: Offset, end: Offset) -> Tracked:
+def tracked(shard_id: str, start: Offset, end: Offset) -> TrackedShard:
     """A shard that a micro-batch reads, as it stood at the start of that."""
     return _tracked(shard_id, start.shards.get(shard_id), end.shards[shard_id])
 
 
-def _tracked(shard_id: str, start: ShardOffset | None, end: ShardOffset) -> Tracked:
+def _tracked(shard_id: str, start: ShardOffset | None, end: ShardOffset) -> TrackedShard:
     start = start or ShardOffset(TrimHorizon())
-    return Tracked(
+    return TrackedShard(
         shard_id,
         end.parent,
         start.position,
-        Status.FINISHED if start.finished else Status.WAITING,
+        ShardStatus.FINISHED if start.finished else ShardStatus.WAITING,
         expected=not end.unlisted,
         # What has begun after the query was the query's to read from its first record on.
         since=start.since or opened_at(shard_id),

@@ -9,12 +9,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import understood
+from watcher.aws.discovery import WantedStreams
+from watcher.aws.model import AtTime, Latest, Position
 from watcher.errors import UsageError, blame
-from watcher.reading.position import parse_start
-from watcher.service.connect import understood
-from watcher.service.connection import Connection
-from watcher.service.model import AtTime, Latest, Position
-from watcher.service.wanted_streams import WantedStreams
+from watcher.streams.position import parse_start
 
 ImageFormat = Literal["json", "dynamodb-json"]
 
@@ -48,7 +48,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there is a column that names the table: where `stream` may be several."""
     wire_records: bool = False
     """`wireRecords`: only two columns, the shard's id and the record's whole wire JSON."""
-    connection: Connection = Connection()
+    connection: AwsConfig = AwsConfig()
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -74,7 +74,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         if name in values:
             with blame(name):
                 fields[field] = parsed(values[name])
-    return SourceOptions(connection=Connection(*map(values.get, _CONNECTION)), **fields)
+    return SourceOptions(connection=AwsConfig(*map(values.get, _CONNECTION)), **fields)
 
 
 def wanted_streams(text: str) -> WantedStreams:

@@ -1,4 +1,4 @@
-"""As-of and history over archives of any size, on Spark: row by row what `watcher.past` says."""
+"""As-of and history over archives of any size, on Spark: the same rules as `time_machine`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from watcher.aws.model import CLOCKS_APART
 from watcher.errors import StreamError, UsageError
-from watcher.past import as_of as plain
-from watcher.past.archived import Archived, archived
-from watcher.past.export import Baseline, Export
-from watcher.past.item_keys import OneKey, identity, identity_in
-from watcher.past.sources import refuse_start, say_end
-from watcher.past.timeline import History
-from watcher.printing.escaping import printable_json
-from watcher.record.images import plain_json
-from watcher.record.record import Record
-from watcher.record.selection import wanted
-from watcher.service.model import CLOCKS_APART
+from watcher.formatting.text import printable_json
+from watcher.records.filters import wanted
+from watcher.records.plain_json import plain_json
+from watcher.records.record import Record
+from watcher.time_machine import as_of as plain
+from watcher.time_machine.archives import Archived, archived
+from watcher.time_machine.exports import Baseline, Export
+from watcher.time_machine.item_keys import OneKey, identity, identity_in
+from watcher.time_machine.sources import refuse_start, say_end
+from watcher.time_machine.timeline import History
 
 logger = logging.getLogger("watcher")
 

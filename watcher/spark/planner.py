@@ -8,30 +8,23 @@ from typing import Any
 
 import msgspec
 
+from watcher.aws.background import BackgroundService
+from watcher.aws.connect import connect, for_worker
+from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opened_at
+from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
-from watcher.reading.lineage import RETENTION, Status, Tracked
-from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Loss, Remark, Started, Trouble
-from watcher.reading.open_end import WRITTEN_SECONDS
-from watcher.reading.roster import AGAIN_SECONDS, End, Roster
-from watcher.service.aside import Aside
-from watcher.service.connect import connect, for_worker
-from watcher.service.model import (
-    AfterSequence,
-    AtTime,
-    Service,
-    TrimHorizon,
-    opened_at,
-)
-from watcher.service.patience import patiently
 from watcher.spark import micro_batch, offsets
-from watcher.spark.backlog import Left
-from watcher.spark.held_page import HeldPage
+from watcher.spark.deferred_range import DeferredRange
 from watcher.spark.offsets import Offset, Range, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
-from watcher.spark.read_ahead import Driver, HeldShard, News, ReadAhead
+from watcher.spark.read_ahead import Driver, HeldPage, HeldShard, News, ReadAhead
 from watcher.spark.reader_threads import ReaderThreads
+from watcher.streams.caught_up import WRITTEN_SECONDS
+from watcher.streams.coordinator import AGAIN_SECONDS, Coordinator, ShardEnd
+from watcher.streams.lineage import RETENTION, ShardStatus, TrackedShard
+from watcher.streams.losses import Losses
+from watcher.streams.messages import Finished, Loss, Notice, Retrying, Started
 
 # An idle query asks again every 12 ms: each time it is answered so late, or when there is news.
 _IDLE_SECONDS = 0.04
@@ -76,7 +69,7 @@ class Planner:
         self._ahead = driver.ahead
         self._clock = clock
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
-        self._roster: Roster | None = None
+        self._roster: Coordinator | None = None
         self._known: set[str] = set()  # the shards of the first offset
         self._stop_at: _StoppingPoint | None = None
         self._first_until = math.inf
@@ -90,7 +83,7 @@ class Planner:
         service, arn = connect(options.stream, options.connection)
         ahead = ReadAhead(arn, service, CLOCK)
         threads = ReaderThreads(ahead, lambda: for_worker(options.connection, arn))
-        return cls(options, arn, service, threads, asking=Aside(service))
+        return cls(options, arn, service, threads, asking=BackgroundService(service))
 
     def anchor(self) -> Offset:
         """Where a new query starts, as positions that are the same whenever they are used."""
@@ -112,7 +105,7 @@ class Planner:
 
     def stop_at_now(self) -> None:
         """From here on, behave as if nothing was written after this moment (`availableNow`)."""
-        listing = patiently(lambda: self._service.listing(self.arn), self._clock)
+        listing = retry_at_start(lambda: self._service.listing(self.arn), self._clock)
         written = listing.time + timedelta(seconds=WRITTEN_SECONDS + 1)
         self._stop_at = _StoppingPoint(written, listing.closed())
 
@@ -157,7 +150,7 @@ class Planner:
             now = self._roster.now
             shard = self._roster.lineage.shards.get(between.shard_id)
         else:
-            now = patiently(lambda: self._service.listing(self.arn), self._clock).time
+            now = retry_at_start(lambda: self._service.listing(self.arn), self._clock).time
             shard = None
         self._losses.say_if_too_late(shard or offsets.tracked(between.shard_id, start, end), now)
 
@@ -183,7 +176,7 @@ class Planner:
         unread = [shard.tracked for shard in shards if not shard.attempted and not shard.pages]
         if self._roster is not None:
             unfinished = self._roster.lineage.unfinished
-            unread += [each for each in unfinished if each.status is Status.WAITING]
+            unread += [each for each in unfinished if each.status is ShardStatus.WAITING]
         kept = self._clock.time() - RETENTION.total_seconds()
         return [max(kept, since.timestamp()) for each in unread if (since := _begins(each))]
 
@@ -193,8 +186,8 @@ class Planner:
 
     # Which shards are read
 
-    def _new_roster(self, start: Offset | None) -> Roster:
-        return Roster(
+    def _new_roster(self, start: Offset | None) -> Coordinator:
+        return Coordinator(
             self.arn,
             self._options.start if start is None else TrimHorizon(),
             None if start is None else offsets.resume(start),
@@ -203,7 +196,7 @@ class Planner:
             clock=self._clock,
         )
 
-    def _begun(self, start: Offset) -> Roster:
+    def _begun(self, start: Offset) -> Coordinator:
         """The roster, which has begun where the query goes on; what is before `start` is done."""
         if start.stream != self.arn:
             raise UsageError(
@@ -227,7 +220,7 @@ class Planner:
                     self._finished += 1
         return self._roster
 
-    def _open_ready(self, roster: Roster) -> None:
+    def _open_ready(self, roster: Coordinator) -> None:
         """Executors read a closed shard; with a limit its records have to be counted here."""
         ready = roster.to_begin()
         if not ready:
@@ -251,13 +244,13 @@ class Planner:
                 self._ahead.add(shard, until, closed=has_closed, may_leave=may_leave)
         self._driver.wake()
 
-    def _hear(self, roster: Roster) -> None:
+    def _hear(self, roster: Coordinator) -> None:
         """What the readers have said. Raises what has ended them, and DataLossError."""
         for shard in self._ahead.shards.values():
             if not shard.closed and roster.is_closed(shard.id):
                 shard.closed = True
-                if shard.tracked.status is Status.CAUGHT_UP:  # it was left as an open one
-                    shard.tracked.status = Status.RUNNING
+                if shard.tracked.status is ShardStatus.CAUGHT_UP:  # it was left as an open one
+                    shard.tracked.status = ShardStatus.RUNNING
                     self._ahead.begin(shard)
                     self._driver.wake()
         if self._ahead.failure is not None:
@@ -265,28 +258,28 @@ class Planner:
         while self._ahead.news:
             self._hear_one(roster, *self._ahead.news.popleft())
 
-    def _hear_one(self, roster: Roster, shard: HeldShard, news: News) -> None:
+    def _hear_one(self, roster: Coordinator, shard: HeldShard, news: News) -> None:
         tracked = shard.tracked
         match news:
-            case HeldPage() | Left():
+            case HeldPage() | DeferredRange():
                 tracked.comes()
             case Started(moment):
                 roster.started(tracked, moment)
             case Loss():
                 roster.losses.heard(tracked, news)
-            case Trouble() | Remark():
+            case Retrying() | Notice():
                 roster.in_trouble(tracked, news)
             case Finished():
                 match roster.meaning(tracked, news):
-                    case End.CLOSED:
+                    case ShardEnd.CLOSED:
                         roster.finish(tracked)
-                    case End.READ_AGAIN:
+                    case ShardEnd.READ_AGAIN:
                         self._ahead.begin(shard, AGAIN_SECONDS)
                         self._driver.wake()
 
     # When there is nothing to give
 
-    def _is_answer(self, roster: Roster, until: float) -> bool:
+    def _is_answer(self, roster: Coordinator, until: float) -> bool:
         """Whether to say that there is nothing (now). Raises StreamGoneError."""
         shards = self._ahead.shards.values()
         is_done = all(shard.is_complete for shard in shards) and roster.is_settled()
@@ -303,7 +296,7 @@ class Planner:
         return all(shard.attempted for shard in shards if shard.reader is not None)
 
 
-def _begins(shard: Tracked) -> datetime | None:
+def _begins(shard: TrackedShard) -> datetime | None:
     """A time before which no record of a shard is unread, where one is known."""
     if isinstance(shard.position, AtTime):
         return shard.position.time

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from watcher.reading.lineage import RETENTION
-from watcher.record.wire import WireRecord
-from watcher.service.model import AtTime, Position, TrimHorizon
+from watcher.aws.model import AtTime, Position, TrimHorizon
+from watcher.records.wire import WireRecord
 from watcher.spark.options import SourceOptions
+from watcher.streams.lineage import RETENTION
 
 # Of records' times inside a shard nobody promises that they only grow.
 _APART: Final = timedelta(minutes=1)

@@ -9,22 +9,22 @@ from functools import lru_cache
 
 import msgspec
 
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import for_worker
+from watcher.aws.credentials import handed_credentials
+from watcher.aws.model import AfterSequence, Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, StreamGoneError, TransientError
-from watcher.reading.lineage import Tracked
-from watcher.reading.losses import Losses
-from watcher.reading.messages import Finished, Loss, Message, Page, Remark, Trouble
-from watcher.reading.read_rate import ReadRate
-from watcher.reading.refusals import Refusals
-from watcher.reading.roster import AGAIN_SECONDS
-from watcher.reading.shard_reader import ShardReader
-from watcher.record.wire import WireRecord
-from watcher.service.connect import for_worker
-from watcher.service.connection import Connection
-from watcher.service.login import handed_credentials
-from watcher.service.model import AfterSequence, Service
+from watcher.records.wire import WireRecord
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY, SourceOptions
+from watcher.streams.coordinator import AGAIN_SECONDS
+from watcher.streams.lineage import TrackedShard
+from watcher.streams.losses import Losses
+from watcher.streams.messages import Finished, Loss, Message, Notice, Page, Retrying
+from watcher.streams.rate_limit import AdaptiveRateLimit
+from watcher.streams.refusals import Refusals
+from watcher.streams.shard_reader import ShardReader
 
 logger = logging.getLogger("watcher")
 
@@ -47,7 +47,7 @@ class RangeReader:
         arn: str,
         service: Service,
         clock: Clock = CLOCK,
-        rates: dict[str, ReadRate] | None = None,
+        rates: dict[str, AdaptiveRateLimit] | None = None,
     ) -> None:
         self._arn = arn
         self._service = service
@@ -76,12 +76,12 @@ class RangeReader:
             self._losses.say(str(between), end)
 
     def _pages(self, between: Range) -> Iterator[Page]:
-        shard = Tracked(between.shard_id, None, between.start)
+        shard = TrackedShard(between.shard_id, None, between.start)
         task = between
         # A position that is no record's, in whose place the trim horizon comes without a word.
         if not isinstance(between.start, AfterSequence):
             task = _up_to_now(between)
-        rate = self._rates.setdefault(between.shard_id, ReadRate(self._clock))
+        rate = self._rates.setdefault(between.shard_id, AdaptiveRateLimit(self._clock))
         reader = self._reader(shard, task, rate)
         remarks = set[str]()
         # A stream's driver has read before; a batch begins here.
@@ -100,7 +100,7 @@ class RangeReader:
                         self._lost(message, between)
                         shard.position, task = reader.position, _up_to_now(between)
                         reader = self._reader(shard, task, rate)
-                    case Remark(text) if text not in remarks:
+                    case Notice(text) if text not in remarks:
                         remarks.add(text)
                         logger.warning(f"{between}: {text}")
                     case Finished(closed=False, proven=False) if not (
@@ -110,7 +110,7 @@ class RangeReader:
                         reader = self._reader(shard, task, rate)
                     case Finished(gone=Loss() as loss) if self._is_listed_open(shard):
                         shard.refusals += 1
-                        messages = [Trouble(loss.reason, shard.refusals)]
+                        messages = [Retrying(loss.reason, shard.refusals)]
                         reader = self._reader(shard, task, rate)
                         reader.pause = AGAIN_SECONDS
                     case Finished(gone=Loss() as loss):
@@ -118,7 +118,7 @@ class RangeReader:
             trouble_since = self._in_trouble(messages, trouble_since, between, refusals)
             self._clock.sleep(reader.pause)
 
-    def _reader(self, shard: Tracked, task: Range, rate: ReadRate) -> ShardReader:
+    def _reader(self, shard: TrackedShard, task: Range, rate: AdaptiveRateLimit) -> ShardReader:
         return ShardReader(
             self._service,
             self._arn,
@@ -135,7 +135,7 @@ class RangeReader:
     def _lost(self, loss: Loss, between: Range) -> None:
         self._losses.say(f"{between} from {loss.since} to what is left", loss.reason)
 
-    def _is_listed_open(self, shard: Tracked) -> bool:
+    def _is_listed_open(self, shard: TrackedShard) -> bool:
         """Whether the service lists a shard that it does not let be read: nothing is gone yet."""
         try:
             return self._service.listing(self._arn).is_open(shard.id)
@@ -152,7 +152,7 @@ class RangeReader:
         refusals: Refusals,
     ) -> float | None:
         """Since when the service has answered nothing but errors."""
-        troubles = [message for message in messages if isinstance(message, Trouble)]
+        troubles = [message for message in messages if isinstance(message, Retrying)]
         if not troubles:
             refusals.work()
             return None
@@ -189,12 +189,12 @@ def _up_to_now(between: Range) -> Range:
 
 
 @lru_cache(maxsize=8)
-def _service(connection: Connection, arn: str) -> Service:
+def _service(connection: AwsConfig, arn: str) -> Service:
     """One client for a worker's life: making one takes longer than reading a page."""
     return for_worker(connection, arn, handed_credentials(connection, arn))
 
 
 @lru_cache(maxsize=8)
-def _rates(arn: str) -> dict[str, ReadRate]:
+def _rates(arn: str) -> dict[str, AdaptiveRateLimit]:
     """How often each shard may be read, as the tasks before have learnt it in this worker."""
     return {}

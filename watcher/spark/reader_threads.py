@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 
-from watcher.service.model import Service
+from watcher.aws.model import Service
 from watcher.spark.read_ahead import HeldShard, ReadAhead
 
 _THREADS = 8

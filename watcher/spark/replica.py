@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from watcher.record.boto3_shape import wire_item
-from watcher.service.connection import Connection
-from watcher.service.tables import BATCH, TablesClient, Write, for_task
+from watcher.aws.config import AwsConfig
+from watcher.aws.tables import BATCH, TablesClient, Write, for_task
+from watcher.records.record import wire_item
 
 
 class ReplicaWriter(DataSourceStreamArrowWriter):
@@ -22,7 +22,7 @@ class ReplicaWriter(DataSourceStreamArrowWriter):
     each item ends as its last change left it, however often a batch is done again.
     """
 
-    def __init__(self, table: str, connection: Connection) -> None:
+    def __init__(self, table: str, connection: AwsConfig) -> None:
         self._table = table
         self._connection = connection
 
@@ -74,5 +74,5 @@ class DynamoDBReplica(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> ReplicaWriter:
         """For `writeStream`; options: `table`, `region`, `endpointUrl`, `profile`."""
         get = self.options.get
-        connection = Connection(get("region"), get("profile"), get("endpointUrl"))
+        connection = AwsConfig(get("region"), get("profile"), get("endpointUrl"))
         return ReplicaWriter(self.options["table"], connection)

@@ -10,15 +10,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from watcher.aws.arns import table_name
 from watcher.errors import UsageError
-from watcher.reading.messages import Page
-from watcher.record import images
-from watcher.record import page as pages
-from watcher.record.compare import changed_attributes_of
-from watcher.record.wire import WireChange, WireRecord
-from watcher.service.names import table_name
+from watcher.records import page as pages
+from watcher.records import plain_json
+from watcher.records.diff import changed_attributes_of
+from watcher.records.wire import WireChange, WireRecord
 from watcher.spark.options import SourceOptions
 from watcher.spark.typed import TypedImages
+from watcher.streams.messages import Page
 
 _COLUMNS: Final = {
     **dict.fromkeys(("event_id", "event_name", "event_version"), "string"),
@@ -77,7 +77,7 @@ class Columns:
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._wire_records = options.wire_records
         self._text: Callable[[Sequence[bytes | msgspec.Raw]], list[str | None]] = (
-            images.plain_json if options.image_format == "json" else images.wire_json
+            plain_json.plain_json if options.image_format == "json" else plain_json.wire_json
         )
         self._names: list[str] = schema.names
         self._typed: dict[str, TypedImages] = {
@@ -98,7 +98,7 @@ class Columns:
             raws = pages.raw_records(page.body)[page.first : page.last]
             made = {
                 "shard_id": pa.repeat(shard_id, len(raws)),
-                "record": _strings(images.wire_json(raws)),
+                "record": _strings(plain_json.wire_json(raws)),
                 "event_source_arn": pa.repeat(arn, len(raws)),
                 "table_name": pa.repeat(table_name(arn), len(raws)),
             }

@@ -15,7 +15,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import class_archive, java, jvm, versions
+from watcher.spark import jvm, versions
 from watcher.spark.source import register
 
 logger = logging.getLogger("watcher")
@@ -73,7 +73,7 @@ def start(
     versions.refuse_old()
     theirs = dict(map(_setting, conf or ()))
     _refuse_connect(master, theirs)
-    java.use()
+    jvm.use()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.app.name": "watcher",
@@ -147,7 +147,7 @@ def _refuse_connect(master: str | None, conf: dict[str, str]) -> None:
 
 def _java_options(short: bool) -> list[str]:
     options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
-    return options + class_archive.options(may_make=short)
+    return options + jvm.options(may_make=short)
 
 
 def stop(spark: SparkSession) -> None:

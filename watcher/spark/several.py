@@ -11,14 +11,14 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from watcher.aws.arns import region_in
+from watcher.aws.client import StreamsClient
+from watcher.aws.connect import connect
+from watcher.aws.model import StreamName, TrimHorizon
 from watcher.clock import CLOCK, Clock
 from watcher.errors import ServiceError, StreamGoneError, UsageError
-from watcher.service.client import StreamsClient
-from watcher.service.connect import connect
-from watcher.service.model import StreamName, TrimHorizon
-from watcher.service.names import region_in
 from watcher.spark.options import SourceOptions, wanted_streams
-from watcher.spark.travels import Travels
+from watcher.spark.picklable import SparkPicklable
 from watcher.spark.versions import (
     ReadLimit,
     ReadMaxRows,
@@ -61,7 +61,7 @@ class StreamsByName:
         return list(dict.fromkeys([*self._named, *(row.arn for row in rows)]))
 
 
-class SeveralReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SeveralReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming read of several streams; each is read as one on its own is.
 
     One that comes to match later is read from its first change on. Between streams there is no

@@ -21,30 +21,26 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from watcher.aws.arns import table_name
+from watcher.aws.background import BackgroundService
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect
+from watcher.aws.credentials import Keys, handed_credentials, to_hand_on
+from watcher.aws.model import Latest, Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
-from watcher.reading.losses import Losses
-from watcher.reading.messages import Page
-from watcher.reading.roster import Roster
-from watcher.service.aside import Aside
-from watcher.service.connect import connect
-from watcher.service.connection import Connection
-from watcher.service.credentials import Keys
-from watcher.service.login import handed_credentials, to_hand_on
-from watcher.service.model import Latest, Service
-from watcher.service.names import table_name
 from watcher.spark import offsets, versions
-from watcher.spark.evolution import images_of, refuse_changed
 from watcher.spark.export_source import DynamoDBExport
+from watcher.spark.image_evolution import images_of, refuse_changed
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions, parse
+from watcher.spark.picklable import SparkPicklable
 from watcher.spark.planner import Planner
 from watcher.spark.pushed import Pushed, pushed
 from watcher.spark.ranges import RangeReader
 from watcher.spark.schema import Columns, columns, ddl
 from watcher.spark.several import SeveralReader, StreamsByName
 from watcher.spark.tasks import HeldRange, TaskPartition, shared
-from watcher.spark.travels import Travels
 from watcher.spark.typed import refuse_unfit
 from watcher.spark.versions import (
     ReadAllAvailable,
@@ -52,17 +48,20 @@ from watcher.spark.versions import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from watcher.streams.coordinator import Coordinator
+from watcher.streams.losses import Losses
+from watcher.streams.messages import Page
 
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
 # So often the roster is asked whether a question is due again; and one is waited for so long.
 _LISTING_PAUSE = 0.25
-_aside = partial(Aside, patience=_LISTING_PAUSE)
+_aside = partial(BackgroundService, patience=_LISTING_PAUSE)
 
-KeysOf = Callable[[Connection, str], Keys | None]
+KeysOf = Callable[[AwsConfig, str], Keys | None]
 """The driver's keys for a connection and a stream, where executors are to read with those."""
 
 
-def _none(connection: Connection, arn: str) -> None:
+def _none(connection: AwsConfig, arn: str) -> None:
     """Executors have their own."""
 
 
@@ -104,7 +103,7 @@ class _Rows:
         return (each.page() for each in held.pages)
 
 
-class StreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming read: the planner lives in the driver, `read` runs in the executors."""
 
     def __init__(
@@ -197,7 +196,7 @@ class StreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._made_planner.stop()
 
 
-class BatchReader(Travels, DataSourceReader):
+class BatchReader(SparkPicklable, DataSourceReader):
     """The batch read: everything in retention (or between two times), a partition per shard."""
 
     def __init__(
@@ -205,7 +204,7 @@ class BatchReader(Travels, DataSourceReader):
         options: SourceOptions,
         schema: StructType,
         *,
-        connect: Callable[[str, Connection], tuple[Service, str]] = connect,
+        connect: Callable[[str, AwsConfig], tuple[Service, str]] = connect,
         asking: Callable[[Service], Service] = _aside,
         reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
         keys: KeysOf = _none,
@@ -235,7 +234,7 @@ class BatchReader(Travels, DataSourceReader):
         options = self._pushed.options(self._options, now)
         service, arn = self._connect(stream, options.connection)
         losses = Losses()
-        roster = Roster(arn, options.start, losses=losses, clock=self._clock)
+        roster = Coordinator(arn, options.start, losses=losses, clock=self._clock)
         roster.begin(service)
         if options.start == self._options.start:  # what the user has asked for
             losses.say_if_begins_late(roster.listing)
@@ -274,7 +273,7 @@ class FilteringReader(BatchReader):
         return filters
 
 
-class DynamoDBStreams(Travels, DataSource):
+class DynamoDBStreams(SparkPicklable, DataSource):
     """Changes of a DynamoDB table."""
 
     takes_filters: ClassVar[bool] = False

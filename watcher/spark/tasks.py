@@ -7,10 +7,9 @@ import math
 import msgspec
 from pyspark.sql.datasource import InputPartition
 
-from watcher.service.credentials import Keys
-from watcher.spark.held_page import HeldPage
+from watcher.aws.credentials import Keys
 from watcher.spark.offsets import Range
-from watcher.spark.read_ahead import SHARD_BYTES
+from watcher.spark.read_ahead import SHARD_BYTES, HeldPage
 
 # What a core works on for some 200 ms; a task costs 30. So there are as many as there is work for,
 # also where the cluster has grown since the query was made.

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from watcher.errors import UsageError
-from watcher.record.typed import Attribute, converter, to_struct
+from watcher.records.typed_values import Attribute, converter, to_struct
 
 _item: Final = msgspec.json.Decoder(dict[str, Attribute])
 _ABSENT: Final = Raw()

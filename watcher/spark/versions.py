@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
-from watcher.spark.travels import Travels
+from watcher.spark.picklable import SparkPicklable
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -125,7 +125,7 @@ class FullReader(Protocol):
     def stop(self) -> None: ...
 
 
-class ReaderOfOld(Travels, DataSourceStreamReader):
+class ReaderOfOld(SparkPicklable, DataSourceStreamReader):
     """The streaming read as Spark 4.0 and 4.1 ask it.
 
     `checkpoint` is the query's: its offsets tell where this process's first micro-batch begins.

@@ -9,7 +9,7 @@ _HANDS = MappingProxyType({"concurrency": 3, "slow": 0.3, "slow_share": 0.3})
 LANES = [
     Mutant(
         "a shard's end is heard while its records are still handled",
-        "engine/lanes.py",
+        "delivery/concurrent.py",
         "        if lane is None or not (lane.is_taken or lane.jobs or lane.later):",
         "        if True:",
         "processes",
@@ -17,7 +17,7 @@ LANES = [
     ),
     Mutant(
         "two work for the same shard",
-        "engine/lanes.py",
+        "delivery/concurrent.py",
         "        if not is_taken:",
         "        if True:",
         "processes",
@@ -25,7 +25,7 @@ LANES = [
     ),
     Mutant(
         "a position moves as a record is begun",
-        "engine/lanes.py",
+        "delivery/concurrent.py",
         "                lane.in_hand = record, monotonic()\n",
         "                lane.in_hand = record, monotonic()\n"
         "                lane.last = record.sequence_number, None\n",
@@ -34,7 +34,7 @@ LANES = [
     ),
     Mutant(
         "a handler that hangs holds all shards",
-        "engine/lanes.py",
+        "delivery/concurrent.py",
         "        if self._bytes >= _BYTES + self._hands.count * 2 * _LANE_BYTES:\n",
         "        if self.at_work:\n",
         "processes",
@@ -42,7 +42,7 @@ LANES = [
     ),
     Mutant(
         "nobody says that a handler hangs",
-        "engine/health.py",
+        "runtime/health.py",
         "                stands.add(_name(origin), now - max(since, tried))\n",
         "                pass\n",
         "processes",
@@ -50,7 +50,7 @@ LANES = [
     ),
     Mutant(
         "items are read while changes are at work",
-        "engine/snapshots.py",
+        "runtime/table_snapshots.py",
         "            if not handover.stands_for(snapshot.origin):\n                return None\n",
         "",
         "processes",
@@ -58,7 +58,7 @@ LANES = [
     ),
     Mutant(
         "an observer's failure that is to stop the watch does not",
-        "engine/lanes.py",
+        "delivery/concurrent.py",
         "            self._error = self._error or error",
         "            pass",
         "processes",

@@ -66,7 +66,7 @@ SPARK = [
     ),
     Mutant(
         "a backlog ends behind the record near the tip",
-        "spark/backlog.py",
+        "spark/deferred_range.py",
         "                    number = records[0].dynamodb.SequenceNumber\n",
         "                    number = str(int(records[0].dynamodb.SequenceNumber) + 1)\n",
         "spark",

@@ -7,8 +7,8 @@ from cyclopts import Parameter
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import to_date
 
+from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
-from watcher.service.connection import Connection
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
     JobTotals,
@@ -61,7 +61,7 @@ def archive(
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
-    connection: Connection = HERE,
+    connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
     """Append every change to `to`, in folders by date (UTC), until stopped.

@@ -10,8 +10,8 @@ from cyclopts import Parameter
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import window
 
+from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
-from watcher.service.connection import Connection
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import JobTotals, changes, in_one_line, interval, run, triggered
 from watcher.spark.jobs.settings import HERE
@@ -67,7 +67,7 @@ def metrics(
     every: settings.EveryTenSeconds = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
-    connection: Connection = HERE,
+    connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
     """Count changes by event name and window of their creation time, until stopped.

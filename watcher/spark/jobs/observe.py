@@ -13,12 +13,12 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from watcher.delivery.ending import STOP_SECONDS
-from watcher.delivery.observer import Observer
-from watcher.delivery.on_error import OnError
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Handler
+from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import WatcherError
-from watcher.service.connect import connect
-from watcher.service.connection import Connection
 from watcher.spark import handlers_sink
 from watcher.spark.jobs.run import (
     JobTotals,
@@ -40,7 +40,7 @@ _AGAIN_SECONDS = 0.1
 
 def observe(
     stream: str,
-    load: Callable[[], list[Observer]],
+    load: Callable[[], list[Handler]],
     *,
     start: str = "latest",
     checkpoint: str | None = None,
@@ -48,7 +48,7 @@ def observe(
     on_error: str = "log",
     fail_on_data_loss: bool = False,
     stop_timeout: float = STOP_SECONDS,
-    connection: Connection = HERE,
+    connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
     """Hand every change to the observers that `load` makes, in each executor's processes.
@@ -59,9 +59,9 @@ def observe(
     whole; state that an observer keeps is its own process's. At the end each process that is left
     calls `close`; Spark ends processes that were idle for a minute, without a word.
 
-    Raises ObserverError under `on_error="stop"`, and what the source raises.
+    Raises HandlerError under `on_error="stop"`, and what the source raises.
     """
-    OnError.parse(on_error)  # what is wrong with it is said here, not by an executor
+    FailurePolicy.parse(on_error)  # what is wrong with it is said here, not by an executor
     several = wanted_streams(stream).are_several
     arn = "" if several else connect(stream, connection)[1]
     printer = handlers_sink.Printer()

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import struct, to_json
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
+from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
-from watcher.printing.rows import CsvRaw, write_csv, write_table
-from watcher.service.connection import Connection
+from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import all_changes, in_one_line
 from watcher.spark.jobs.settings import HERE
@@ -47,7 +47,7 @@ def query(
     ] = None,
     image_schema: settings.ImageSchema = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
-    connection: Connection = HERE,
+    connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> int:
     """Run SQL over the view `changes`, print its rows to stdout, and return how many they were.

@@ -10,13 +10,13 @@ import msgspec
 from cyclopts import Parameter
 from pyspark.sql import SparkSession
 
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect
+from watcher.aws.model import CLOCKS_APART, Listing
+from watcher.aws.retry import retry_at_start
+from watcher.aws.tables import BATCH, Description, TablesClient, for_task, tables
 from watcher.errors import StreamError, UsageError, without_passwords
-from watcher.record.boto3_shape import wire_item
-from watcher.service.connect import connect
-from watcher.service.connection import Connection
-from watcher.service.model import CLOCKS_APART, Listing
-from watcher.service.patience import patiently
-from watcher.service.tables import BATCH, Description, TablesClient, for_task, tables
+from watcher.records.record import wire_item
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
@@ -73,9 +73,9 @@ class CopyWork(msgspec.Struct, frozen=True):
     """What an executor needs to copy a part of the table."""
 
     source: str
-    source_connection: Connection
+    source_connection: AwsConfig
     target: str
-    target_connection: Connection
+    target_connection: AwsConfig
     segments: int
 
 
@@ -112,7 +112,7 @@ def replicate(
     max_records: settings.MaxRecords = None,
     fail_on_data_loss: settings.FailOnDataLoss = True,
     stop_timeout: settings.StopTimeout = settings.LAST_BATCH_SECONDS,
-    connection: Connection = HERE,
+    connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
     """Copy the items that are there, then apply every change, until stopped.
@@ -123,10 +123,10 @@ def replicate(
     Raises UsageError, StreamError (a stream without new images), and what the source raises.
     """
     streams, arn = connect(stream, connection)
-    listing = patiently(lambda: streams.listing(arn))
+    listing = retry_at_start(lambda: streams.listing(arn))
     _refuse_without_images(listing)
     here = msgspec.structs.replace(connection, region=connection.region or streams.region)
-    there = Connection(
+    there = AwsConfig(
         to_region or here.region,
         connection.profile,
         to_endpoint_url or (None if to_region else connection.endpoint_url),

@@ -23,13 +23,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watcher import errors
-from watcher.delivery.ending import stopping_signals
+from watcher.aws.config import AwsConfig
+from watcher.delivery.shutdown import stopping_signals
 from watcher.errors import UsageError, WatcherError, blame
-from watcher.reading.position import parse_start
-from watcher.service.connection import Connection
 from watcher.spark import jvm
 from watcher.spark.jobs.settings import LAST_BATCH_SECONDS
 from watcher.spark.jvm import death, said, text_of
+from watcher.streams.position import parse_start
 
 logger = logging.getLogger("watcher")
 
@@ -43,7 +43,7 @@ _ASKING_SECONDS = 1.0
 _ASKING = "Getting offsets from "
 # What Spark wraps around an exception of ours is a page of Python and Java.
 _OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
-# watcher/spark/travels.py
+# watcher/spark/picklable.py
 _LACKING = re.compile(r"^ImportError: (Spark's worker on this machine .+)", re.MULTILINE)
 # The source knows its option, not which command it runs in.
 _LOSS_OPTION = "failOnDataLoss=false"
@@ -68,20 +68,20 @@ class JobTotals(msgspec.Struct):
 
 
 def changes(
-    spark: SparkSession, stream: str, connection: Connection, **options: str | int | bool | None
+    spark: SparkSession, stream: str, connection: AwsConfig, **options: str | int | bool | None
 ) -> DataFrame:
     """The stream's changes as a streaming DataFrame; options that are None are left out."""
     return _loaded(spark.readStream, stream, connection, options)
 
 
 def all_changes(
-    spark: SparkSession, stream: str, connection: Connection, **options: str | int | bool | None
+    spark: SparkSession, stream: str, connection: AwsConfig, **options: str | int | bool | None
 ) -> DataFrame:
     """Everything in retention as a DataFrame."""
     return _loaded(spark.read, stream, connection, options)
 
 
-def _loaded(reader: Any, stream: str, connection: Connection, options: dict[str, Any]) -> DataFrame:
+def _loaded(reader: Any, stream: str, connection: AwsConfig, options: dict[str, Any]) -> DataFrame:
     named = {
         "stream": stream,
         "region": connection.region,

@@ -6,11 +6,11 @@ from cyclopts import Parameter
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
-from watcher.service.connection import Connection
 from watcher.spark.jvm import said
 
-HERE = Connection()
+HERE = AwsConfig()
 """AWS as the environment says."""
 
 # A service manager's or container's own patience ends after 10 s (docker) to 90 s (systemd).

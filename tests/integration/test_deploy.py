@@ -1,0 +1,254 @@
+"""The files in deploy/ say what is so: options, metrics, permissions, ports and times.
+
+Linters that come from PyPI look at them here; `scripts/deploy-checks` has those that do not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import kubernetes_validate
+import promql_parser
+import pytest
+import yaml
+from botocore.validate import ParamValidator
+from prometheus_client import CollectorRegistry
+
+from tests.simulator import Simulator
+from watcher import cli
+from watcher.cli import commands
+from watcher.delivery.shutdown import STOP_SECONDS
+from watcher.errors import CheckpointError, StreamError, UsageError
+from watcher.observability.http_server import SnapshotCollector
+from watcher.observability.instruments import LastFigures
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+UNIT = (DEPLOY / "watcher@.service").read_text()
+ECS = json.loads((DEPLOY / "ecs-task.json").read_text())
+TASK = ECS["containerDefinitions"][0]
+KUBERNETES = {
+    each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+}
+DEPLOYMENT = KUBERNETES["Deployment"]["spec"]
+POD = DEPLOYMENT["template"]["spec"]
+CONTAINER = POD["containers"][0]
+ALERTS = [
+    rule
+    for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+DASHBOARD = json.loads((DEPLOY / "grafana.json").read_text())
+PORT = 9464
+
+
+def setting(name: str) -> str:
+    """A line of the unit."""
+    (value,) = re.findall(rf"^{name}=(.*)$", UNIT, re.MULTILINE)
+    return str(value)
+
+
+def in_the_unit() -> list[str]:
+    program, *words = shlex.split(setting("ExecStart").replace("%i", "orders"))
+    assert program.endswith("/bin/watcher")
+    return words
+
+
+LINES = {"kubernetes": CONTAINER["args"], "ecs": TASK["command"], "systemd": in_the_unit()}
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """The options as the real command line understands them; it refuses what it does not know."""
+    return commands.Invocation(*commands.named(words)).values
+
+
+@pytest.mark.parametrize("words", LINES.values(), ids=LINES)
+def test_every_command_line_is_one_and_keeps_positions(words: list[str]) -> None:
+    values = parsed(words)
+    assert words[0] == "orders" and values["checkpoint"] and values["log_format"] == "json"
+
+
+def test_the_variables_that_are_set_are_options_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = re.findall(r"(WATCHER_\w+)=([\w.:]+)", DOCKERFILE + UNIT)
+    assert {name for name, _ in named} == {"WATCHER_METRICS_PORT", "WATCHER_PRINT_JSON"}
+    for name, value in named:
+        monkeypatch.setenv(name, value)
+    invocation = commands.Invocation("watch", ["orders"])
+    assert invocation.values["metrics_port"].endswith(str(PORT))
+    assert {*invocation.given.origins.values()} == {name for name, _ in named}
+
+
+def test_health_is_asked_for_where_it_is_served() -> None:
+    for words in (CONTAINER["args"], TASK["command"]):
+        assert parsed(words)["metrics_port"] == f"0.0.0.0:{PORT}"
+    assert CONTAINER["ports"] == [{"name": "metrics", "containerPort": PORT}]
+    # /readyz is for a watch alone: a rollout would wait for the standby, which never is.
+    probes = [CONTAINER[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
+    assert probes == 3 * [{"path": "/livez", "port": "metrics"}]
+    (asked,) = set(re.findall(r"urlopen\('(.+?)'", f"{DOCKERFILE} {TASK['healthCheck']}"))
+    assert asked == f"http://127.0.0.1:{PORT}/livez"
+    for path in {asked.rpartition("/")[2], *(each["path"][1:] for each in probes)}:
+        assert path in {"livez", "readyz"}, "see watcher/observability/http_server.py"
+    assert DEPLOYMENT["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
+
+
+def test_whoever_ends_it_waits_longer_than_it_takes() -> None:
+    patience = [
+        float(setting("TimeoutStopSec")),
+        POD["terminationGracePeriodSeconds"],
+        TASK["stopTimeout"],
+    ]
+    assert min(patience) >= 2 * STOP_SECONDS
+
+
+def test_a_restart_is_tried_unless_it_cant_help() -> None:
+    assert setting("Restart") == "on-failure"
+    assert int(setting("RestartPreventExitStatus")) == UsageError.exit_status
+    # Not reached, no permission yet: what passes is tried again.
+    assert UsageError.exit_status not in (StreamError.exit_status, CheckpointError.exit_status)
+
+
+def test_no_container_is_root_or_writes_to_its_disk() -> None:
+    (user,) = re.findall(r"^USER (\d+)$", DOCKERFILE, re.MULTILINE)
+    assert user == TASK["user"] == str(POD["securityContext"]["runAsUser"]) != "0"
+    assert POD["securityContext"]["runAsNonRoot"]
+    assert CONTAINER["securityContext"]["readOnlyRootFilesystem"]
+    assert TASK["readonlyRootFilesystem"]
+
+
+def test_a_standby_can_be_placed_and_replaced() -> None:
+    assert DEPLOYMENT["replicas"] == 2
+    assert all(
+        each["whenUnsatisfiable"] == "ScheduleAnyway" for each in POD["topologySpreadConstraints"]
+    )
+    assert DEPLOYMENT["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    labels = DEPLOYMENT["template"]["metadata"]["labels"]
+    assert DEPLOYMENT["selector"]["matchLabels"] == labels
+    assert KUBERNETES["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert POD["serviceAccountName"] == KUBERNETES["ServiceAccount"]["metadata"]["name"]
+
+
+# What their own schemas and linters say
+
+
+def test_kubernetes_takes_the_manifest() -> None:
+    for each in KUBERNETES.values():
+        kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_ecs_takes_the_task() -> None:
+    model = botocore.session.get_session().get_service_model("ecs")
+    shape = model.operation_model("RegisterTaskDefinition").input_shape
+    assert shape is not None
+    assert ParamValidator().validate(ECS, shape).generate_report() == ""
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    linter = Path(sys.prefix) / "bin" / "hadolint"
+    done = subprocess.run([linter, DEPLOY / "Dockerfile"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_gets_what_the_wheel_is_made_of_and_no_more() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert kept == {"pyproject.toml", "README.md", "LICENSE", "watcher", "handlers"}
+    assert all((ROOT / name).exists() for name in kept)
+
+
+def queries() -> Iterator[str]:
+    yield from (rule["expr"] for rule in ALERTS)
+    for panel in DASHBOARD["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["definition"].removeprefix("label_values(").partition(",")[0]
+
+
+def test_every_query_is_promql_about_metrics_that_there_are() -> None:
+    registry = CollectorRegistry()
+    registry.register(SnapshotCollector(LastFigures()))
+    there = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in registry.collect()
+    }
+    asked = set()
+    for query in queries():
+        promql_parser.parse(query.replace("$__rate_interval", "5m"))
+        asked |= set(re.findall(r"watcher_\w+", query))
+    assert asked <= there
+    alerted = {name for rule in ALERTS for name in re.findall(r"watcher_\w+", rule["expr"])}
+    tested = (DEPLOY / "alerts.test.yml").read_text()
+    assert [name for name in alerted if f"'{name}{{" not in tested] == []
+    assert [rule["alert"] for rule in ALERTS if tested.count(rule["alert"]) < 2] == []
+
+
+# What it may call
+
+ASKED = ["--region", "eu-west-1", "--account", "111122223333"]
+
+
+def test_the_policy_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    role = KUBERNETES["ServiceAccount"]["metadata"]["annotations"]["eks.amazonaws.com/role-arn"]
+    assert role == ECS["taskRoleArn"]
+    assert "111122223333" in role and CONTAINER["env"] == [
+        {"name": "AWS_REGION", "value": "eu-west-1"}
+    ]
+    for words in (CONTAINER["args"], TASK["command"]):
+        assert cli.main(["policy", *words, *ASKED]) == 0
+        assert capsys.readouterr().out == (DEPLOY / "policy.json").read_text()
+
+
+def test_the_commands_of_the_page_are_such(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    (asked,) = re.findall(r"^\$ python -m watcher (policy .*)$", page, re.MULTILINE)
+    assert cli.main(shlex.split(asked)) == 0
+    assert capsys.readouterr().out == (DEPLOY / "policy.json").read_text()
+    variables = dict(re.findall(r"(WATCHER_\w+)=(\w+)", page))
+    assert (
+        variables.items() >= {"WATCHER_PRINT_JSON": "1", "WATCHER_METRICS_PORT": f"{PORT}"}.items()
+    )
+
+
+POLICY = json.loads((DEPLOY / "policy.json").read_text())
+ALLOWED = {
+    action.removeprefix("dynamodb:") for each in POLICY["Statement"] for action in each["Action"]
+}
+
+
+def run(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The manifest's own line, to what is there now; and no port that another may have."""
+    for name, value in sim.environment.items():
+        monkeypatch.setenv(name, value)
+    words = [word for word in CONTAINER["args"] if not word.startswith("--metrics-port")]
+    return cli.main([*words, "--from=trim-horizon", "--no-follow"])
+
+
+def test_the_policy_allows_all_that_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Simulator(table="orders") as sim:
+        sim.write("a", 3)
+        sim.add_table("watcher-positions", 0, key="name")
+        assert run(sim, monkeypatch) == 0
+        # The table of the positions is there already, and the stream is found by the other's name.
+        assert {*sim.calls} == ALLOWED - {"CreateTable"}
+
+
+@pytest.mark.parametrize("action", ["DescribeStream", "GetShardIterator", "GetItem"])
+def test_without_one_of_them_it_ends_and_names_it(
+    action: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Simulator(table="orders") as sim:
+        sim.write("a", 3)
+        sim.add_table("watcher-positions", 0, key="name")
+        sim.set_faults(auth_error="AccessDeniedException", auth_operations=(action,))
+        assert run(sim, monkeypatch) == StreamError.exit_status
+    assert f"dynamodb:{action}" in capsys.readouterr().err

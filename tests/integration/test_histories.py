@@ -1,0 +1,469 @@
+"""What can happen to a stream, once through each engine: all of them deliver and say the same.
+
+Each history is written down once. A shard's records are numbers; 0 to 9 are there at the beginning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.spark.played import ARN, EXPIRED, PlayedStream
+from tests.support.engines import (
+    ENGINES,
+    UP_TO_NOW,
+    Outcome,
+    Timeline,
+    pull,
+    pull_all,
+    retained,
+    spark_batch,
+    spark_stream,
+    watch,
+)
+from tests.support.wire import FIRST
+from watcher import Stream
+from watcher.aws.model import Listing, Position, Shard
+from watcher.errors import (
+    CredentialsError,
+    DataLossError,
+    DeniedError,
+    ExpiredIteratorError,
+    NoAnswerYetError,
+    OddAnswerError,
+    ShardNotFoundError,
+    StreamError,
+    TransientError,
+)
+from watcher.records.filters import wanted
+
+Engine = Callable[[PlayedStream, Timeline, float], Outcome]
+
+
+@dataclass(frozen=True)
+class History:
+    """What happens, what has to come of it, and by when."""
+
+    name: str
+    happens: Callable[[PlayedStream, Timeline], None]
+    records: int
+    """All numbers below it are delivered, each once, in order."""
+    gone: tuple[int, ...] = ()
+    """But for these, which are lost, and said to be."""
+    seconds: float = 30.0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def a_split(stream: PlayedStream, clock: Timeline) -> None:
+    clock.at(2, lambda: stream.write("b", range(10, 20), parent="a"))
+    clock.at(2, lambda: stream.write("c", range(20, 30), parent="a"))
+
+
+def three_rotations(stream: PlayedStream, clock: Timeline) -> None:
+    clock.at(2, lambda: stream.write("b", range(10, 20), parent="a"))
+    clock.at(2.1, lambda: stream.write("c", range(20, 30), parent="b"))
+    clock.at(9, lambda: stream.write("d", range(30, 40), parent="c"))
+
+
+def a_listing_that_lags(stream: PlayedStream, clock: Timeline) -> None:
+    """Both children are shown late, the second one long after the first."""
+    a_split(stream, clock)
+    clock.at(2, lambda: stream.hidden.update("bc"))
+    clock.at(4, lambda: stream.hidden.discard("b"))
+    clock.at(6.5, lambda: stream.hidden.discard("c"))
+
+
+def an_expired_token(stream: PlayedStream, clock: Timeline) -> None:
+    """Listings fail in mid-stream (at the beginning they are an error), reads also in a batch."""
+    clock.at(2, lambda: stream.listing_errors.extend([CredentialsError(EXPIRED)] * 2))
+    clock.at(2, lambda: stream.read_errors.extend([CredentialsError(EXPIRED)] * 3))
+    clock.at(3, lambda: stream.write("a", range(10, 20)))
+    clock.at(20, stream.listing_errors.clear)
+
+
+def troubles(stream: PlayedStream, clock: Timeline) -> None:
+    throttled = TransientError("slow down", throttled=True)
+    clock.at(1, lambda: stream.read_errors.extend([throttled, TransientError("500")] * 3))
+    clock.at(1, lambda: stream.listing_errors.extend([TransientError("reset")] * 3))
+    a_split(stream, clock)
+
+
+def odd_answers(stream: PlayedStream, clock: Timeline) -> None:
+    """A proxy says what it likes, once and again, to whatever it is asked; a batch is read then."""
+
+    def say(times: int) -> None:
+        stream.read_errors[:] = [OddAnswerError("<html>")] * times
+
+    for moment, times in (2, 2), (4, 5), (11, 9), (29.9, 2):
+        clock.at(moment, lambda times=times: say(times))  # type: ignore[misc]
+    clock.at(2, lambda: stream.listing_errors.extend([OddAnswerError("<html>")] * 5))
+    clock.at(25, stream.listing_errors.clear)
+    a_split(stream, clock)
+
+
+def a_denial_that_passes(stream: PlayedStream, clock: Timeline) -> None:
+    """A policy is changed, and not everywhere at once."""
+
+    def deny() -> None:
+        stream.read_errors.extend([DeniedError("no permission")] * 4)
+        stream.listing_errors.extend([DeniedError("no permission")] * 4)
+
+    clock.at(1, deny)
+    clock.at(25, stream.listing_errors.clear)
+    clock.at(25, stream.read_errors.clear)  # as a batch begins, they would be its end
+    a_split(stream, clock)
+
+
+def a_hidden_parent(stream: PlayedStream, clock: Timeline) -> None:
+    """Its child is listed first, and has to wait for it."""
+    stream.write("b", range(10, 20), parent="a")
+    stream.hidden.add("a")
+    clock.at(3, stream.hidden.clear)
+
+
+def a_parent_that_answers_500(stream: PlayedStream, clock: Timeline) -> None:
+    """No listing shows it, and the service fails where it is asked for: at last it is gone."""
+    stream.parents["a"] = "gone"
+    iterator = stream.iterator
+
+    def sick(arn: str, shard_id: str, position: Position) -> object:
+        if shard_id != "gone":
+            return iterator(arn, shard_id, position)
+        if clock.passed < 5:
+            raise TransientError("500")
+        raise ShardNotFoundError("no such shard")
+
+    stream.iterator = sick  # type: ignore[assignment, method-assign]
+
+
+def a_gone_parent(stream: PlayedStream, clock: Timeline) -> None:
+    stream.parents["a"] = "gone"
+
+
+def a_trim(stream: PlayedStream, clock: Timeline) -> None:
+    """Reading fails for so long that what is written meanwhile leaves retention."""
+
+    def fail() -> None:
+        stream.read_errors.extend([TransientError("500"), ExpiredIteratorError("too old")])
+        stream.write("a", range(10, 30))
+        stream.trimmed = 19
+
+    clock.at(70, fail)
+
+
+def a_refusal_while_it_is_read(stream: PlayedStream, clock: Timeline) -> None:
+    """As above, and also as a batch begins."""
+    clock.at(30, lambda: stream.refused.add("a"))
+    clock.at(33, stream.refused.clear)
+    clock.at(34, lambda: stream.write("a", range(10, 20)))
+    clock.at(59.5, lambda: stream.refused.add("a"))
+    clock.at(63, stream.refused.clear)
+
+
+def a_listed_parent_that_is_gone(stream: PlayedStream, clock: Timeline) -> None:
+    """DynamoDB Local lists shards that are out of retention for ever."""
+    stream.records_of = {"old": [], **stream.records_of}
+    stream.parents["a"] = "old"
+    stream.closed.add("old")
+    stream.refused.add("old")
+
+
+def a_trim_before_the_beginning(stream: PlayedStream, clock: Timeline) -> None:
+    """What was gone already is no loss."""
+    stream.records_of["a"] = list(range(-5, 10))
+    stream.trimmed = -1
+
+
+def a_stream_that_is_disabled(stream: PlayedStream, clock: Timeline) -> None:
+    """All shards are closed, and have no children; what is there is still to be read."""
+    clock.at(2, lambda: stream.write("a", range(10, 20)))
+    clock.at(2, lambda: stream.closed.add("a"))
+
+
+def a_shard_that_is_refused_for_a_while(stream: PlayedStream, clock: Timeline) -> None:
+    """The service lists it as open, and answers that there is no such shard."""
+    clock.at(2, lambda: stream.refused.add("a"))
+    clock.at(6, stream.refused.clear)
+    clock.at(7, lambda: stream.write("a", range(10, 20)))
+
+
+def an_iterator_that_goes_back(stream: PlayedStream, clock: Timeline) -> None:
+    """Every other read of each shard repeats what came just before."""
+    a_split(stream, clock)
+    records, calls = stream.records, Counter[str]()
+
+    def back(iterator: str, limit: int | None = None) -> bytes:
+        shard_id, first = iterator.split()
+        calls[shard_id] += 1
+        if calls[shard_id] % 2 == 0:
+            first = str(max(0, int(first) - 4))
+        return records(f"{shard_id} {first}", limit)
+
+    stream.page_size = 3
+    stream.records = back  # type: ignore[method-assign]
+
+
+def empty_at_first(stream: PlayedStream, shard_id: str, pages: int) -> None:
+    """So many pages of a shard are empty though records follow."""
+    records, left = stream.records, pages
+
+    def empty(iterator: str, limit: int | None = None) -> bytes:
+        nonlocal left
+        name, first = iterator.split()
+        if name == shard_id and left and int(first) <= max(stream.records_of[name]):
+            left -= 1
+            return json.dumps({"Records": [], "NextShardIterator": iterator}).encode()
+        return records(iterator, limit)
+
+    stream.records = empty  # type: ignore[method-assign]
+
+
+def a_closed_shard_of_empty_pages(stream: PlayedStream, clock: Timeline) -> None:
+    """It ends where its iterator does, not where it seems to be empty."""
+    a_split(stream, clock)
+    stream.closed.add("a")
+    empty_at_first(stream, "a", 400)
+
+
+HISTORIES = [
+    History("nothing happens", lambda stream, clock: None, 10),
+    History("a split", a_split, 30),
+    History("an iterator that goes back", an_iterator_that_goes_back, 30),
+    History("a closed shard of empty pages", a_closed_shard_of_empty_pages, 30),
+    History("three rotations", three_rotations, 40),
+    History("a listing that lags", a_listing_that_lags, 30),
+    History("an expired token", an_expired_token, 20),
+    History("troubles", troubles, 30),
+    History("odd answers", odd_answers, 30),
+    History("a denial that passes", a_denial_that_passes, 30),
+    History("a hidden parent", a_hidden_parent, 20),
+    History("a parent that answers 500", a_parent_that_answers_500, 10),
+    History("a gone parent", a_gone_parent, 10),
+    History("a trim", a_trim, 30, gone=tuple(range(10, 20)), seconds=120),
+    History("a trim before the beginning", a_trim_before_the_beginning, 10),
+    History("a refusal while it is read", a_refusal_while_it_is_read, 20, seconds=60),
+    History("a listed parent that is gone", a_listed_parent_that_is_gone, 10),
+    History("a stream that is disabled", a_stream_that_is_disabled, 20),
+    History("a shard refused for a while", a_shard_that_is_refused_for_a_while, 20),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+@pytest.mark.parametrize("history", HISTORIES, ids=str)
+def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engine) -> None:
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    history.happens(stream, clock)
+
+    if engine is spark_batch and history.happens is a_listed_parent_that_is_gone:
+        # It can't be told from a shard that vanished after the listing, under the batch.
+        with pytest.raises(DataLossError):
+            engine(stream, clock, history.seconds)
+        return
+
+    outcome = engine(stream, clock, history.seconds)
+
+    expected = [number for number in range(history.records) if number not in history.gone]
+    losses = len(history.gone) > 0
+    if engine is spark_batch:  # it begins when what it can't have is gone already
+        expected, losses = [each for each in expected if each > stream.trimmed], False
+    assert sorted(outcome.numbers) == expected, "lost, or delivered twice"
+    assert outcome.losses == losses
+    for shard_id, numbers in stream.records_of.items():
+        own = [number for number in outcome.numbers if number in numbers]
+        assert own == sorted(own), "out of order"
+        if engine is not spark_batch and (parent := stream.parents.get(shard_id)):
+            before = stream.records_of.get(parent, [])
+            positions = [outcome.numbers.index(each) for each in before if each in expected]
+            assert not own or max(positions, default=-1) < outcome.numbers.index(own[0])
+
+
+@pytest.mark.parametrize("share", [1, 3, 11, 100])
+@pytest.mark.parametrize("history", HISTORIES, ids=str)
+def test_next_leaves_out_of_pages_what_it_would_one_by_one(history: History, share: int) -> None:
+    numbers = [str(number) for number in range(0, 40, share)] if share < 40 else ["none"]
+    test = wanted([{"dynamodb": {"NewImage": {"n": {"N": numbers}}}}])
+    assert test is not None
+    outcomes, tokens, counts = [], [], []
+    for by_pages in (True, False):
+        clock = Timeline()
+        stream = PlayedStream(clock)
+        stream.write("a", range(10))
+        history.happens(stream, clock)
+        pulled = Stream.over(
+            stream, ARN, "trim_horizon", wanted=test if by_pages else None, clock=clock
+        )
+        outcomes.append(pull_all(pulled, clock, history.seconds, test))
+        tokens.append({each["shard_id"]: each for each in pulled.token["shards"]})
+        counts.append(len(outcomes[-1].numbers) + pulled.filtered)
+    assert outcomes[0] == outcomes[1]
+    assert [each.get("sequence_number") for each in tokens[0].values()] == [
+        each.get("sequence_number") for each in tokens[1].values()
+    ]
+    assert counts[0] == history.records - len(history.gone)
+
+
+def test_next_does_not_take_what_a_filter_leaves_out_for_the_end() -> None:
+    class Slow(PlayedStream):
+        def records(self, iterator: str, limit: int | None = None) -> bytes:
+            clock.sleep(0.5)
+            return super().records(iterator, limit)
+
+    clock = Timeline()
+    stream = Slow(clock)
+    stream.write("a", range(200))
+    test = wanted([{"dynamodb": {"NewImage": {"n": {"N": ["199"]}}}}])
+    pulled = Stream.over(stream, ARN, "trim_horizon", wanted=test, clock=clock)
+    record = next(pulled)
+    assert record is not None and record["dynamodb"]["NewImage"]["n"] == {"N": "199"}
+    assert pulled.filtered == 199
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+@pytest.mark.parametrize("after", [0, 2])
+def test_every_engine_ends_where_reads_are_denied(engine: Engine, after: float) -> None:
+    """At once at its beginning, else after a minute of it."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    denied = [DeniedError("no permission")] * 1000
+    after = 0 if engine in (spark_batch, retained) else after  # each of their reads is a beginning
+    if after:
+        clock.at(after, lambda: stream.read_errors.extend(denied))
+    else:
+        stream.read_errors += denied
+    with pytest.raises(StreamError, match="no permission"):
+        engine(stream, clock, 0.0 if engine in (spark_batch, retained) else 200.0)
+    at_once = 8 if engine is spark_batch else 2  # its plan waits for listings that lag
+    assert 60 < clock.passed < 80 if after else clock.passed < at_once
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+def test_every_engine_ends_soon_where_each_answer_is_odd_from_the_beginning(engine: Engine) -> None:
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    stream.read_errors += [OddAnswerError("HTTP 204 with nothing")] * 1000
+    with pytest.raises(StreamError, match="HTTP 204 with nothing"):
+        engine(stream, clock, 0.0 if engine in (spark_batch, retained) else 200.0)
+    assert clock.passed < (
+        8 if engine is spark_batch else 3
+    )  # its plan waits for listings that lag
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+def test_every_engine_says_at_once_that_an_answer_does_not_end(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has been waited for for half a minute by then."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    clock.at(
+        2.9, lambda: stream.read_errors.append(TransientError("no whole answer", overdue=True))
+    )
+    assert engine(stream, clock, 3.0 if engine is spark_batch else 8.0).numbers == list(range(10))
+    said = [message for message in caplog.messages if "no whole answer" in message]
+    assert len(said) == 1 and "in a row" not in said[0]
+
+
+class Unanswered(PlayedStream):
+    """Its listings, children and probes are asked for in vain, from some moment on."""
+
+    hangs = False
+
+    def listing(self, arn: str) -> Listing:
+        if self.hangs:
+            raise NoAnswerYetError("not yet")
+        return super().listing(arn)
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        if self.hangs:
+            raise NoAnswerYetError("not yet")
+        return super().children(arn, shard_id)
+
+
+@pytest.mark.parametrize("engine", [watch, pull, spark_stream], ids=lambda each: each.__name__)
+def test_every_engine_reads_on_while_listings_are_not_answered(engine: Engine) -> None:
+    """A shard that has closed meanwhile holds up no other."""
+    clock = Timeline()
+    stream = Unanswered(clock)
+    stream.write("z", range(5))
+    stream.write("a", range(5, 10))
+    clock.at(2, lambda: setattr(stream, "hangs", True))
+    a_split(stream, clock)
+    clock.at(20, lambda: stream.write("z", range(30, 40)))
+    assert sorted(engine(stream, clock, 22.0).numbers) == [*range(10), *range(30, 40)]
+    stream.hangs = False
+    assert sorted(engine(stream, clock, 60.0).numbers) == list(range(40)), "a new reading"
+
+
+# What ends up to now
+
+
+@pytest.mark.parametrize("engine", UP_TO_NOW, ids=lambda engine: engine.__name__)
+def test_up_to_now_has_a_child_that_no_listing_shows_as_the_reading_begins(
+    engine: Callable[[PlayedStream, Timeline], Outcome],
+) -> None:
+    """Its parent looks open, and has ended; nor is the child's child listed."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    stream.write("b", range(10, 20), parent="a")
+    stream.write("c", range(20, 30), parent="b")
+    stream.hidden |= {"b", "c"}
+    stream.looks_open |= {"a", "b"}
+    clock.at(4, stream.hidden.clear)
+    clock.at(4, stream.looks_open.clear)
+    assert engine(stream, clock).numbers == list(range(30))
+
+
+@pytest.mark.parametrize("engine", UP_TO_NOW, ids=lambda engine: engine.__name__)
+def test_up_to_now_of_an_idle_stream_ends_as_soon_as_that_is_proven(
+    engine: Callable[[PlayedStream, Timeline], Outcome],
+) -> None:
+    """Two seconds for what was written last; a batch's plan waits for a listing instead."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    for shard_id in "abc":
+        stream.write(shard_id, ())
+    assert engine(stream, clock).numbers == []
+    assert clock.passed < (12 if engine is spark_batch else 3.2)
+
+
+@pytest.mark.parametrize("pages", [11, 30])
+@pytest.mark.parametrize("engine", UP_TO_NOW, ids=lambda engine: engine.__name__)
+def test_up_to_now_no_number_of_empty_pages_is_the_end_of_an_open_shard(
+    engine: Callable[[PlayedStream, Timeline], Outcome], pages: int
+) -> None:
+    """It is left where some time brings nothing else."""
+    clock = Timeline()
+    stream = PlayedStream(clock)
+    stream.write("a", range(10))
+    empty_at_first(stream, "a", pages)
+    assert engine(stream, clock).numbers == list(range(10))
+    assert clock.passed < (12 if engine is spark_batch else 5)
+
+
+def test_next_comes_back_while_every_iterator_is_refused() -> None:
+    clock = Timeline()
+    played = PlayedStream(clock)
+    played.write("a", range(3))
+    played.read_errors = [ExpiredIteratorError("too old")] * 50
+    stream = Stream.over(played, ARN, "trim_horizon", clock=clock)
+    assert next(stream) is None
+    clock.sleep(600)
+    played.read_errors.clear()
+    clock.sleep(600)
+    assert [record.sequence_number for record in iter(stream.__next__, None)] == [
+        str(FIRST + number) for number in range(3)
+    ]

@@ -1,0 +1,98 @@
+"""Every block of docs/time-machine.md runs as it is written: the story of a night."""
+
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulator import Simulator
+from tests.support.hand_clock import HandClock
+from watcher.cli import main
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "time-machine.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    line.removeprefix("$ python -m watcher ")
+    for kind, text in BLOCKS
+    for line in text.splitlines()
+    if kind == "console" and line.startswith("$ ")
+]
+README = (DOCS.parent / "README.md").read_text()
+IN_README = re.findall(r"^\$ python -m watcher ((?:as-of|undo) .*)", README, re.MULTILINE)
+PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
+
+
+@pytest.fixture(autouse=True)
+def night(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]:
+    """A release half an hour ago made twenty orders cost nothing; one was mended by hand."""
+    began = time.time() - 3 * 3600
+    monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
+    monkeypatch.chdir(tmp_path)
+    with Simulator(table="orders", key_names=("PK", "SK"), clock=lambda: began) as simulator:
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        for number in range(30):
+            put(simulator, number, str(100 + 10 * number))
+        simulator.advance(2.5 * 3600)
+        for number in range(20):
+            put(simulator, number, "0", by={"S": "release-112"})
+        simulator.advance(0.25 * 3600)
+        put(simulator, 3, "33")
+        simulator.advance(0.25 * 3600)
+        yield simulator
+
+
+@pytest.mark.parametrize("command", IN_README)
+def test_a_command_of_the_readme_about_the_past(
+    command: str, night: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(command)) == 0
+    assert "user-7" in capsys.readouterr().out
+
+
+def put(simulator: Simulator, number: int, total: str, **more: dict[str, str]) -> None:
+    key = {"PK": {"S": f"user-{number}"}, "SK": {"S": f"order-{number}"}}
+    simulator.put({**key, "total": {"N": total}, **more})
+
+
+def test_from_alarm_to_undone_in_five_commands(
+    night: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(COMMANDS) == 5
+    said = []
+    for command in COMMANDS:
+        status = main(shlex.split(command))
+        assert status == (1 if command.endswith("--apply") else 0)
+        said.append(capsys.readouterr())
+    count, history, as_of, plan, applied = said
+    assert "20" in count.out
+    assert "~ total: 170 -> 0" in history.out
+    assert as_of.out == '{"PK":"user-7","SK":"order-7","total":170}\n'
+    assert plan.err.endswith(
+        "Plan: 19 items (19 MODIFY), 19 write units, 1 conflict; nothing was written: "
+        "--apply does it\n"
+    )
+    assert applied.out == "CONFLICT PK=user-3, SK=order-3: it was changed since\n"
+    assert applied.err.endswith("restored 19, conflicts 1\n")
+    items = night.client("dynamodb").scan(TableName="orders")["Items"]
+    totals = {item["PK"]["S"]: item["total"]["N"] for item in items}
+    assert totals == {
+        f"user-{number}": "33" if number == 3 else str(100 + 10 * number) for number in range(30)
+    }
+
+
+@pytest.mark.parametrize("text", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_a_program_works_as_written(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(text, "docs/time-machine.md", "exec"), {})
+    out = capsys.readouterr().out
+    assert "19 write units, 1 conflicts" in out
+    assert "restored" in out
+
+
+def test_every_file_that_it_links_to_is_there() -> None:
+    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", PAGE)
+    assert [name for name in linked if not (DOCS / name).exists()] == []

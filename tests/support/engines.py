@@ -1,0 +1,218 @@
+"""The engines over one played stream: what each of them delivers, and what it says is lost."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql.types import (
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tests.spark.played import ARN, PlayedQuery, PlayedStream
+from tests.support.hand_clock import HandClock
+from tests.support.play import PlayedProcess
+from tests.support.wire import FIRST
+from watcher.aws.config import AwsConfig
+from watcher.aws.counters import Counters, SharedCounters
+from watcher.aws.model import Service, ShardKey, TrimHorizon
+from watcher.delivery.handler import Handler
+from watcher.pull.backlog import BacklogReader
+from watcher.records.record import Record
+from watcher.runtime.loop import Manager
+from watcher.runtime.protocol import Queue, ShardAssignment, Writer
+from watcher.runtime.settings import Settings
+from watcher.runtime.watched_stream import WatchedStream
+from watcher.runtime.watched_streams import WatchedStreams
+from watcher.runtime.worker import AssignedShard, ReadScheduler
+from watcher.runtime.workers import Workers
+from watcher.spark.options import SourceOptions, parse
+from watcher.spark.ranges import RangeReader
+from watcher.spark.schema import columns
+from watcher.spark.source import BatchReader
+from watcher.stream import Stream
+from watcher.streams.messages import Message
+
+
+@dataclass
+class Outcome:
+    """What came out of an engine: the records' numbers, in order, and how many losses were said."""
+
+    numbers: list[int] = field(default_factory=list)
+    losses: int = 0
+
+
+class Timeline(HandClock):
+    """A clock on whose way things happen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._plan: list[tuple[float, Callable[[], object]]] = []
+
+    def at(self, seconds: float, happens: Callable[[], object]) -> None:
+        self._plan.append((seconds, happens))
+        self._plan.sort(key=lambda each: each[0])
+
+    def sleep(self, seconds: float) -> None:
+        until = self.passed + seconds
+        while self._plan and self._plan[0][0] <= until:
+            moment, happens = self._plan.pop(0)
+            self.passed = max(self.passed, moment)
+            happens()
+        self.passed = until
+
+
+def watch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """The processes, their readers stepped whenever the manager waits."""
+    return _watched(stream, clock, Settings(start=TrimHorizon()), seconds)
+
+
+def watch_up_to_now(stream: PlayedStream, clock: Timeline) -> Outcome:
+    """The same with `--no-follow`."""
+    return _watched(stream, clock, Settings(start=TrimHorizon(), follow=False), 1000)
+
+
+def _watched(stream: PlayedStream, clock: Timeline, settings: Settings, seconds: float) -> Outcome:
+    outcome = Outcome()
+    queue = _ReadingQueue(stream, clock)
+    manager = Manager(
+        WatchedStreams(
+            [WatchedStream(ARN, settings, first=stream, service=stream, clock=clock)], clock=clock
+        ),
+        [Handler("seen", lambda record: outcome.numbers.append(_number(record)))],
+        settings,
+        workers=Workers(queue, queue.start, clock),
+        clock=clock,
+    )
+    clock.at(seconds, manager.stop)
+    outcome.losses = manager.run().losses
+    return outcome
+
+
+class _ReadingQueue(Queue):
+    def __init__(self, stream: PlayedStream, clock: Timeline) -> None:
+        super().__init__()
+        self._stream = stream
+        self._clock = clock
+        self._readers = ReadScheduler(clock)
+        self._said: deque[tuple[ShardKey, Message]] = deque()
+
+    def start(
+        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+    ) -> PlayedProcess:
+        def begin(work: ShardAssignment) -> None:
+            self._readers.begin(AssignedShard(work, self._stream, Counters(), self._clock))
+
+        return PlayedProcess(0, begin)
+
+    def receive(self, timeout: float) -> tuple[ShardKey, Message] | tuple[str, None] | None:
+        until = self._clock.monotonic() + timeout
+        while True:
+            if self._said:
+                return self._said.popleft()
+            if (reading := self._readers.next()) is not None:
+                self._said.extend((reading.origin, message) for message in reading.read())
+                self._readers.done(reading)
+                continue
+            if self._clock.monotonic() >= until:
+                return None
+            self._clock.sleep(0.05)
+
+
+def pull(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """`Stream`."""
+    pulled = Stream.over(stream, ARN, "trim_horizon", clock=clock)
+    return pull_all(pulled, clock, seconds)
+
+
+def pull_all(
+    pulled: Stream,
+    clock: Timeline,
+    seconds: float,
+    wanted: Callable[[Record], bool] = lambda record: True,
+) -> Outcome:
+    """What a `Stream` gives out up to then, of what is wanted."""
+    outcome = Outcome()
+    while clock.passed < seconds:
+        record = next(pulled)
+        if record is None:
+            clock.sleep(0.05)
+        elif wanted(record):
+            outcome.numbers.append(_number(record))
+    outcome.losses = len(pulled.losses)
+    return outcome
+
+
+def spark_stream(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
+    """Spark's planner, and its executors' reads."""
+    query = PlayedQuery(stream, clock, failOnDataLoss="false")
+    query.run(seconds)
+    return Outcome(query.delivered, query.planner.report()["data_losses"])
+
+
+def spark_available_now(stream: PlayedStream, clock: Timeline) -> Outcome:
+    """The same with `availableNow`."""
+    query = PlayedQuery(stream, clock)
+    query.planner.stop_at_now()
+    while query.poll():
+        pass
+    return Outcome(query.delivered)
+
+
+def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> Outcome:
+    """A batch read once everything has happened."""
+    clock.sleep(seconds)
+
+    def reader(options: SourceOptions, arn: str) -> RangeReader:
+        return RangeReader(options, arn, stream, clock)
+
+    def connect(name: str, connection: AwsConfig) -> tuple[Service, str]:
+        return stream, ARN
+
+    options = parse({"stream": ARN}, streaming=False)
+    schema = StructType(
+        [StructField(name, _types()[kind]) for name, kind in columns(options).items()]
+    )
+
+    def asking(service: Service) -> Service:
+        return service
+
+    batch = BatchReader(options, schema, connect=connect, asking=asking, reader=reader, clock=clock)
+    rows = [part for each in batch.partitions() for part in batch.read(each)]
+    found = [int(text) - FIRST for part in rows for text in part["sequence_number"].to_pylist()]
+    return Outcome(found)
+
+
+def retained(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> Outcome:
+    """The time machine's reading: all there is at once, and what has come since at the end."""
+    reading = BacklogReader(ARN, stream, clock=clock)
+    records = list(reading.read())
+    clock.sleep(max(0.0, seconds - clock.passed))
+    records += reading.read_on() if seconds else ()
+    return Outcome([_number(record) for record in records], len(reading.losses))
+
+
+def _types() -> dict[str, DataType]:
+    """Spark's types by their DDL, which only a JVM can parse."""
+    identity = StructType([StructField(name, StringType()) for name in ("type", "principal_id")])
+    return {
+        "string": StringType(),
+        "timestamp": TimestampType(),
+        "bigint": LongType(),
+        "long": LongType(),
+        "struct<type: string, principal_id: string>": identity,
+    }
+
+
+def _number(record: Record) -> int:
+    return int(record.sequence_number) - FIRST
+
+
+UP_TO_NOW = (watch_up_to_now, spark_available_now, spark_batch, retained)
+ENGINES = (watch, pull, spark_stream, spark_batch, retained)

@@ -1,0 +1,86 @@
+"""A program on a pseudo-terminal of its own, and what a person would see there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import pyte
+
+from tests.support.program import Killed
+
+
+class Terminal(Killed):
+    """Runs a command with its input, output and errors on one terminal, which it controls."""
+
+    def __init__(
+        self, *command: str, env: Mapping[str, str], columns: int = 100, lines: int = 40
+    ) -> None:
+        self.screen = pyte.HistoryScreen(columns, lines, history=10_000, ratio=0.001)
+        self._stream = pyte.ByteStream(self.screen)
+        self._news = threading.Condition()
+        self.written = bytearray()
+        self._leader, follower = pty.openpty()
+        size = struct.pack("HHHH", lines, columns, 0, 0)
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, size)
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, "TERM": "xterm", **env},
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(follower)
+        self._reader = threading.Thread(target=self._collect)
+        self._reader.start()
+
+    def _collect(self) -> None:
+        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+            while data := os.read(self._leader, 65536):
+                with self._news:
+                    self.written += data
+                    self._stream.feed(data)
+                    self._news.notify_all()
+
+    @property
+    def shown(self) -> list[str]:
+        """Every line that stands on the terminal or has been scrolled away, from the first on."""
+        scrolled = [
+            "".join(line[column].data for column in range(self.screen.columns))
+            for line in self.screen.history.top
+        ]
+        return [line.rstrip() for line in [*scrolled, *self.screen.display] if line.strip()]
+
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
+        """Wait until it holds; asked again whenever something is written."""
+        end = time.monotonic() + timeout
+        with self._news:
+            while not condition():
+                left = end - time.monotonic()
+                assert left > 0, "not in time; shown: " + "\n".join(self.shown[-20:])
+                self._news.wait(min(left, 1.0))
+
+    def press(self, keys: bytes) -> None:
+        """Press keys; b"\\x03" is Ctrl-C."""
+        os.write(self._leader, keys)
+
+    def end(self, timeout: float = 60.0) -> int:
+        """Wait for the program's end; its exit status."""
+        status = self.process.wait(timeout)
+        self._reader.join(timeout)
+        return status
+
+    def release(self) -> None:
+        """Wait for the end, and close the terminal."""
+        self.end()
+        os.close(self._leader)

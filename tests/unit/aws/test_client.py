@@ -1,0 +1,267 @@
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.simulator import Simulator
+from tests.simulator.errors import NO_ANSWERS, ODD
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect, for_worker
+from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, TrimHorizon
+from watcher.errors import (
+    CredentialsError,
+    DeniedError,
+    ExpiredIteratorError,
+    OddAnswerError,
+    ShardNotFoundError,
+    StreamError,
+    TimestampRefusedError,
+    TransientError,
+    TrimmedDataError,
+    WatcherError,
+)
+from watcher.records import page
+
+
+def client(sim: Simulator) -> StreamsClient:
+    return StreamsClient(AwsConfig("us-east-1", endpoint_url=sim.endpoint))
+
+
+def numbers(body: bytes) -> list[str]:
+    return re.findall(r'"SequenceNumber":\s*"(\d+)"', body.decode())
+
+
+@pytest.mark.parametrize("name", ["table_name", "table_arn", "stream_arn"])
+def test_a_stream_is_named_by_its_table_or_either_arn(simulator: Simulator, name: str) -> None:
+    text = getattr(simulator, name)
+    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
+    assert connect(text, connection)[1] == simulator.stream_arn
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a b", "arn:aws:s3:::bucket", "arn:aws:dynamodb:eu-west-1:1:table/x/index/y", "é"]
+)
+def test_what_can_name_no_stream_is_refused_before_any_call(text: str) -> None:
+    with pytest.raises(StreamError, match="neither a stream ARN, nor a table"):
+        connect(text, AwsConfig())
+
+
+def test_an_unknown_table_is_named(simulator: Simulator) -> None:
+    with pytest.raises(StreamError, match="no table 'nosuch' in us-east-1"):
+        client(simulator).latest_stream("nosuch")
+
+
+def test_a_table_without_a_stream_is_told_how_to_enable_one(simulator: Simulator) -> None:
+    simulator.delete_stream()
+    with pytest.raises(StreamError, match="StreamEnabled=true"):
+        client(simulator).latest_stream("orders")
+
+
+def test_an_unknown_stream_is_named(simulator: Simulator) -> None:
+    with pytest.raises(StreamError, match=r"no stream arn:.*other"):
+        client(simulator).listing(simulator.stream_arn + "other")
+
+
+def test_a_listing_has_all_pages() -> None:
+    with Simulator(shards=250) as sim:
+        listing = client(sim).listing(sim.stream_arn)
+        assert len(listing.shards) == 250
+        assert listing.pages == 3
+        assert listing.status == "ENABLED"
+
+
+@pytest.mark.parametrize("honoured", [True, False])
+def test_children_are_those_of_the_shard_whether_or_not_the_filter_is_known(
+    simulator: Simulator, honoured: bool
+) -> None:
+    simulator.set_faults(child_filter=honoured)
+    parent = simulator.open_shards[0]
+    children = simulator.split(parent)
+    simulator.rotate(children[0])
+    found = client(simulator).children(simulator.stream_arn, parent)
+    assert {shard.id for shard in found} == set(children)
+
+
+def test_each_position_gives_an_iterator_there(simulator: Simulator) -> None:
+    first, second, third = simulator.write("a", 3)
+    streams, shard = client(simulator), simulator.shards[0].id
+
+    def read(position: object) -> list[str]:
+        iterator, _ = streams.iterator(simulator.stream_arn, shard, position)  # type: ignore[arg-type]
+        return numbers(streams.records(iterator))
+
+    assert read(TrimHorizon()) == [first, second, third]
+    assert read(AtSequence(second)) == [second, third]
+    assert read(AfterSequence(second)) == [third]
+    assert read(Latest()) == []
+    assert read(AtTime(datetime.now(UTC) - timedelta(hours=1))) == [first, second, third]
+
+
+def test_an_iterator_comes_with_the_services_time(simulator: Simulator) -> None:
+    shard = simulator.shards[0].id
+    _, moment = client(simulator).iterator(simulator.stream_arn, shard, Latest())
+    assert abs((moment - datetime.now(UTC)).total_seconds()) < 60
+    assert moment.microsecond == 0
+
+
+def test_a_refused_timestamp_is_known_from_other_refusals(simulator: Simulator) -> None:
+    simulator.set_faults(at_timestamp=False)
+    shard = simulator.shards[0].id
+    with pytest.raises(TimestampRefusedError):
+        client(simulator).iterator(simulator.stream_arn, shard, AtTime(datetime.now(UTC)))
+    with pytest.raises(StreamError, match="ValidationException"):
+        client(simulator).iterator(simulator.stream_arn, shard, AfterSequence("9" * 30))
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("ExpiredIteratorException", ExpiredIteratorError),
+        ("TrimmedDataAccessException", TrimmedDataError),
+        ("ResourceNotFoundException", ShardNotFoundError),
+        ("LimitExceededException", TransientError),
+        ("ThrottlingException", TransientError),
+        ("InternalServerError", TransientError),
+        ("unavailable", TransientError),
+        ("reset", TransientError),
+        ("reset-midway", TransientError),
+        ("truncate", TransientError),
+        ("invalid-json", TransientError),
+        ("AccessDeniedException", DeniedError),
+        ("ExpiredTokenException", CredentialsError),
+        ("UnrecognizedClientException", CredentialsError),
+        ("status-204", OddAnswerError),
+        ("status-301", OddAnswerError),
+        ("status-307", OddAnswerError),
+        ("status-403", OddAnswerError),
+        ("status-404", OddAnswerError),
+        ("status-407", OddAnswerError),
+        ("status-408", TransientError),
+        ("status-413", OddAnswerError),
+        ("status-429", TransientError),
+        ("status-500", TransientError),
+        ("ValidationException", OddAnswerError),
+        ("UnheardOfException", OddAnswerError),
+        ("cbor", OddAnswerError),
+        ("garbage", OddAnswerError),
+        ("page", OddAnswerError),
+        ("else", OddAnswerError),
+    ],
+)
+def test_each_error_of_a_read_means_one_thing(
+    simulator: Simulator, code: str, error: type[Exception]
+) -> None:
+    simulator.write("a")
+    streams, shard = client(simulator), simulator.shards[0].id
+    iterator, _ = streams.iterator(simulator.stream_arn, shard, TrimHorizon())
+    simulator.fail_next("GetRecords", code, times=10)
+    with pytest.raises(error):
+        page.decode(streams.records(iterator))
+
+
+@pytest.mark.parametrize("operation", ["DescribeStream", "GetShardIterator", "ListStreams"])
+@pytest.mark.parametrize("trouble", ["truncate", "invalid-json", "else", *NO_ANSWERS])
+def test_a_cut_off_answer_is_never_taken_for_an_empty_one(
+    simulator: Simulator, operation: str, trouble: str
+) -> None:
+    streams, shard = client(simulator), simulator.shards[0].id
+    simulator.fail_next(operation, trouble, times=10)
+    with pytest.raises(OddAnswerError if trouble in ("else", *NO_ANSWERS) else TransientError):
+        match operation:
+            case "DescribeStream":
+                streams.listing(simulator.stream_arn)
+            case "GetShardIterator":
+                streams.iterator(simulator.stream_arn, shard, Latest())
+            case "ListStreams":
+                list(streams.list_streams())
+
+
+def test_a_throttled_call_is_known_as_such(simulator: Simulator) -> None:
+    simulator.fail_next("DescribeStream", "ThrottlingException", times=20)
+    with pytest.raises(TransientError) as caught:
+        client(simulator).listing(simulator.stream_arn)
+    assert caught.value.throttled
+
+
+@pytest.mark.parametrize("code", ODD)
+def test_botocores_own_way_and_the_shortcut_take_each_answer_for_the_same(
+    simulator: Simulator, code: str
+) -> None:
+    kinds = []
+    arn, shard = simulator.stream_arn, simulator.shards[0].id
+    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
+    for streams in (client(simulator), for_worker(connection, arn)):
+        for operation in ("GetShardIterator", "GetRecords"):
+            iterator, _ = streams.iterator(arn, shard, TrimHorizon())
+            simulator.fail_next(operation, code, times=10)
+            with pytest.raises(WatcherError) as caught:
+                page.decode(streams.records(iterator))
+                streams.iterator(arn, shard, TrimHorizon())
+            kinds.append((operation, type(caught.value)))
+            simulator.forget_failures()
+    assert kinds[:2] == kinds[2:]
+
+
+def test_missing_permission_names_what_the_role_needs(simulator: Simulator) -> None:
+    simulator.fail_next("DescribeStream", "AccessDeniedException", times=10)
+    with pytest.raises(StreamError, match=r"dynamodb:DescribeTable.*GetRecords"):
+        client(simulator).listing(simulator.stream_arn)
+
+
+def test_no_credentials_says_how_to_give_them(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(StreamError, match="aws configure"):
+        client(simulator).listing(simulator.stream_arn)
+
+
+def test_no_region_says_how_to_give_one() -> None:
+    with pytest.raises(StreamError, match="--region"):
+        StreamsClient(AwsConfig())
+
+
+def test_the_arns_region_counts_before_the_environments_and_after_an_explicit_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-1")
+    assert StreamsClient(AwsConfig(), "eu-west-3").region == "eu-west-3"
+    assert StreamsClient(AwsConfig("sa-east-1"), "eu-west-3").region == "sa-east-1"
+    assert StreamsClient(AwsConfig()).region == "us-west-1"
+    local = AwsConfig(endpoint_url="http://127.0.0.1:1")
+    assert StreamsClient(local, "ddblocal").region == "us-west-1"
+    assert StreamsClient(local, "eu-west-3").region == "eu-west-3"
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    assert StreamsClient(local, "ddblocal").region == "ddblocal"
+
+
+def test_streams_are_listed_over_all_pages(simulator: Simulator) -> None:
+    for number in range(5):
+        simulator.add_table(f"table-{number}")
+    simulator.set_faults(list_page=2)
+    listed = list(client(simulator).list_streams())
+    assert {stream.table for stream in listed} == {"orders", *(f"table-{n}" for n in range(5))}
+    (only,) = client(simulator).list_streams("table-3")
+    assert only.table == "table-3"
+
+
+def test_every_call_is_counted_those_that_botocore_repeats_and_those_throttled_too(
+    simulator: Simulator,
+) -> None:
+    streams = client(simulator)
+    shard = simulator.shards[0].id
+    simulator.fail_next("ListStreams", "ThrottlingException", times=2)
+    list(streams.list_streams())
+    assert streams.tally.throttles == 0, "botocore has seen to it"
+    streams.listing(simulator.stream_arn)
+    simulator.fail_next("GetShardIterator", "ThrottlingException", times=3)
+    with pytest.raises(TransientError):
+        streams.iterator(simulator.stream_arn, shard, Latest())
+    assert streams.tally.throttles == 1
+    iterator, _ = streams.iterator(simulator.stream_arn, shard, TrimHorizon())
+    streams.records(iterator)
+    streams.latest_stream("orders")
+    list(streams.list_streams())
+    made = {name: count for name, count in streams.tally.calls.items() if count}
+    assert made == dict(simulator.calls)

@@ -1,0 +1,269 @@
+"""Credentials: got once, renewed ahead of their end by one, read by all."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from watcher.aws.credentials import (
+    HandedCredentials,
+    Keys,
+    OwnCredentials,
+    SharedCredentials,
+    Signing,
+)
+from watcher.errors import CredentialsError
+
+
+class Source:
+    """Gives numbered keys that live so long; or fails."""
+
+    def __init__(self, clock: HandClock, seconds: float | None = 3600.0) -> None:
+        self.clock = clock
+        self.seconds = seconds
+        self.asked: list[tuple[str | None, bool]] = []
+        self.error: Exception | None = None
+        self.may_go = threading.Event()
+        self.may_go.set()
+
+    def __call__(self, refused: str | None, may_ask: bool) -> Keys:
+        self.asked.append((refused, may_ask))
+        self.may_go.wait(10)
+        if self.error is not None:
+            raise self.error
+        expires = None if self.seconds is None else self.clock.time() + self.seconds
+        return Keys(f"key {len(self.asked)}", "secret", "token", expires=expires)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+def own(
+    source: Source, jitter: Callable[[float, float], float] = lambda low, high: high
+) -> OwnCredentials:
+    return OwnCredentials(source, source.clock, jitter)
+
+
+def test_they_are_got_when_they_are_first_needed_and_once(clock: HandClock) -> None:
+    source = Source(clock)
+    credentials = own(source)
+    assert source.asked == []
+    for _ in range(3):
+        assert credentials.keys().access_key == "key 1"
+    assert source.asked == [(None, True)]
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "ahead"), [(43200, 900), (3600, 900), (1800, 900), (900, 450), (60, 30)]
+)
+def test_they_are_renewed_some_minutes_before_their_end_or_after_half_of_a_short_life(
+    clock: HandClock, lifetime: float, ahead: float
+) -> None:
+    source = Source(clock, lifetime)
+    credentials = own(source, lambda low, high: 1.0)
+    credentials.keys()
+    clock.sleep(lifetime - ahead - 0.1)
+    assert credentials.keys().access_key == "key 1"
+    clock.sleep(0.2)
+    assert credentials.keys().access_key == "key 2"
+    assert source.asked == [(None, True), (None, False)], "a person is asked at the start only"
+
+
+def test_programs_that_began_together_renew_one_after_the_other(clock: HandClock) -> None:
+    source = Source(clock)
+    early, late = own(source, lambda low, high: high), own(source, lambda low, high: low)
+    early.keys(), late.keys()
+    clock.sleep(3600 - 800)
+    assert [each.keys().access_key for each in (late, early)] == ["key 2", "key 3"]
+
+
+def test_credentials_of_fifteen_minutes_are_not_got_at_each_call(clock: HandClock) -> None:
+    """botocore does: it renews whatever ends within fifteen minutes."""
+    source = Source(clock, 900)
+    credentials = own(source)
+    for _ in range(1000):
+        credentials.keys()
+        clock.sleep(0.9)
+    assert len(source.asked) == 2
+
+
+def test_those_without_an_end_are_got_again_only_where_they_are_refused(clock: HandClock) -> None:
+    source = Source(clock, None)
+    credentials = own(source)
+    credentials.keys()
+    clock.sleep(10**9)
+    assert credentials.keys().access_key == "key 1"
+    credentials.renew()
+    assert credentials.keys().access_key == "key 2"
+    assert source.asked[-1] == ("key 1", False)
+
+
+def test_refusals_get_new_ones_no_more_often_than_every_few_seconds(clock: HandClock) -> None:
+    source = Source(clock)
+    credentials = own(source)
+    for _ in range(100):
+        credentials.keys()
+        credentials.renew()
+        clock.sleep(0.1)
+    assert len(source.asked) == 4
+
+
+def test_the_first_failure_is_the_callers_later_ones_leave_what_there_is(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source(clock, 100)
+    source.error = FileNotFoundError("no such program")
+    credentials = own(source)
+    with pytest.raises(FileNotFoundError):
+        credentials.keys()
+    source.error = None
+    assert credentials.keys().access_key == "key 2"
+    source.error = ConnectionError("STS\nis away")
+    clock.sleep(60)
+    for _ in range(40):
+        assert credentials.keys().access_key == "key 2"
+        clock.sleep(1)
+    clock.sleep(30)
+    with pytest.raises(CredentialsError, match="no new AWS credentials: STS is away"):
+        credentials.keys()
+    assert caplog.messages == ["Can't renew the AWS credentials, trying again: STS is away"] * 2
+    source.error = None
+    clock.sleep(30)
+    assert credentials.keys().access_key == f"key {len(source.asked)}"
+
+
+def test_keys_whose_end_has_passed_by_this_clock_are_tried(clock: HandClock) -> None:
+    """It may be this machine's clock that is wrong; AWS will say."""
+    source = Source(clock, -3600)
+    credentials = own(source)
+    for _ in range(100):
+        credentials.keys()
+        clock.sleep(0.01)
+    assert len(source.asked) <= 2
+
+
+def test_many_threads_get_them_once(clock: HandClock) -> None:
+    source = Source(clock)
+    source.may_go.clear()
+    credentials = own(source)
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(credentials.keys().access_key))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    source.may_go.set()
+    for thread in threads:
+        thread.join()
+    assert found == ["key 1"] * 8
+
+
+def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.aws.credentials._SETTLE_SECONDS", 0.01)
+    source = Source(clock)
+    credentials = own(source)
+    shared = credentials.share()
+    clock.sleep(3500)
+    source.may_go.clear()
+    credentials.tend()
+    credentials.tend()
+    assert credentials.keys().access_key == shared.keys().access_key == "key 1"
+    with pytest.raises(OSError, match="still waiting for new AWS credentials"):
+        credentials.settle()
+    monkeypatch.undo()
+    source.may_go.set()
+    credentials.settle()
+    assert credentials.keys().access_key == shared.keys().access_key == "key 2"
+    credentials.tend()
+    assert len(source.asked) == 2
+
+
+def test_a_worker_that_is_refused_is_heard(clock: HandClock) -> None:
+    source = Source(clock)
+    credentials = own(source)
+    shared = credentials.share()
+    clock.sleep(10)
+    shared.keys()
+    shared.renew()
+    credentials.tend()
+    credentials.settle()
+    assert shared.keys().access_key == "key 2"
+    credentials.tend()
+    credentials.settle()
+    assert source.asked[1:] == [("key 1", False)]
+
+
+def read(shared: SharedCredentials, wanted: str) -> None:
+    while shared.keys().access_key != wanted:
+        pass
+    shared.renew()
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_processes_read_what_is_put_and_say_what_was_refused(method: str) -> None:
+    shared = SharedCredentials(Keys("key 1", "secret"))
+    context = multiprocessing.get_context(method)
+    process = context.Process(  # type: ignore[attr-defined]
+        target=read, args=(shared, "key 2"), daemon=True
+    )
+    process.start()
+    assert not shared.are_refused()
+    shared.put(Keys("key 2", "s" * 40, "t" * 20_000))
+    process.join(20)
+    assert process.exitcode == 0
+    assert shared.are_refused()
+    shared.put(Keys("key 3", "secret"))
+    assert not shared.are_refused()
+
+
+def test_they_can_go_nowhere_but_to_a_child_and_into_no_text() -> None:
+    keys = Keys("AKID", "the secret", "the token")
+    shared = SharedCredentials(keys)
+    with pytest.raises((RuntimeError, TypeError)):
+        pickle.dumps(shared)
+    for text in (repr(keys), str(keys), f"{[keys]}", repr(vars(shared))):
+        assert "the secret" not in text and "the token" not in text
+
+
+def test_what_botocore_asks_of_them(clock: HandClock) -> None:
+    signing = Signing(own(Source(clock)))
+    frozen = signing.load_credentials().get_frozen_credentials()
+    assert (frozen.access_key, frozen.secret_key, frozen.token) == ("key 1", "secret", "token")
+    assert signing.get_deferred_property("account_id")() is None
+
+
+def test_a_token_too_long_for_the_memory_is_said() -> None:
+    with pytest.raises(CredentialsError, match="too long"):
+        SharedCredentials(Keys("a", "b", "t" * 70_000))
+
+
+def test_what_was_handed_is_used_until_its_end_or_refused_then_the_machines_own(
+    clock: HandClock,
+) -> None:
+    source = Source(clock)
+    handed = HandedCredentials(own(source), clock)
+    first = Keys("handed 1", "secret", expires=clock.time() + 100)
+    handed.take(first)
+    assert handed.keys() is first and source.asked == []
+    clock.sleep(101)
+    assert handed.keys().access_key == "key 1"
+    second = Keys("handed 2", "secret")
+    handed.take(second)
+    assert handed.keys() is second
+    handed.renew()
+    assert handed.keys().access_key == "key 1"
+    handed.take(second)  # with the next task of the same plan
+    assert handed.keys().access_key == "key 1"
+    handed.take(Keys("handed 3", "secret"))
+    assert handed.keys().access_key == "handed 3"

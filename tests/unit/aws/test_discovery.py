@@ -1,0 +1,79 @@
+"""Which stream of a table is read: never another account's, and also without DescribeTable."""
+
+import logging
+
+import pytest
+
+from tests.simulator import Simulator
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect
+from watcher.errors import StreamError
+
+ELSEWHERE = "999999999999"
+
+
+def connection(sim: Simulator) -> AwsConfig:
+    return AwsConfig("us-east-1", endpoint_url=sim.endpoint)
+
+
+def of(sim: Simulator, text: str) -> str:
+    return connect(text, connection(sim))[1]
+
+
+def test_another_accounts_table_is_not_our_own_of_that_name(simulator: Simulator) -> None:
+    theirs = simulator.add_foreign_table("orders", ELSEWHERE)
+    table = theirs.partition("/stream/")[0]
+    assert of(simulator, table) == theirs
+    assert of(simulator, "orders") == of(simulator, simulator.table_arn) == simulator.stream_arn
+
+
+@pytest.mark.parametrize("table_arns", ["stripped", "refused", "honoured"])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("123456789012", ELSEWHERE), (":us-east-1:", ":eu-west-1:")]
+)
+def test_an_answer_of_another_account_or_region_is_refused(
+    simulator: Simulator, table_arns: str, ours: str, theirs: str
+) -> None:
+    simulator.set_faults(table_arns=table_arns)
+    asked = simulator.table_arn.replace(ours, theirs)
+    with pytest.raises(StreamError, match=f"no table '{asked}'"):
+        of(simulator, asked)
+    assert of(simulator, simulator.table_arn) == simulator.stream_arn
+
+
+@pytest.mark.parametrize("name", ["table_name", "table_arn"])
+def test_without_permission_to_describe_tables_the_newest_enabled_stream_is_listed(
+    simulator: Simulator, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    newest = simulator.enable_new_stream()
+    simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("DescribeTable",))
+    simulator.add_table("orders-2")
+    caplog.set_level(logging.DEBUG, "watcher")
+    assert of(simulator, getattr(simulator, name)) == newest
+    assert f"DescribeTable is not allowed; ListStreams names {newest}" in caplog.messages
+
+
+def test_without_permission_a_disabled_stream_is_better_than_none(simulator: Simulator) -> None:
+    simulator.enable_new_stream()
+    last = simulator.enable_new_stream()
+    simulator.disable_stream()
+    simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("DescribeTable",))
+    assert of(simulator, "orders") == last
+
+
+def test_without_permission_our_own_table_is_not_taken_for_another_accounts(
+    simulator: Simulator,
+) -> None:
+    theirs = simulator.add_foreign_table("orders", ELSEWHERE).partition("/stream/")[0]
+    simulator.set_faults(auth_error="AccessDeniedException", auth_operations=("DescribeTable",))
+    with pytest.raises(StreamError, match=f"no permission.*no stream of {theirs}"):
+        of(simulator, theirs)
+
+
+@pytest.mark.parametrize("naming", ["alternator", "alternator-kcl"])
+def test_alternators_tables_and_streams_are_found_by_all_their_names(naming: str) -> None:
+    with Simulator(naming=naming) as sim:
+        for table_arns in ("refused", "honoured"):
+            sim.set_faults(table_arns=table_arns)
+            for text in (sim.table_name, sim.table_arn, sim.stream_arn):
+                assert of(sim, text) == sim.stream_arn

@@ -1,0 +1,200 @@
+"""Errors say what to do: which action to allow, what to set, whose clock is wrong."""
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from botocore import exceptions as boto
+
+from tests.simulator import Simulator
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import connect, for_worker
+from watcher.aws.error_mapping import translated
+from watcher.aws.model import TrimHorizon
+from watcher.aws.retry import retry_at_start
+from watcher.aws.tables import TablesClient
+from watcher.errors import CredentialsError, StreamError, TransientError, UsageError
+from watcher.version import __version__
+
+
+def answer(
+    code: str, message: str, operation: str = "GetRecords", status: int = 400, **headers: str
+) -> boto.ClientError:
+    response: Any = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": headers},
+    }
+    return boto.ClientError(response, operation)
+
+
+USER = "User: arn:aws:sts::1:assumed-role/a/b is not authorized to perform: "
+
+
+@pytest.mark.parametrize(
+    ("operation", "message", "words"),
+    [
+        (
+            "GetRecords",
+            "kms:Decrypt on the resource associated with this ciphertext because no",
+            "allow kms:Decrypt on the key that the table is encrypted with",
+        ),
+        (
+            "AssumeRole",
+            "sts:AssumeRole on resource: arn:aws:iam::2:role/reader",
+            "can't assume the role .*allow sts:AssumeRole on it.*trust policy",
+        ),
+        (
+            "DescribeStream",
+            "dynamodb:DescribeStream on resource: arn:aws:dynamodb:x",
+            "allow dynamodb:DescribeStream; the role needs dynamodb:DescribeTable.*GetRecords",
+        ),
+    ],
+)
+def test_a_denial_names_the_action_to_allow(operation: str, message: str, words: str) -> None:
+    told = translated(answer("AccessDeniedException", USER + message, operation))
+    assert isinstance(told, StreamError)
+    with pytest.raises(StreamError, match=words):
+        raise told
+
+
+def test_a_denial_that_names_no_action_is_told_with_the_one_that_was_asked() -> None:
+    told = translated(answer("AccessDeniedException", "Access denied.", "GetShardIterator"))
+    assert "; allow dynamodb:GetShardIterator; the role needs " in str(told)
+    told = translated(answer("AccessDenied", "Access Denied", "GetObject"))
+    assert "dynamodb:GetObject" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("message", "date", "words"),
+    [
+        (
+            "Signature expired: 20261122T013000Z is now earlier than 20261122T025500Z "
+            "(20261122T030000Z - 5 min.)",
+            timedelta(),
+            r"this clock is 1 h 30 min behind AWS's; set it$",
+        ),
+        (
+            "Signature not yet current: 20261124T031000Z is still later than 20261122T030500Z "
+            "(20261122T030000Z + 5 min.)",
+            timedelta(),
+            r"this clock is 2 d 10 min ahead of AWS's; set it$",
+        ),
+        ("Request has expired.", timedelta(minutes=25), r"25 min behind AWS's"),
+        ("Request has expired.", timedelta(seconds=30), r"renew them"),
+        ("The security token is invalid", timedelta(), r"renew them"),
+    ],
+)
+def test_a_clock_that_is_off_is_said_by_how_much(message: str, date: timedelta, words: str) -> None:
+    server = format_datetime(datetime.now(UTC) + date, usegmt=True)
+    with pytest.raises(CredentialsError, match=words):
+        raise translated(answer("InvalidSignatureException", message, date=server))
+    with pytest.raises(CredentialsError, match="renew them"):
+        raise translated(answer("InvalidSignatureException", "x", date="never"))
+
+
+def test_a_proxys_page_is_named_as_one() -> None:
+    page = "<!DOCTYPE html>\n<html><head><title>\nAccess Denied</title></head>" + "<p>x</p>" * 300
+    told = translated(answer("403", page, status=403, server="squid/5.7", via="1.1 gate"))
+    assert str(told).startswith(
+        'HTTP 403 with a page ("Access Denied", Server: squid/5.7, Via: 1.1 gate) in place of an '
+        "answer: a proxy or gateway is in the way; "
+    )
+    assert len(str(told)) < 250
+    told = translated(answer("502", "<html>", status=502))
+    assert isinstance(told, TransientError)
+    assert "HTTP 502 with a page in place of" in str(told)
+
+
+def test_a_plain_connection_to_a_tls_port_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "<html><title>400 The plain HTTP request was sent to HTTPS port</title></html>"
+    told = translated(answer("400", page, status=400))
+    assert str(told) == "HTTP 400 with a page in place of an answer: it is an https:// endpoint"
+
+    def call() -> None:
+        raise translated(boto.ConnectionClosedError(endpoint_url=url))
+
+    monkeypatch.setattr("watcher.aws.retry._PAUSES", ())
+    url = "http://localhost:8443/"
+    with pytest.raises(StreamError, match=r"http://localhost:8443/.*\(is it an https:// endpoint"):
+        retry_at_start(call)
+    url = "https://localhost:8443/"
+    with pytest.raises(StreamError, match=r'https://localhost:8443/"\.$'):
+        retry_at_start(call)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://ada:s3cret@localhost:99999", "Port out of range"),
+        ("httpx://ada:s3cret@localhost", "Invalid endpoint: .*takes http:// or https://"),
+        ("http://", "Invalid endpoint"),
+    ],
+)
+def test_an_endpoint_that_can_be_none_is_refused_at_once(url: str, words: str) -> None:
+    for make in (StreamsClient, TablesClient):
+        with pytest.raises(StreamError, match=f"^endpoint_url: {words}") as caught:
+            make(AwsConfig("us-east-1", endpoint_url=url))
+        assert "s3cret" not in str(caught.value)
+
+
+def test_a_tls_error_names_the_url_and_what_to_set() -> None:
+    url = "https://streams.dynamodb.eu-west-1.amazonaws.com/"
+    error = boto.SSLError(endpoint_url=url, error=OSError("[SSL: CERTIFICATE_VERIFY_FAILED] x"))
+    assert url in str(translated(error))
+    assert "set AWS_CA_BUNDLE" in str(translated(error))
+    error = boto.SSLError(endpoint_url=url, error=OSError("[SSL: WRONG_VERSION_NUMBER] x"))
+    assert str(translated(error)).endswith("is it an http:// endpoint?")
+
+
+def test_a_streams_only_endpoint_says_what_to_set_for_tables(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", simulator.endpoint)
+    simulator.set_faults(auth_error="UnknownOperationException", auth_operations=("DescribeTable",))
+    with pytest.raises(StreamError, match="knows no tables: set AWS_ENDPOINT_URL_DYNAMODB to"):
+        connect("orders", AwsConfig("us-east-1", endpoint_url=simulator.endpoint))
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(StreamError) as caught:
+        connect("orders", AwsConfig("us-east-1"))
+    assert (
+        "tables are asked for at https://dynamodb.us-east-1.amazonaws.com, streams at "
+        f"{simulator.endpoint}: set AWS_ENDPOINT_URL_DYNAMODB to"
+    ) in str(caught.value)
+
+
+def test_every_request_says_the_version(simulator: Simulator) -> None:
+    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
+    seen: list[str] = []
+    streams = StreamsClient(connection)
+
+    def look(request: Any, **_: Any) -> None:
+        seen.append(str(request.headers["User-Agent"]))
+
+    streams._client.meta.events.register("before-send", look)
+    list(streams.list_streams())
+    tables = TablesClient(connection)
+    tables._client.meta.events.register("before-send", look)
+    tables.describe("orders")
+    worker = for_worker(connection, simulator.stream_arn)
+    worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    short = worker._reads._calls["GetRecords"].headers["user-agent"]
+    assert all(f"watcher/{__version__}" in each for each in (*seen, short))
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://ada:pw@127.0.0.1:9/", "http://***@127.0.0.1:9/"),
+        ("https://ada:p@w@host/a@b", "https://***@host/a@b"),
+        ("https://host/a@b", "https://host/a@b"),
+        ("see http://a:b@c and https://d:e@f.", "see http://***@c and https://***@f."),
+    ],
+)
+def test_no_error_shows_a_password(url: str, shown: str) -> None:
+    assert str(UsageError(url)) == shown
+    assert UsageError("no", "endpoint_url", url).blaming("--endpoint-url") == (
+        f"--endpoint-url {shown}: no"
+    )

@@ -1,0 +1,304 @@
+"""Where speed was bought by going around something: what was gone around still holds."""
+
+import gc
+import io
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.httpsession import get_cert_path
+from botocore.parsers import ResponseParserError
+from botocore.session import get_session
+
+from tests.simulator import Simulator
+from tests.support.wire import origin
+from watcher import watch
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import for_worker
+from watcher.aws.fast_http import RawPages
+from watcher.aws.model import AtTime, TrimHorizon
+from watcher.delivery.handler_modules import find, load
+from watcher.errors import (
+    CredentialsError,
+    ExpiredIteratorError,
+    OddAnswerError,
+    TransientError,
+)
+from watcher.records import page
+from watcher.records.record import Record
+
+
+@pytest.fixture
+def worker(simulator: Simulator) -> StreamsClient:
+    return for_worker(AwsConfig("us-east-1", endpoint_url=simulator.endpoint), simulator.stream_arn)
+
+
+def sent_by_botocore(streams: StreamsClient) -> list[dict[str, str]]:
+    """The headers of what botocore itself sends from now on."""
+    sent: list[dict[str, str]] = []
+    streams._client.meta.events.register(
+        "before-send.dynamodb-streams", lambda request, **_: sent.append(dict(request.headers))
+    )
+    return sent
+
+
+def test_a_worker_reads_without_botocores_machinery(
+    simulator: Simulator, worker: StreamsClient
+) -> None:
+    simulator.write("a", 3)
+    sent = sent_by_botocore(worker)
+    shard = simulator.shards[0].id
+    iterator, time = worker.iterator(simulator.stream_arn, shard, TrimHorizon())
+    assert len(page.decode(worker.records(iterator)).Records) == 3
+    worker.iterator(simulator.stream_arn, shard, AtTime(time))
+    assert sent == []
+
+
+def test_learning_what_botocore_sends_sends_nothing(simulator: Simulator) -> None:
+    for_worker(AwsConfig("us-east-1", endpoint_url=simulator.endpoint), simulator.stream_arn)
+    assert list(simulator.calls) == []
+
+
+def test_the_shortcut_sends_what_botocore_would(
+    simulator: Simulator, worker: StreamsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same signature at the same time, so the same URL, headers and body are signed."""
+    moment = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *_, **__: moment)
+    posted: list[dict[str, str]] = []
+    call = worker._reads._calls["GetRecords"]
+    post = call.http.post
+
+    def seen(headers: dict[str, str], body: bytes) -> Any:
+        posted.append(headers)
+        return post(headers, body)
+
+    monkeypatch.setattr(call.http, "post", seen)
+    shard = simulator.shards[0].id
+    iterator, _ = worker.iterator(simulator.stream_arn, shard, TrimHorizon())
+    sent = sent_by_botocore(worker)
+    posted.clear()
+    worker.records(iterator)
+    worker._client.get_records(ShardIterator=iterator)
+    ours, theirs = posted[0], {name.lower(): text(value) for name, value in sent[0].items()}
+    assert {name.lower(): value for name, value in ours.items()}.items() >= {
+        name: value
+        for name, value in theirs.items()
+        if name in ("authorization", "content-type", "x-amz-date", "x-amz-target")
+    }.items()
+
+
+def text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def test_credentials_are_asked_for_at_each_call(
+    simulator: Simulator, worker: StreamsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They expire within hours; botocore's object behind `get_credentials` renews them."""
+    credentials: Any = worker._session.get_credentials()
+    frozen = credentials.get_frozen_credentials()
+    asked: list[int] = []
+
+    def get_frozen_credentials() -> Any:
+        asked.append(1)
+        return frozen
+
+    monkeypatch.setattr(credentials, "get_frozen_credentials", get_frozen_credentials)
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    worker.records(iterator)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("trouble", "error"),
+    [
+        ("ThrottlingException", TransientError),
+        ("InternalServerError", TransientError),
+        ("unavailable", TransientError),
+        ("reset", TransientError),
+        ("reset-midway", TransientError),
+        ("truncate", TransientError),
+        ("ExpiredIteratorException", ExpiredIteratorError),
+        ("UnrecognizedClientException", CredentialsError),
+    ],
+)
+def test_errors_mean_the_same_and_cost_one_call(
+    simulator: Simulator, worker: StreamsClient, trouble: str, error: type[Exception]
+) -> None:
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    before = len(list(simulator.calls))
+    simulator.fail_next("GetRecords", trouble)
+    with pytest.raises(error):
+        worker.records(iterator)
+    assert len(list(simulator.calls)) == before + 1
+    assert page.decode(worker.records(iterator)).Records == []
+
+
+def test_a_page_can_be_asked_for_ahead(simulator: Simulator, worker: StreamsClient) -> None:
+    simulator.write("a", 3)
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    answer = worker.ask(iterator)
+    assert answer is not None
+    assert len(page.decode(answer()).Records) == 3
+    assert simulator.calls["GetRecords"] == 1
+
+
+def test_what_was_asked_for_ahead_is_asked_for_again_where_its_connection_is_gone(
+    simulator: Simulator, worker: StreamsClient
+) -> None:
+    """Whoever has taken the last page may have taken minutes."""
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    simulator.fail_next("GetRecords", "reset")
+    answer = worker.ask(iterator)
+    assert answer is not None
+    assert page.decode(answer()).Records == []
+
+
+@pytest.mark.parametrize("trouble", ["ThrottlingException", "ExpiredIteratorException"])
+def test_an_error_that_was_asked_for_ahead_is_told_when_it_is_taken(
+    simulator: Simulator, worker: StreamsClient, trouble: str
+) -> None:
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    simulator.fail_next("GetRecords", trouble)
+    answer = worker.ask(iterator)
+    assert answer is not None
+    with pytest.raises((TransientError, ExpiredIteratorError)):
+        answer()
+
+
+def test_few_are_asked_for_ahead_as_each_answer_may_hold_a_megabyte(
+    simulator: Simulator, worker: StreamsClient
+) -> None:
+    iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    answers = [worker.ask(iterator) for _ in range(6)]
+    assert [answer is not None for answer in answers] == [True] * 4 + [False] * 2
+    assert all(page.decode(answer()) for answer in answers if answer is not None)
+    answers.clear()
+    answer = worker.ask(iterator)
+    assert answer is not None
+    answer()
+
+
+def test_behind_a_proxy_botocore_makes_the_calls(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    connection = AwsConfig("us-east-1", endpoint_url="http://streams.example:8000")
+    worker = for_worker(connection, simulator.stream_arn)
+    assert set(worker._reads._calls.values()) == {None}
+
+
+def test_no_credentials_are_told_by_the_first_call(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
+    worker = for_worker(connection, simulator.stream_arn)
+    with pytest.raises(CredentialsError, match="no AWS credentials"):
+        worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+
+
+WIRE = (
+    b'{"eventName": "INSERT", "dynamodb": '
+    b'{"SequenceNumber": "1", "Keys": {"pk": {"S": "\xc3\xa9"}}}}'
+)
+
+
+def records(count: int, first: int = 0) -> list[Record]:
+    body = b'{"Records":[' + b",".join(WIRE.replace(b'"1"', b'"%d"' % n) for n in range(count))
+    return list(page.records(body + b"]}", origin("shard"), first))
+
+
+def test_each_record_of_a_page_has_its_own_bytes_in_any_order() -> None:
+    made = records(5, first=2)
+    for record in reversed(made):
+        assert json.loads(bytes(record.raw))["dynamodb"]["SequenceNumber"] == record.sequence_number
+    assert [record.sequence_number for record in made] == ["2", "3", "4"]
+
+
+@pytest.mark.parametrize("write_through", [True, False])
+def test_json_and_text_are_printed_in_turn(
+    monkeypatch: pytest.MonkeyPatch, write_through: bool
+) -> None:
+    output = io.BytesIO()
+    out = io.TextIOWrapper(
+        io.BufferedWriter(output),
+        encoding="utf-8",
+        write_through=write_through,
+    )
+    monkeypatch.setattr(sys, "stdout", out)
+    handlers = find()
+    observers = [load(handlers["print_summary"]), load(handlers["print_json"])]
+    for record in records(3):
+        for observer in observers:
+            observer.handle(record)
+    out.flush()
+    lines = output.getvalue().splitlines()
+    assert [line[:1] for line in lines] == [b"[", b"{"] * 3
+    assert lines[1] == WIRE.replace(b'"1"', b'"0"')
+
+
+def test_starting_workers_leaves_the_garbage_collector_as_it_was(simulator: Simulator) -> None:
+    simulator.write("a", 3)
+    seen: list[Record] = []
+    watch(
+        simulator.stream_arn,
+        [seen.append],
+        start="trim_horizon",
+        max_records=3,
+        region="us-east-1",
+        endpoint_url=simulator.endpoint,
+    )
+    assert len(seen) == 3
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("operation", ["GetItem", "PutItem", "BatchWriteItem", "Scan"])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\xbf\xff"])
+def test_what_is_no_json_is_no_answer_of_a_table_either(operation: str, body: bytes) -> None:
+    """botocore takes it for an answer without members: all is written, or no such item."""
+    model = get_session().get_service_model("dynamodb")
+    shape = model.operation_model(operation).output_shape
+    answer = {"status_code": 204, "headers": {}, "body": body}
+    parser: Any = RawPages().create_parser("json")
+    with pytest.raises(OddAnswerError, match=f"{operation}: HTTP 204"):
+        parser.parse(answer, shape)
+    assert parser.parse(answer | {"body": b""}, None)["ResponseMetadata"], "nothing was asked for"
+
+
+def test_an_answer_that_is_cut_off_is_not_one_without_members() -> None:
+    """For an empty one botocore takes it: there would be no such item."""
+    model = get_session().get_service_model("dynamodb")
+    shape = model.operation_model("GetItem").output_shape
+    answer = {"status_code": 200, "headers": {}}
+    parser: Any = RawPages().create_parser("json")
+    with pytest.raises(ResponseParserError):
+        parser.parse(answer | {"body": b'{"Item":{"pk":{"S":"a'}, shape)
+    assert parser.parse(answer | {"body": b"{}"}, shape).keys() == {"ResponseMetadata"}
+
+
+@pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+def test_a_file_of_authorities_is_the_one_of_the_folder_that_it_began_in(
+    simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A handler may go to another folder, and then a connection is opened anew."""
+    (tmp_path / "ours.pem").write_bytes(Path(get_cert_path(True) or "").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(name, "ours.pem")
+    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
+    made = for_worker(connection, simulator.stream_arn)
+    monkeypatch.chdir("/")
+    wanted = str(tmp_path / "ours.pem")
+    assert made._client._endpoint.http_session._verify == wanted
+    assert made._reads._ca_file == wanted

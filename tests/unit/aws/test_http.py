@@ -1,0 +1,307 @@
+"""The plain connection: what it takes, what it leaves to a general client, and when it gives up."""
+
+import datetime
+import gc
+import ipaddress
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from watcher.aws.http import Answer, HTTPConnections, OverdueAnswerError, Posted
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+HEADERS = {"x-amz-target": "Streams.GetRecords"}
+
+
+class Server:
+    """Answers each request with the next of the given bytes; an empty one closes the connection."""
+
+    def __init__(self, answers: list[bytes], context: ssl.SSLContext | None = None) -> None:
+        self.answers = answers
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.hangs_up = False
+        self.context = context
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+
+    def serve(self) -> None:
+        while self.answers:
+            try:
+                connected, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            try:
+                if self.context:
+                    connected = self.context.wrap_socket(connected, server_side=True)
+                self.converse(connected)
+            except OSError:
+                pass
+            finally:
+                connected.close()
+
+    def converse(self, connected: socket.socket) -> None:
+        while self.answers:
+            received = b""
+            while b"\r\n\r\n" not in received:
+                chunk = connected.recv(65536)
+                if not chunk:
+                    return
+                received += chunk
+            self.requests.append(received)
+            answer = self.answers.pop(0)
+            connected.sendall(answer)
+            if not answer or b"close" in answer or self.hangs_up:
+                return
+
+
+@contextmanager
+def serving(*answers: bytes, context: ssl.SSLContext | None = None) -> Iterator[Server]:
+    server = Server(list(answers), context)
+    server.thread.start()
+    try:
+        yield server
+    finally:
+        server.answers.clear()
+        with suppress(OSError):
+            server.listener.shutdown(socket.SHUT_RDWR)  # it may wait for one more connection
+        server.listener.close()
+        # A thread that stays has all later tests of this process start theirs by a fork server.
+        server.thread.join(10)
+
+
+@contextmanager
+def to(server: Server, ca_file: str = "") -> Iterator[HTTPConnections]:
+    scheme = "https" if server.context else "http"
+    http = HTTPConnections(f"{scheme}://127.0.0.1:{server.port}/", ca_file, 5, 5, 5)
+    try:
+        yield http
+    finally:
+        http.close()
+
+
+def test_an_answer_comes_whole_over_one_connection() -> None:
+    large = b"x" * 900_000
+    head = b"HTTP/1.1 200 OK\r\nX-Amzn-RequestId:  A1 \r\ncontent-length: 900000\r\n\r\n"
+    with serving(OK, head + large, OK) as server, to(server) as http:
+        assert http.post(HEADERS, b"{}").answer() == Answer(200, {"content-length": "2"}, b"ok")
+        answer = http.post(HEADERS, b"{}").answer()
+        assert answer is not None
+        assert answer.body == large
+        assert answer.headers["x-amzn-requestid"] == "A1"
+        http.post(HEADERS, b"{}").answer()
+        assert server.connections == 1
+        assert server.requests[0].startswith(b"POST / HTTP/1.1\r\nx-amz-target: Streams.GetRecords")
+
+
+def test_an_answer_that_is_not_taken_is_nobody_elses() -> None:
+    with serving(OK, OK.replace(b"ok", b"no")) as server, to(server) as http:
+        left = http.post(HEADERS, b"{}")
+        del left
+        assert http.post(HEADERS, b"{}").answer() == Answer(200, {"content-length": "2"}, b"no")
+    assert server.connections == 2
+
+
+def test_an_error_is_an_answer_like_others() -> None:
+    error = b'HTTP/1.1 400 Bad Request\r\nContent-Length: 15\r\n\r\n{"__type": "x"}'
+    with serving(error, OK) as server, to(server) as http:
+        assert http.post(HEADERS, b"{}").answer() == Answer(
+            400, {"content-length": "15"}, error[-15:]
+        )
+        assert http.post(HEADERS, b"{}").answer()
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Encoding: gzip\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+    ],
+)
+def test_an_answer_of_another_make_is_for_a_general_client_from_now_on(answer: bytes) -> None:
+    with serving(answer) as server, to(server) as http:
+        assert http.post(HEADERS, b"{}").answer() is None
+        assert not http.usable
+
+
+def test_a_strange_error_once_does_not_end_the_use() -> None:
+    strange = b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with serving(strange, OK) as server, to(server) as http:
+        assert http.post(HEADERS, b"{}").answer() is None
+        assert http.usable
+        assert http.post(HEADERS, b"{}").answer()
+        assert server.connections == 2  # what was left of the strange one is gone with the first
+
+
+def test_a_connection_that_the_peer_closed_meanwhile_is_replaced() -> None:
+    with serving(OK, OK) as server, to(server) as http:
+        server.hangs_up = True
+        assert http.post(HEADERS, b"{}").answer()
+        (connected,) = http._free
+        assert connected.recv(1, socket.MSG_PEEK) == b""  # waits for it
+        assert http.post(HEADERS, b"{}").answer()
+        assert server.connections == 2
+
+
+def test_connection_close_is_heeded() -> None:
+    closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+    with serving(closing, OK) as server, to(server) as http:
+        assert http.post(HEADERS, b"{}").answer()
+        assert http.post(HEADERS, b"{}").answer()
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nX: close",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\nX: close\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: close\r\n\r\nok and more",
+    ],
+)
+def test_an_answer_that_is_not_whole_is_an_error_and_spoils_nothing(answer: bytes) -> None:
+    with serving(answer, OK) as server, to(server) as http:
+        with pytest.raises(ConnectionError):
+            http.post(HEADERS, b"{}").answer()
+        assert http.usable
+        assert http.post(HEADERS, b"{}").answer()
+
+
+def test_silence_is_a_timeout() -> None:
+    with serving(OK) as server:
+        server.converse = lambda connected: threading.Event().wait(2)  # type: ignore[method-assign, assignment]
+        http = HTTPConnections(f"http://127.0.0.1:{server.port}", "", 5, 0.1, 5)
+        with pytest.raises(TimeoutError):
+            http.post(HEADERS, b"{}").answer()
+        assert http.usable
+
+
+def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, str]:
+    """A server's context with a certificate for 127.0.0.1 of its own, and that certificate."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = made.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    both, public = folder / f"{name}.key", folder / f"{name}.pem"
+    both.write_bytes(pem + private)
+    public.write_bytes(pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(both)
+    return context, str(public)
+
+
+def test_tls_trusts_the_given_certificates_and_no_others(tmp_path: Path) -> None:
+    context, ours = certificate(tmp_path, "ours")
+    _, others = certificate(tmp_path, "others")
+    with serving(OK, OK, OK, context=context) as server:
+        with to(server, ours) as http:
+            assert http.post(HEADERS, b"{}").answer()
+            assert http.post(HEADERS, b"{}").answer()
+            assert server.connections == 1
+        with to(server, others) as http, pytest.raises(ssl.SSLCertVerificationError):
+            http.post(HEADERS, b"{}").answer()
+        with (
+            to(server, str(tmp_path / "missing")) as http,
+            pytest.raises(OSError, match="No such file"),
+        ):
+            http.post(HEADERS, b"{}").answer()
+
+
+def dripping(seconds: float, answer: bytes) -> Callable[[socket.socket], None]:
+    """Sends a byte now and then."""
+
+    def converse(connected: socket.socket) -> None:
+        connected.recv(65536)
+        for byte in answer:
+            connected.sendall(bytes([byte]))
+            time.sleep(seconds)
+
+    return converse
+
+
+@pytest.mark.parametrize("answer", [OK, OK.partition(b"\r\n")[0] + b"\r\nX: " + b"x" * 1000])
+def test_an_answer_that_drips_is_given_up_at_its_deadline(answer: bytes) -> None:
+    with serving(OK) as server:
+        server.converse = dripping(0.2, answer)  # type: ignore[method-assign, assignment]
+        http = HTTPConnections(f"http://127.0.0.1:{server.port}", "", 5, 5, 0.3)
+        began = time.monotonic()
+        with pytest.raises(OverdueAnswerError, match=r"no whole answer within 0\.3 s"):
+            http.post(HEADERS, b"{}").answer()
+        assert time.monotonic() - began < 7  # all of it would take 8 s and more
+        assert http.usable
+
+
+def test_an_answer_that_drips_and_ends_in_time_is_one() -> None:
+    with serving(OK) as server:
+        server.converse = dripping(0.001, OK)  # type: ignore[method-assign, assignment]
+        http = HTTPConnections(f"http://127.0.0.1:{server.port}", "", 20, 20, 20)
+        assert http.post(HEADERS, b"{}").answer() == Answer(200, {"content-length": "2"}, b"ok")
+
+
+@pytest.mark.parametrize("kept", ["free", "posted"])
+def test_a_circle_s_connections_are_closed_before_the_collector_ends_them(kept: str) -> None:
+    """It ends what is older first, as a connection is that is used again, and warns of it."""
+    connected = [socket.socket()]
+    owner: Any
+    if kept == "posted":
+        owner = Posted(connected[0], lambda _: None)
+    else:
+        owner = HTTPConnections("http://127.0.0.1:9", "", 1.0, 1.0, 1.0)
+        owner._free += connected
+    owner.itself = owner
+    del connected, owner
+
+    gc.collect()  # a warning is an error
+
+
+def test_a_program_that_ends_with_open_connections_warns_of_none() -> None:
+    program = """
+import socket
+from watcher.aws.http import HTTPConnections
+client = HTTPConnections("http://127.0.0.1:9", "", 1.0, 1.0, 1.0)
+client._free.append(socket.socket())
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not done.stderr

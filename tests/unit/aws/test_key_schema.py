@@ -1,0 +1,68 @@
+"""A key is shown as its table has it: first what says the partition, whatever the names."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulator import Simulator
+from watcher.aws import key_schema
+from watcher.aws.key_schema import in_order, remember_key_schema
+from watcher.cli import main
+
+
+@pytest.fixture(autouse=True)
+def nothing_heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(key_schema, "_first", {})
+    in_order.cache_clear()
+    yield
+    in_order.cache_clear()
+
+
+def schema(*names: str) -> list[dict[str, str]]:
+    return [
+        {"AttributeName": name, "KeyType": kind}
+        for name, kind in zip(names, ("HASH", "RANGE"), strict=False)
+    ]
+
+
+def test_it_is_by_name_until_the_table_is_known() -> None:
+    assert in_order(("user", "at")) == ("at", "user")
+    remember_key_schema(schema("user", "at"))
+    assert in_order(("user", "at")) == in_order(("at", "user")) == ("user", "at")
+    assert in_order(("at",)) == ("at",)
+
+
+def test_two_tables_that_disagree_are_by_name() -> None:
+    remember_key_schema(schema("user", "at"))
+    remember_key_schema(schema("at", "user"))
+    assert in_order(("user", "at")) == ("at", "user")
+
+
+def test_what_an_emulator_leaves_out_harms_nobody() -> None:
+    remember_key_schema([])
+    remember_key_schema([{}])
+    remember_key_schema(schema("user"))
+    assert in_order(()) == ()
+
+
+def test_every_form_for_people_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Simulator(table="visits", key_names=("user", "at")) as sim:
+        for name, value in sim.environment.items():
+            monkeypatch.setenv(name, value)
+        sim.put({"at": {"S": "noon"}, "all": {"N": "1"}, "user": {"S": "ada"}})
+
+        def said(*words: str) -> str:
+            assert main([*words]) == 0
+            return capsys.readouterr().out
+
+        watch = ("visits", "--from", "trim-horizon", "--no-follow")
+        flags = [f"--print-{each}" for each in ("summary", "diff", "record", "table")]
+        shown = said(*watch, *flags, "--template", "{key}")
+        assert shown.count("user=ada, at=noon") == 4
+        assert "new {user: 'ada', at: 'noon', all: 1}" in shown
+        assert "user=ada, at=noon" in said("count", "visits", "--by", "key")
+        assert "user=ada, at=noon" in said(
+            "history", "visits", "--key", "user=ada", "--key=at=noon"
+        )

@@ -1,0 +1,195 @@
+"""Calls are made again for what passes: never for what this role was not allowed before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.parsers import ResponseParserError
+
+from watcher.aws import retry
+from watcher.aws.credentials import Credentials
+from watcher.aws.retry import RetryingClient
+from watcher.errors import CredentialsError, DeniedError, OddAnswerError, StreamError
+
+DENIED = "AccessDeniedException"
+REFUSED = "UnrecognizedClientException"
+
+
+class Time:
+    """Passes only where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Tables:
+    """Operations that fail with these codes, each in turn, then work."""
+
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+        self.message = "no"
+        self.renewed = 0
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+    def _answer(self, operation: str) -> dict[str, Any]:
+        if self.codes:
+            code = self.codes.pop(0)
+            raise ClientError({"Error": {"Code": code, "Message": self.message}}, operation)
+        return {}
+
+    def get_item(self, **_: Any) -> dict[str, Any]:
+        return self._answer("GetItem")
+
+    def put_item(self, **_: Any) -> dict[str, Any]:
+        return self._answer("PutItem")
+
+    def scan(self, **_: Any) -> dict[str, Any]:
+        return self._answer("Scan")
+
+    def batch_write_item(self, **_: Any) -> dict[str, Any]:
+        return self._answer("BatchWriteItem")
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    made = Time()
+    monkeypatch.setattr(retry, "time", made)
+    return made
+
+
+@pytest.fixture
+def tables() -> Tables:
+    return Tables()
+
+
+@pytest.fixture
+def call(tables: Tables, time: Time) -> RetryingClient:
+    return RetryingClient(cast(Credentials, tables), patience=300.0)
+
+
+OTHERS: dict[str, tuple[Callable[[Tables], Callable[..., Any]], dict[str, Any], str]] = {
+    "another operation": (lambda of: of.put_item, {"TableName": "orders"}, "PutItem on orders"),
+    "a scan": (lambda of: of.scan, {"TableName": "orders"}, "Scan on orders"),
+    "another table": (lambda of: of.get_item, {"TableName": "copy"}, "GetItem on copy"),
+    "a batch": (
+        lambda of: of.batch_write_item,
+        {"RequestItems": {"copy": []}},
+        "BatchWriteItem on copy",
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_denial_of_what_has_never_worked_is_told_at_once(
+    other: str, call: RetryingClient, tables: Tables, time: Time
+) -> None:
+    operation, query, needed = OTHERS[other]
+    call(tables.get_item, TableName="orders")
+    tables.codes = [DENIED]
+    with pytest.raises(DeniedError, match=f"the role needs dynamodb:{needed}$"):
+        call(operation(tables), **query)
+    assert time.now == 0
+
+
+def test_a_denial_of_the_tables_key_is_no_denial_of_the_call(
+    call: RetryingClient, tables: Tables
+) -> None:
+    tables.codes, tables.message = [DENIED], "not authorized to perform: kms:Decrypt on resource: k"
+    with pytest.raises(DeniedError, match="allow kms:Decrypt on the key that the table is"):
+        call(tables.get_item, TableName="orders")
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_denial_of_what_has_worked_is_waited_for_a_minute(
+    other: str, call: RetryingClient, tables: Tables, time: Time
+) -> None:
+    operation, query, needed = OTHERS[other]
+    call(operation(tables), **query)
+    tables.codes = [DENIED] * 20
+    call(operation(tables), **query)
+    assert not tables.codes
+    tables.codes, started = [DENIED] * 1000, time.now
+    with pytest.raises(DeniedError, match=needed):
+        call(operation(tables), **query)
+    assert 60 <= time.now - started < 62
+
+
+def test_credentials_that_have_worked_for_anything_are_renewed(
+    call: RetryingClient, tables: Tables, time: Time
+) -> None:
+    tables.codes = [REFUSED]
+    with pytest.raises(CredentialsError):
+        call(tables.get_item, TableName="orders")
+    assert (time.now, tables.renewed) == (0, 0)
+    call(tables.get_item, TableName="orders")
+    tables.codes = [REFUSED, "404", REFUSED]
+    call(tables.put_item, TableName="orders")
+    assert tables.renewed == 2
+
+
+def test_in_a_task_of_a_program_that_has_begun_ended_credentials_are_waited_for(
+    tables: Tables, time: Time
+) -> None:
+    """Spark has a new process now and then; a denial, or none at all, does not pass there."""
+    call = RetryingClient(cast(Credentials, tables), patience=300.0, has_begun=True)
+    tables.codes = [REFUSED, "404", "ExpiredTokenException"]
+    call(tables.put_item, TableName="orders")
+    assert tables.renewed == 2
+
+    def with_none(**_: Any) -> Any:
+        raise NoCredentialsError
+
+    with pytest.raises(CredentialsError, match="no AWS credentials"):
+        RetryingClient(cast(Credentials, tables), patience=300.0, has_begun=True)(with_none)
+    tables.codes = [DENIED]
+    with pytest.raises(DeniedError):
+        call(tables.get_item, TableName="orders")
+
+
+def test_an_answer_that_is_none_of_the_services_ends_it_where_nothing_has_worked(
+    call: RetryingClient, tables: Tables, time: Time
+) -> None:
+    tables.codes = ["404"]
+    with pytest.raises(StreamError):
+        call(tables.get_item, TableName="orders")
+    assert time.now == 0
+
+
+def test_an_odd_answer_ends_it_at_first_and_passes_later(
+    call: RetryingClient, tables: Tables
+) -> None:
+    answers: list[object] = [OddAnswerError("HTTP 204"), {}, OddAnswerError("HTTP 204"), {"a": 1}]
+
+    def put_item(**_: Any) -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(OddAnswerError, match="HTTP 204"):
+        call(put_item)
+    assert call(put_item) == {}
+    assert call(put_item) == {"a": 1}
+
+
+def test_an_answer_that_is_cut_off_passes(call: RetryingClient, time: Time) -> None:
+    answers: list[object] = [ResponseParserError("an answer that can't be read"), {"a": 1}]
+
+    def get_item(**_: Any) -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert call(get_item) == {"a": 1}

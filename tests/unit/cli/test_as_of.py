@@ -1,0 +1,121 @@
+"""`as-of`: its formats, and where it writes."""
+
+import json
+import stat
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.simulator import Simulator
+from tests.support.hand_clock import HandClock
+from watcher.cli import main
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A moment half an hour ago; what was there then was changed since."""
+    began = time.time() - 7200
+    monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
+    with Simulator(table="orders", clock=lambda: began) as simulator:
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        simulator.put({"pk": {"S": "a"}, "v": {"N": "1.50"}, "w": {"SS": ["x", "y"]}})
+        simulator.put({"pk": {"S": "b\x1b"}, "v": {"N": "2"}, "b": {"B": "AAE="}})
+        simulator.advance(600)
+        simulator.put({"pk": {"S": "a"}, "v": {"N": "7"}})
+        simulator.remove("b\x1b")
+        simulator.put({"pk": {"S": "c"}})
+        simulator.advance(60)
+        yield datetime.fromtimestamp(began + 300, UTC).isoformat()
+
+
+def out(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["as-of", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_formats(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        '{"pk":"a","v":1.50,"w":["x","y"]}',
+        '{"pk":"b\\u001b","v":2,"b":"AAE="}',
+    ]
+    assert out(capsys, "orders", at).splitlines() == rows
+    assert json.loads(out(capsys, "orders", at, "-o", "json")) == [*map(json.loads, rows)]
+    assert out(capsys, "orders", at, "-o", "csv").splitlines() == [
+        "pk,b,v,w",
+        'a,,1.50,"[""x"",""y""]"',
+        "b\x1b,AAE=,2,",
+    ]
+    table = out(capsys, "orders", at, "-o", "table").splitlines()
+    assert set(table.pop(1)) == {"-", " "}
+    assert [line.split()[:2] for line in table] == [["pk", "b"], ["a", "1.50"], ["b\\x1b", "AAE="]]
+    typed = out(capsys, "orders", at, "--dynamodb-json", "--key", "pk=a")
+    assert json.loads(typed) == {"pk": {"S": "a"}, "v": {"N": "1.50"}, "w": {"SS": ["x", "y"]}}
+
+
+def test_a_spreadsheet_runs_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.time() - 7200
+    with Simulator(table="orders", clock=lambda: began) as simulator:
+        for name, value in simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        simulator.put({"pk": {"S": "=1+1"}, "v": {"N": "-5"}})
+        simulator.advance(600)
+        simulator.remove("=1+1")
+        simulator.advance(60)
+        at = datetime.fromtimestamp(began + 300, UTC).isoformat()
+        for words, row in ((["-o", "csv"], "'=1+1,-5"), (["-o", "csv", "--csv-raw"], "=1+1,-5")):
+            assert out(capsys, "orders", at, *words).splitlines() == ["pk,v", row]
+
+
+def test_a_file_is_its_owner_s_alone_and_replaced_as_a_whole(
+    at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new, shared = tmp_path / "items.jsonl", tmp_path / "shared.jsonl"
+    shared.write_text("old")
+    shared.chmod(0o644)
+    for file, mode in ((new, 0o600), (shared, 0o644)):
+        assert out(capsys, "orders", at, "--to", str(file)) == ""
+        assert len(file.read_text().splitlines()) == 2
+        assert stat.S_IMODE(file.stat().st_mode) == mode
+    assert sorted(tmp_path.iterdir()) == [new, shared]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["orders"], "name a stream and a time: as-of orders 14:05"),
+        (["orders", "soon"], ": TIME soon: give an age like 2h, or a time like 2026-11-21T08:00Z"),
+        (["orders", "2099-01-01"], "is in the future"),
+        (["orders", "30h"], "is before what orders holds, which begins"),
+        (["orders", "1h", "--key", "id=a"], "--key id: no such key attribute; the table has pk"),
+        (["orders", "1h", "--to", "/no/folder/x"], "can't write /no/folder/x: No such file"),
+        (["orders", "1h", "--to-table", "x", "-o", "csv"], "a table takes whole items"),
+        (["orders", "1h", "--dynamodb-json", "-o", "csv"], "DynamoDB's JSON goes with json and"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str], message: str, at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["as-of", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-o", "xml"], "-o xml: use json, jsonl, csv or table"),
+        (["-o", "parquet"], "--output parquet: it is Spark that writes it: --engine spark"),
+        (["-o", "xml", "--engine", "spark"], "-o xml: use jsonl or parquet"),
+    ],
+)
+def test_only_the_forms_that_there_are_are_offered(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["as-of", "orders", "10m", *words]) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"

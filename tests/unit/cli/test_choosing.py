@@ -1,0 +1,119 @@
+"""Options that handler modules declare, and how their values get there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from watcher.cli.choosing import Choice
+from watcher.cli.commands import Invocation
+from watcher.delivery import handler_modules
+from watcher.errors import UsageError
+
+TALLY = """
+OPTIONS = {"out_file": ("PATH", "where to"), "loud": (None, "100% louder")}
+given = None
+def configure(**options):
+    global given
+    given = options
+def handle(record):
+    return given
+"""
+
+
+def chosen(*arguments: str) -> list[Any]:
+    """What each of the chosen handlers was configured with."""
+    line = Invocation("watch", ["orders", *arguments])
+    loaded = Choice(handler_modules.find(), line.given, line.values).load()
+    return [observer.handle(None) for observer in loaded]  # type: ignore[arg-type]
+
+
+def test_options_are_read_without_running_the_module(folder: Path) -> None:
+    (folder / "tally.py").write_text(TALLY + "raise SystemExit")
+    assert handler_modules.find()["tally"].options == {
+        "out_file": ("PATH", "where to"),
+        "loud": (None, "100% louder"),
+    }
+
+
+def test_those_given_reach_the_module_before_its_first_record(folder: Path) -> None:
+    (folder / "tally.py").write_text(TALLY)
+    assert chosen("--tally") == [{}]
+    assert chosen("--tally", "--out-file", "x", "--loud") == [{"out_file": "x", "loud": True}]
+
+
+def test_an_option_chooses_its_handler(folder: Path) -> None:
+    (folder / "tally.py").write_text(TALLY)
+    assert chosen("--loud") == [{"loud": True}]
+
+
+def test_one_that_two_declare_is_theirs_together(folder: Path) -> None:
+    (folder / "tally.py").write_text(TALLY)
+    (folder / "other.py").write_text(TALLY)
+    assert chosen("--tally", "--other", "--loud") == [{"loud": True}] * 2
+    assert chosen("--other", "--loud") == [{"loud": True}]
+    with pytest.raises(UsageError, match="--loud is an option of --other and --tally: choose one"):
+        chosen("--loud")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("OPTIONS = {'x': ('V', 'h')}\ndef handle(r): ...", "OPTIONS, but no function configure"),
+        ("OPTIONS = dict(x=1)\ndef handle(r): ...", "tally.py: write OPTIONS as a literal"),
+        ("OPTIONS = {'x': 1}\ndef handle(r): ...", "tally.py: write OPTIONS as a literal"),
+        (TALLY + "def configure(**o): raise ValueError('--x 3: no')", "handler tally: --x 3: no"),
+        (TALLY + "def configure(**o): open('/nosuch/y')", "can't open /nosuch/y: No such file"),
+        (TALLY + "def configure(**o): 1/0", "tally.py can't be configured: ZeroDivisionError"),
+    ],
+)
+def test_a_module_that_cannot_be_configured_is_refused(folder: Path, text: str, words: str) -> None:
+    (folder / "tally.py").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        chosen("--tally")
+    assert words in str(caught.value)
+
+
+def test_an_option_of_watchers_own_is_refused_by_the_files_name(folder: Path) -> None:
+    (folder / "tally.py").write_text("OPTIONS = {'verbose': (None, 'x')}")
+    with pytest.raises(UsageError, match=r"tally\.py: --verbose is an option of watcher"):
+        chosen()
+
+
+def names(*words: str) -> list[str]:
+    line = Invocation("watch", ["orders", *words])
+    return Choice(handler_modules.find(), line.given, line.values).chosen
+
+
+def test_a_short_name_is_that_of_the_help(folder: Path) -> None:
+    (folder / "process_stats.py").write_text("def handle(record): ...")
+    assert names("-ps") == ["--print-summary"]
+    assert names("-ps", "--process-stats") == ["--print-summary", "--process-stats"]
+
+
+def test_a_setting_of_lambda_that_changes_nothing_needs_no_function(folder: Path) -> None:
+    assert names("-ps", "--no-bisect") == ["--print-summary"]
+    with pytest.raises(UsageError, match="--bisect is a setting of --lambda: give the function"):
+        names("-ps", "--bisect")
+
+
+def test_an_underscore_is_a_dash(folder: Path) -> None:
+    (folder / "plain_one.py").write_text("def handle(record): ...")
+    assert names("--plain_one", "--print_summary") == ["--plain-one", "--print-summary"]
+
+
+@pytest.mark.parametrize(
+    "words", ["-ps --region us-east-1", "--only=insert -ps", "--no-follow -ps"]
+)
+def test_a_module_that_is_called_like_an_option_is_passed_over(folder: Path, words: str) -> None:
+    for name in ("region", "only", "no_follow"):
+        (folder / f"{name}.py").write_text("def handle(record): ...")
+    assert names(*words.split()) == ["--print-summary"]
+
+
+@pytest.mark.parametrize("option", ["--call", "--lambda"])
+def test_an_empty_name_of_a_function_is_shown(folder: Path, option: str) -> None:
+    line = Invocation("watch", ["orders", option, ""])
+    with pytest.raises(UsageError) as caught:
+        Choice(handler_modules.find(), line.given, line.values).load()
+    assert line.told(caught.value).startswith(f"{option}: '': give MODULE")

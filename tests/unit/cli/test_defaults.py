@@ -1,0 +1,348 @@
+"""Defaults from the environment and from files: who wins, and what is said of mistakes."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import run
+from watcher.cli import choosing, defaults, trusted
+from watcher.cli.choosing import Choice
+from watcher.cli.commands import LOG_FORMAT, Invocation, first
+from watcher.delivery.handler_modules import find
+from watcher.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, without files of defaults, and a home without them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WATCHER_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    defaults._known.cache_clear()
+    return tmp_path
+
+
+@pytest.fixture
+def project(folder: Path) -> Callable[[str], None]:
+    def write(text: str) -> None:
+        (folder / "watcher.toml").write_text(text)
+        trusted.trust(Path("watcher.toml"), text.encode())
+
+    return write
+
+
+@pytest.fixture
+def user(folder: Path) -> Callable[[str], None]:
+    def write(text: str) -> None:
+        place = folder / "home" / "watcher"
+        place.mkdir(parents=True)
+        (place / "config.toml").write_text(text)
+
+    return write
+
+
+def parsed(*arguments: str) -> SimpleNamespace:
+    """The options, and as `chosen` what is to be done with each change."""
+    line = Invocation("watch", ["orders", *arguments])
+    handlers = choosing.found("watch", arguments)
+    return SimpleNamespace(**line.values, chosen=Choice(handlers, line.given, line.values).chosen)
+
+
+def test_the_command_line_wins_over_the_environment_the_project_and_the_user(
+    project: Callable[[str], None],
+    user: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert parsed().start == "latest"
+    user('from = "1h"\npoll-max = 3\n')
+    assert parsed().start == "1h"
+    project('from = "2h"\n')
+    assert (parsed().start, parsed().poll_max) == ("2h", 3.0)
+    monkeypatch.setenv("WATCHER_FROM", "3h")
+    assert parsed().start == "3h"
+    assert parsed("--from", "4h").start == "4h"
+
+
+def test_one_file_may_be_named_in_place_of_the_others(
+    project: Callable[[str], None], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project('from = "2h"\npoll-max = 3')
+    (folder / "mine.toml").write_text('from = "5h"')
+    monkeypatch.setenv("WATCHER_CONFIG", "mine.toml")
+    assert (parsed().start, parsed().poll_max) == ("5h", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "dest", "value"),
+    [
+        ("utc = true", (), "utc", True),
+        ("utc = true", ("--no-utc",), "utc", False),
+        ("utc = false", ("--utc",), "utc", True),
+        ("no-follow = true", (), "follow", False),
+        ("follow = false", (), "follow", False),
+        ("follow = false", ("--follow",), "follow", True),
+        ("max-records = 5", (), "max_records", 5),
+        ("max-records = 5", ("--max-records", "6"), "max_records", 6),
+        ("poll-max = 0.5", (), "poll_max", 0.5),
+        ("from = 2026-11-21T08:00:00Z", (), "start", "2026-11-21 08:00:00+00:00"),
+        ('key = ["a=1", "b=2"]', (), "key", ["a=1", "b=2"]),
+        ('key = "a=1"', (), "key", ["a=1"]),
+        ('key = ["a=1", "b=2"]', ("--key", "c=3"), "key", ["c=3"]),
+        ("[watch]\nutc = true", (), "utc", True),
+        ("utc = false\n[watch]\nutc = true", (), "utc", True),
+        ("verbose = true", (), "verbose", True),
+        ("every = '1m'", (), "start", "latest"),  # of another command
+        ("print-summary = true", (), "chosen", ["--print-summary"]),
+        ("print-summary = true", ("--print-json",), "chosen", ["--print-json"]),
+        ("print-summary = false", (), "chosen", []),
+        ('call = "app:f"\nprint-json = true', (), "chosen", ["--call app:f", "--print-json"]),
+        ('print-json = true\ncall = "app:f"', (), "chosen", ["--print-json", "--call app:f"]),
+        ('call = "app:f"', ("--lambda", "a.g", "-pj"), "chosen", ["--lambda a.g", "--print-json"]),
+    ],
+)
+def test_a_file_has_the_options_names(
+    project: Callable[[str], None],
+    text: str,
+    arguments: tuple[str, ...],
+    dest: str,
+    value: object,
+) -> None:
+    project(text)
+    assert getattr(parsed(*arguments), dest) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "dest", "value"),
+    [
+        ("WATCHER_UTC", "1", "utc", True),
+        ("WATCHER_UTC", "no", "utc", False),
+        ("WATCHER_NO_FOLLOW", "true", "follow", False),
+        ("WATCHER_FOLLOW", "0", "follow", False),
+        ("WATCHER_MAX_RECORDS", "7", "max_records", 7),
+        ("WATCHER_MAX_RECORDS", "", "max_records", None),
+        ("WATCHER_KEY", "a=1\na=2, or not", "key", ["a=1", "a=2, or not"]),
+        ("WATCHER_FILTER", '{"eventName": ["INSERT"]}', "filters", ['{"eventName": ["INSERT"]}']),
+        ("WATCHER_KEY", '["a=1", "a=2"]', "key", ["a=1", "a=2"]),
+        ("WATCHER_ENDPOINT_URL", "http://x", "endpoint_url", "http://x"),
+        ("WATCHER_PRINT_JSON", "1", "chosen", ["--print-json"]),
+        ("WATCHER_VENV", "/somewhere", "utc", False),
+    ],
+)
+def test_a_variable_has_the_options_name_in_capitals(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, dest: str, value: object
+) -> None:
+    monkeypatch.setenv(name, text)
+    assert getattr(parsed(), dest) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("frm = '1h'", r"^watcher\.toml: no option frm; did you mean from\?$"),
+        ("endpoint_url = 'x'", "no option endpoint_url; did you mean endpoint-url"),
+        (
+            "[archiv]\nonce = true",
+            r"^watcher\.toml: \[archiv\] is no command; did you mean archive",
+        ),
+        ("[watch]\nevery = '1m'", r"^\[watch\] in watcher\.toml: no option every"),
+        ("max-records = 'many'", r"^watcher\.toml: max-records: 'many' is not a whole number$"),
+        ("utc = 'yes'", r"^watcher\.toml: utc: 'yes': give true or false$"),
+        ("from = true", r"^watcher\.toml: from: True: give one value"),
+        ("engine = 'flink'", r"^watcher\.toml: engine: 'flink': use processes or spark$"),
+        ("from = ", r"^watcher\.toml is not TOML: Invalid value"),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_file_the_key_and_the_nearest_name(
+    project: Callable[[str], None], text: str, words: str
+) -> None:
+    project(text)
+    with pytest.raises(UsageError, match=words):
+        parsed()
+
+
+def test_a_mistake_in_a_variable_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHER_MAX_RECORDS", "many")
+    with pytest.raises(UsageError, match=r"^WATCHER_MAX_RECORDS: 'many' is not a whole number$"):
+        parsed()
+    monkeypatch.delenv("WATCHER_MAX_RECORDS")
+    monkeypatch.setenv("WATCHER_UTC", "maybe")
+    with pytest.raises(UsageError, match=r"^WATCHER_UTC: 'maybe': give 1 or 0$"):
+        parsed()
+    monkeypatch.setenv("WATCHER_CONFIG", "nosuch.toml")
+    with pytest.raises(UsageError, match=r"can't read nosuch\.toml: No such file"):
+        parsed()
+
+
+def test_a_variable_that_resembles_an_option_is_told_and_others_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("watcher"), "propagate", False)
+    monkeypatch.setattr(logging.getLogger("watcher"), "handlers", [caplog.handler])
+    monkeypatch.setenv("WATCHER_REGON", "eu-west-1")
+    monkeypatch.setenv("WATCHER_FORM", "1h")
+    monkeypatch.setenv("WATCHER_EVERY", "1m")
+    monkeypatch.setenv("WATCHER_UNRELATED", "x")
+    parsed()
+    assert caplog.messages == [
+        "WATCHER_REGON is no option's variable; did you mean WATCHER_REGION?",
+        "WATCHER_FORM is no option's variable; did you mean WATCHER_FROM?",
+    ]
+
+
+def test_a_required_option_may_be_a_default(project: Callable[[str], None]) -> None:
+    pytest.importorskip("pyspark")
+    project('[archive]\nto = "./lake"\nevery = "1m"')
+    made = Invocation("archive", ["orders"]).values
+    assert (made["to"], made["every"]) == ("./lake", "1m")
+    assert Invocation("archive", ["orders", "--every", "2m"]).values["every"] == "2m"
+
+
+def test_the_folders_of_handlers_may_be_a_default(
+    project: Callable[[str], None], folder: Path
+) -> None:
+    (folder / "more").mkdir()
+    (folder / "more" / "extra.py").write_text('"""More."""')
+    project('handlers = ["more"]\nextra = true')
+    assert parsed().chosen == ["--extra"]
+
+
+OUT = """
+OPTIONS = {"out_file": ("PATH", "where to")}
+def configure(out_file=None): print("configured", out_file)
+def handle(record): ...
+"""
+
+
+def loaded(*arguments: str) -> list[str]:
+    line = Invocation("watch", ["orders", *arguments])
+    return [each.name for each in Choice(find(), line.given, line.values).load()]
+
+
+def test_a_default_for_a_handlers_option_chooses_it_only_where_nothing_else_is_chosen(
+    project: Callable[[str], None], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "handlers").mkdir()
+    (folder / "handlers" / "tally.py").write_text(OUT)
+    project('out-file = "tally.txt"')
+    assert loaded() == ["tally"]
+    assert loaded("--tally") == ["tally"]
+    assert capsys.readouterr().out == "configured tally.txt\n" * 2
+    assert loaded("--print-summary") == ["print_summary"]
+
+
+def test_a_default_that_this_run_has_no_use_for_is_no_error(project: Callable[[str], None]) -> None:
+    project("batch-size = 10")  # a setting of --lambda
+    assert loaded("--print-summary") == ["print_summary"]
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders") as simulator:
+        simulator.bulk(5)
+        yield simulator
+
+
+def test_a_watch_goes_by_them(sim: RemoteSimulator, folder: Path) -> None:
+    (folder / "watcher.toml").write_text('from = "trim-horizon"\nfollow = false\nprint-json = true')
+    program = run("orders", env={**sim.environment, "WATCHER_ONLY": "modify"}, cwd=folder)
+    assert program.process.returncode == 0
+    assert program.err[-1] == "Done: 0 records, 5 filtered out, 1 shard"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("WATCHER_FROM", "someday", "(from WATCHER_FROM)"),
+        ("WATCHER_MAX_RECORDS", "0", "(from WATCHER_MAX_RECORDS)"),
+        ("WATCHER_PROFILE", "nobody", "(from WATCHER_PROFILE)"),
+        ("WATCHER_REGION", "eu-central-1", "(--region is from WATCHER_REGION)"),
+        (
+            "WATCHER_ENDPOINT_URL",
+            "http://127.0.0.1:1",
+            "(--endpoint-url is from WATCHER_ENDPOINT_URL)",
+        ),
+        (
+            "WATCHER_ENDPOINT_URL",
+            "x",
+            ": Invalid endpoint: x (from WATCHER_ENDPOINT_URL)",
+        ),
+        ("WATCHER_JMESPATH", "[", "(--jmespath is from WATCHER_JMESPATH)"),
+        ("WATCHER_JSONL_FILE", "/no/such", "(--jsonl-file is from WATCHER_JSONL_FILE)"),
+    ],
+)
+def test_an_error_about_a_value_says_where_it_comes_from(
+    sim: RemoteSimulator, folder: Path, name: str, value: str, words: str
+) -> None:
+    table = "orderz" if name == "WATCHER_REGION" else "orders"
+    program = run(table, env={**sim.environment, name: value}, cwd=folder)
+    assert program.process.returncode in (2, 3)
+    assert words in program.err[-1]
+
+
+def test_an_error_about_a_value_of_the_command_line_says_no_more(
+    project: Callable[[str], None],
+) -> None:
+    project("max-records = 5")
+    error = UsageError("no", "max_records", 5)
+    typed = Invocation("watch", ["orders", "--max-records", "5"])
+    assert typed.told(error) == "--max-records 5: no"
+    by_default = Invocation("watch", ["orders"])
+    assert by_default.told(error) == "--max-records 5: no (from watcher.toml)"
+
+
+def test_a_default_is_not_blamed_for_what_only_sounds_like_it(
+    sim: RemoteSimulator, folder: Path
+) -> None:
+    environment = {**sim.environment, "WATCHER_FROM": "latest"}
+    program = run("orders", "--only", "latest", env=environment, cwd=folder)
+    expected = 'error: --only: unknown kind "latest"; use insert, modify, remove, ttl, snapshot'
+    assert program.err == [expected]
+
+
+def test_the_folder_of_a_default_that_is_not_there_is_said_with_where_it_stands(
+    project: Callable[[str], None],
+) -> None:
+    project('handlers = ["nowhere"]')
+    with pytest.raises(UsageError, match=r"^--handlers nowhere: .* \(from watcher.toml\)$"):
+        parsed()
+
+
+def test_help_documents_them() -> None:
+    program = run("--help", "defaults", env={})
+    text = "\n".join(program.out)
+    assert "watcher.toml" in text
+    assert "WATCHER_FROM=1h" in text
+
+
+def test_help_and_completion_are_there_where_a_file_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "watcher.toml").write_text("x = [")
+    for command in (["--help", "defaults"], ["--version"], ["completion", "bash"]):
+        program = run(*command, env={}, cwd=tmp_path)
+        assert (program.process.returncode, program.err) == (0, []), command
+        assert program.out
+    json_line = run("orders", env={"WATCHER_LOG_FORMAT": "json"}, cwd=tmp_path).err[0]
+    assert json.loads(json_line)["message"].startswith("watcher.toml is not TOML")
+
+
+def test_a_user_without_a_home_or_kept_out_of_it_has_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WATCHER_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for home in ("/proc/1/cwd/nowhere", str(tmp_path / "\udcff")):
+        monkeypatch.setenv("XDG_CONFIG_HOME", home)
+        assert first("watch", (), LOG_FORMAT) == ("text", None)
+        assert Invocation("watch", ["orders"]).given.origins == {}
+
+
+def test_the_version_of_an_image_is_no_default() -> None:
+    program = run("--version", env={"WATCHER_VERSION": "1.4.2"})
+    assert (program.process.returncode, program.err) == (0, [])
+    program = run("completion", "bash", env={"WATCHER_VERSION": "1"})
+    assert (program.process.returncode, program.err) == (0, [])

@@ -1,0 +1,119 @@
+"""Every page of help fits a screen, and every way that people ask for it works."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.program import run
+from watcher import __version__
+from watcher.cli.commands import COMMANDS, GROUPS, app, arguments, shown
+
+SCREEN = {"COLUMNS": "80"}
+ON_SPARK = ("query", "archive", "replicate", "metrics")
+
+
+def printed(*arguments: str, cwd: Path | None = None) -> list[str]:
+    program = run(*arguments, env=SCREEN, cwd=cwd)
+    assert program.process.returncode == 0, program.err
+    assert program.err == []
+    return program.out
+
+
+def fits(lines: list[str], height: int = 40) -> bool:
+    return len(lines) <= height and all(len(line) <= 80 for line in lines)
+
+
+def test_the_first_page_fits_a_screen_and_names_everything(tmp_path: Path) -> None:
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers" / "mine.py").write_text('"""Do 100% of it."""\n')
+    lines = printed("--help", cwd=tmp_path)
+    assert fits(lines)
+    text = "\n".join(lines)
+    assert all(f"  {name} " in text for name in COMMANDS if name not in ("watch", "help"))
+    assert all(f"  {name} " in text for name in GROUPS)
+    assert "--mine " in text
+    assert "Do 100% of it." in text
+
+
+def test_many_handlers_do_not_push_the_rest_off_the_screen(tmp_path: Path) -> None:
+    (tmp_path / "handlers").mkdir()
+    for number in range(30):
+        (tmp_path / "handlers" / f"h{number}.py").write_text('"""One."""')
+    lines = printed("--help", cwd=tmp_path)
+    assert "  and 22 more: --help handlers" in lines
+    assert fits(lines, 50)
+    assert "  --h29" in "\n".join(printed("--help", "handlers", cwd=tmp_path))
+
+
+@pytest.mark.parametrize("topic", [*GROUPS, "defaults"])
+def test_each_group_fits_a_screen(topic: str) -> None:
+    assert fits(printed("--help", topic))
+
+
+def test_each_option_stands_in_one_group_and_in_all() -> None:
+    everything = printed("--help", "all")
+    for argument in arguments(app("watch", ())):
+        names = ", ".join(shown(argument))
+        rows = [line for line in everything if line.startswith((f"  {names} ", f"  {names}\n"))]
+        assert argument.index is not None or len(rows) == 1, names
+    titles = [line.removesuffix(":") for line in everything if line and line[0] != " "]
+    assert titles[1:] == [
+        "See every change of a DynamoDB table, live and in order.",
+        "arguments",
+        "options",
+        *GROUPS,
+    ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(name, marks=[pytest.mark.spark] if name in ON_SPARK else [])
+        for name in COMMANDS
+        if name not in ("watch", "help")
+    ],
+)
+def test_each_commands_help_fits_a_screen(command: str) -> None:
+    lines = printed(command, "--help")
+    assert fits(lines)
+    assert lines[0].startswith(f"usage: python -m watcher {command} ")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["help"], ["--help"]),
+        (["-h"], ["--help"]),
+        (["orders", "--help"], ["--help"]),
+        (["help", "filters"], ["--help", "filters"]),
+        (["help", "shards"], ["shards", "--help"]),
+        (["--help", "shards"], ["shards", "--help"]),
+        (["help", "watch"], ["--help"]),
+        (["shards", "-h"], ["shards", "--help"]),
+        (["--help=filters"], ["--help", "filters"]),
+        (["orders", "-hfilters"], ["--help", "filters"]),
+        (["orders", "-vh", "filters"], ["--help", "filters"]),
+        (["shards", "--help=aws"], ["shards", "--help", "aws"]),
+        (["shards", "x", "--help="], ["shards", "--help"]),
+        (["orders", "--version=1"], ["--version"]),
+    ],
+)
+def test_there_are_several_ways_to_ask(one: list[str], other: list[str]) -> None:
+    assert printed(*one) == printed(*other)
+
+
+@pytest.mark.parametrize("words", ["--help filtres", "--help=filtres", "orders -hfiltres"])
+def test_an_unknown_topic_is_told_the_nearest(words: str) -> None:
+    program = run(*words.split(), env={})
+    assert program.process.returncode == 2
+    assert program.err == ["error: no help on filtres: did you mean filters?"]
+
+
+def test_the_version() -> None:
+    assert printed("--version") == [f"watcher {__version__}"]
+
+
+def test_choices_are_in_the_help() -> None:
+    text = " ".join(" ".join(printed("--help", "all")).split())
+    assert "where handlers run: processes here (default), or executors of spark" in text
+    assert "text (default), or as json: one object a line" in text

@@ -1,0 +1,93 @@
+"""Errors about values that the command line does not give say where those are from."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulator import RemoteSimulator, Simulator
+from tests.support.program import run
+from watcher.cli import defaults, trusted
+from watcher.cli.choosing import Choice
+from watcher.cli.commands import COMMANDS, Invocation, app, arguments
+from watcher.delivery.handler_modules import find
+from watcher.errors import UsageError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, and a home without files of defaults."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WATCHER_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    defaults._known.cache_clear()
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders") as simulator:
+        simulator.bulk(5)
+        yield simulator
+
+
+def test_the_streams_of_an_endpoint_that_does_not_answer(folder: Path) -> None:
+    program = run("streams", env={"WATCHER_ENDPOINT_URL": "http://127.0.0.1:1"}, cwd=folder)
+    assert program.process.returncode == 3
+    assert program.err[-1].endswith("(--endpoint-url is from WATCHER_ENDPOINT_URL)")
+
+
+def test_a_watch_that_a_default_stops_says_which(sim: RemoteSimulator, folder: Path) -> None:
+    (folder / "app.py").write_text("def bad(record): 1 / 0")
+    (folder / "watcher.toml").write_text('from = "trim-horizon"')
+    environment = {**sim.environment, "WATCHER_ON_ERROR": "stop", "WATCHER_CALL": "app:bad"}
+    program = run("orders", "--no-follow", env=environment, cwd=folder)
+    assert program.process.returncode == 1
+    origins = "(--on-error is from WATCHER_ON_ERROR, --call is from WATCHER_CALL)"
+    assert program.err[-1].endswith(f"stopped before it {origins}")
+
+
+@pytest.mark.parametrize("words", ["no good: {level}", "--level {level}: no"])
+def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
+    folder: Path, words: str
+) -> None:
+    (folder / "handlers").mkdir()
+    (folder / "handlers" / "cfg.py").write_text(
+        'OPTIONS = {"level": ("N", "how much")}\n'
+        f"def configure(level): raise ValueError(f'{words}')\ndef handle(record): ..."
+    )
+    (folder / "watcher.toml").write_text("level = 5")
+    trusted.trust(Path("watcher.toml"), b"level = 5")
+    line = Invocation("watch", ["orders"])
+    with pytest.raises(UsageError) as caught:
+        Choice(find(), line.given, line.values).load()
+    text = words.format(level=5)
+    assert line.told(caught.value) == f"handler cfg: {text} (--level is from watcher.toml)"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_program_that_has_loaded_pydantic_can_leave_out_any_option(
+    folder: Path, name: str
+) -> None:
+    """Cyclopts has it look at defaults, too."""
+    pytest.importorskip("pydantic")
+    (folder / "handlers").mkdir()
+    (folder / "handlers" / "own.py").write_text(
+        'OPTIONS = {"much": ("N", "how much"), "loud": (None, "loud")}\n'
+        "def configure(much=None, loud=None): ...\ndef handle(record): ..."
+    )
+    words: list[str] = []
+    for each in arguments(app(name, ())):
+        if each.required:
+            flag = each.names[:1] if each.index is None else ()
+            words += [*flag, *(each.get_choices() or ["x"])[:1]]
+    line = Invocation(name, words)
+    assert set(line.given.typed) <= {"to", "checkpoint"}
+
+
+@pytest.mark.parametrize("word", ["none", "null"])
+@pytest.mark.parametrize("option", ["--tail", "--poll-max"])
+def test_a_number_that_need_not_be_given_is_a_number(option: str, word: str) -> None:
+    with pytest.raises(UsageError, match=f"{option} {word} is not a (whole )?number"):
+        Invocation("watch", ["orders", option, word])

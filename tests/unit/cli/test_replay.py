@@ -1,0 +1,195 @@
+"""`replay`: dead letters go to handlers again."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.program import Program
+from tests.support.wire import record, wire
+from watcher import lambda_function
+from watcher.cli import main
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Handler
+from watcher.records.record import Record
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Path:
+    """Records 1, 2 and 3, on which two observers failed."""
+    path = tmp_path / "dead.jsonl"
+
+    def fail(record: Record) -> None:
+        raise ValueError("no")
+
+    observers = [Handler("first", fail), Handler("second", fail)]
+    dispatcher = Dispatcher(observers, FailurePolicy.parse(f"dead-letter:{path}"))
+    for number in (1, 2, 3):
+        dispatcher.deliver(record(number))
+    dispatcher.close()
+    return path
+
+
+def handler(folder: Path, body: str) -> list[str]:
+    (folder / "mine.py").write_text(f"def handle(record):\n    {body}\n")
+    return ["--handlers", str(folder), "--mine"]
+
+
+def test_each_record_is_handed_over_once_as_it_came(
+    letters: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(letters), "--print-json"]) == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (1, 2, 3)]
+    assert printed.err.splitlines()[-1] == "Done: 3 replayed, 0 failed, 0 unreadable"
+
+
+def test_what_two_batches_failed_on_is_handed_over_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "dead.jsonl"
+    batched = [lambda_function(f, retries=0) for f in (lambda *_: 1 / 0, lambda *_: 1 / 0)]
+    for each, name in zip(batched, ("first", "second"), strict=True):
+        each.name = name
+    dispatcher = Dispatcher(batched, FailurePolicy.parse(f"dead-letter:{path}"))
+    for number in (1, 2, 3):
+        dispatcher.deliver(record(number))
+    dispatcher.settle()
+    dispatcher.close()
+    assert len(path.read_text().splitlines()) == 6
+    assert main(["replay", str(path), "--print-json"]) == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (1, 2, 3)]
+    assert printed.err.splitlines()[-1] == "Done: 3 replayed, 0 failed, 0 unreadable"
+
+
+def test_a_batch_has_the_arn_of_its_own_stream(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "dead.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"record": wire(number), "shard_id": "s", "stream": stream}) + "\n"
+            for number, stream in ((1, "arn:a"), (2, "arn:a"), (3, "arn:b"))
+        )
+    )
+    (tmp_path / "app_of_arns.py").write_text(
+        "def handler(event, context):\n"
+        "    print(*[each['eventSourceARN'] for each in event['Records']])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["replay", str(path), "--lambda", "app_of_arns.handler"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["arn:a arn:a", "arn:b"]
+
+
+def test_a_signal_amid_retries_ends_it_and_says_what_is_done(letters: Path, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "import sys\n"
+        "def handler(event, context):\n"
+        "    print(len(event['Records']), flush=True)\n"
+        "    if event['Records'][-1]['dynamodb']['NewImage']['n']['N'] == '3': 1 / 0\n"
+    )
+    options = ["--lambda", "app.handler", "--batch-size", "2", "--retries", "-1"]
+    with Program("replay", str(letters), *options, env={}, cwd=tmp_path) as program:
+        program.wait_for_lines(3)
+        assert program.end(signal.SIGTERM) == 143
+    assert program.err[-1] == "Ended early: 2 replayed, 0 failed, 0 unreadable, 1 not processed"
+    assert not any("Traceback" in line for line in program.err)
+
+
+@pytest.mark.parametrize(("ends", "done"), [(True, "1 replayed"), (False, "0 replayed")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_lets_the_record_in_hand_be_finished_in_time(
+    letters: Path, tmp_path: Path, ends: bool, done: str, number: signal.Signals
+) -> None:
+    work = (
+        "import os, time",
+        "print('begun', flush=True)",
+        "while not os.path.exists('go on'): time.sleep(0.01)",
+        "print('done')",
+    )
+    arguments = [*handler(tmp_path, "\n    ".join(work)), "--stop-timeout", "60" if ends else "2"]
+    with Program("replay", str(letters), *arguments, env={}, cwd=tmp_path) as program:
+        program.wait_for_lines(1)
+        program.tell(number)
+        if ends:
+            (tmp_path / "go on").touch()
+        assert program.wait() == 128 + number
+    assert program.out == (["begun", "done"] if ends else ["begun"])
+    assert program.err[-1] == f"Ended early: {done}, 0 failed, 0 unreadable"
+
+
+def test_the_shard_is_known_again(
+    letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = handler(tmp_path, "print(record.shard_id, record.new['n'])")
+    assert main(["replay", str(letters), *arguments]) == 0
+    assert capsys.readouterr().out.splitlines() == ["shard-0 1", "shard-0 2", "shard-0 3"]
+
+
+def test_what_fails_again_is_status_1_and_may_become_a_letter_again(
+    letters: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = handler(tmp_path, "1 / (2 - int(record.new['n']))")
+    again = tmp_path / "again.jsonl"
+    status = main(["replay", str(letters), *arguments, "--on-error", f"dead-letter:{again}"])
+    assert status == 1
+    assert len(again.read_text().splitlines()) == 1
+    assert main(["replay", str(again), "--print-summary"]) == 0
+
+
+def test_lines_of_print_json_are_replayed_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "changes.jsonl"
+    path.write_text("".join(json.dumps(wire(number)) + "\n" for number in range(3)))
+    assert main(["replay", str(path), "--print-json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_line_that_is_cut_off_is_named_and_the_rest_replayed(
+    letters: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = letters.read_bytes().splitlines(keepends=True)
+    letters.write_bytes(lines[0] + lines[2][:40] + b"\n" + b"\xff\n[]\n" + lines[4])
+    assert main(["replay", str(letters), "--print-json"]) == 1
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 2
+    assert "line 2 is neither a dead letter nor a record" in printed.err
+    assert printed.err.splitlines()[-1] == "Done: 2 replayed, 0 failed, 3 unreadable"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["none.jsonl", "--print-json"], "can't read none.jsonl: No such file"),
+        (["letters"], "choose the handlers"),
+        (["letters", "--print-json", "--on-error", "dead-letter:letters"], "choose another file"),
+    ],
+)
+def test_what_cannot_be_replayed_is_a_usage_error(
+    letters: Path,
+    arguments: list[str],
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(letters.parent)
+    letters.rename("letters")
+    assert main(["replay", *arguments]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_filters_mean_what_they_mean_for_a_watch(
+    letters: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pattern = '{"dynamodb": {"NewImage": {"n": {"N": [{"numeric": [">", 1]}]}}}}'
+    assert main(["replay", str(letters), "--print-json", "--filter", pattern]) == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()] == [wire(n) for n in (2, 3)]
+    assert "Done: 2 replayed, 1 filtered out, 0 failed" in printed.err.splitlines()[-1]
+    assert main(["replay", str(letters), "--print-json", "--only", "x"]) == 2

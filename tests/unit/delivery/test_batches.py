@@ -1,0 +1,345 @@
+"""Batches of one shard's records: when they are called, tried again, split, given up, held."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from tests.support.hand_clock import HandClock
+from tests.support.play import Memory, Play, PlayedService, page
+from tests.support.wire import FIRST, origin
+from watcher import Record
+from watcher.clock import CLOCK, Clock
+from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Failure, Handler
+from watcher.errors import HandlerError
+
+
+def record(number: int, shard: str = "s", created: float | None = None) -> Record:
+    change = {"SequenceNumber": str(number), "ApproximateCreationDateTime": created or time.time()}
+    return Record.from_json(json.dumps({"dynamodb": change}).encode(), shard)
+
+
+class Function:
+    """Notes what it was called with; `fails` says how many of a batch go well, or raises."""
+
+    def __init__(self, fails: Callable[[list[int]], int] | None = None) -> None:
+        self.calls: list[list[int]] = []
+        self._fails = fails
+
+    def __call__(self, records: Sequence[Record]) -> int:
+        self.calls.append(numbers(records))
+        return len(records) if self._fails is None else self._fails(numbers(records))
+
+
+def numbers(records: Sequence[Record]) -> list[int]:
+    return [int(each.sequence_number) for each in records]
+
+
+class Batched:
+    """Batches of a function, and what they ask for: each retry is granted at once."""
+
+    def __init__(self, function: Function, clock: Clock = CLOCK, **settings: object) -> None:
+        made = BatchSettings(**settings)  # type: ignore[arg-type]
+        self.batches = Batches("f", function, made, clock=clock)
+        self.given_up: list[list[int]] = []
+        self.failures: list[Failure] = []
+        self.retries = True
+
+    def add(self, *numbers: int, shard: str = "s") -> None:
+        for number in numbers:
+            self.follow(partial(self.batches.handle, record(number, shard)))
+
+    def page_end(self, shard_id: str = "s") -> None:
+        self.follow(partial(self.batches.page_end, origin(shard_id)))
+
+    def follow(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except Failure as failure:
+            self.failures.append(failure)
+            given_up = failure.retry_in is None
+            if given_up:
+                self.given_up.append(numbers(failure.records))
+            if given_up or self.retries:
+                self.follow(partial(self.batches.go_on, failure, given_up=given_up))
+
+
+def bad(*poison: int) -> Callable[[list[int]], int]:
+    """Batches with one of these numbers fail as a whole."""
+
+    def fails(numbers: list[int]) -> int:
+        if set(poison) & set(numbers):
+            raise ValueError("poison")
+        return len(numbers)
+
+    return fails
+
+
+def test_a_batch_is_called_when_full_or_at_a_pages_end() -> None:
+    function = Function()
+    made = Batched(function, size=2)
+    made.add(1, 2, 3)
+    assert function.calls == [[1, 2]]
+    made.batches.tick()
+    assert function.calls == [[1, 2]]
+    assert made.batches.pending(origin("s")) == "3"
+    assert made.batches.waiting() == {origin("s"): 1}
+    made.page_end()
+    assert function.calls == [[1, 2], [3]]
+    assert made.batches.pending(origin("s")) is None
+    assert made.batches.waiting() == {}
+
+
+def test_shards_have_batches_of_their_own() -> None:
+    function = Function()
+    made = Batched(function, size=2)
+    made.add(1, shard="a")
+    made.add(2, shard="b")
+    made.add(3, shard="a")
+    assert function.calls == [[1, 3]]
+    assert made.batches.pending(origin("b")) == "2"
+
+
+def test_with_a_window_a_batch_waits_for_its_end() -> None:
+    function, clock = Function(), HandClock()
+    made = Batched(function, clock, window=0.05)
+    made.add(1)
+    made.page_end()
+    made.batches.tick()
+    assert function.calls == []
+    clock.sleep(0.06)
+    made.batches.tick()
+    assert function.calls == [[1]]
+
+
+def test_a_failing_batch_is_tried_again_ever_later_and_then_given_up() -> None:
+    function = Function(bad(2))
+    made = Batched(function, retries=2)
+    made.add(1, 2)
+    made.page_end()
+    assert function.calls == [[1, 2]] * 3
+    assert made.given_up == [[1, 2]]
+    assert [failure.retry_in for failure in made.failures] == [0.1, 0.2, None]
+    assert made.batches.pending(origin("s")) is None
+
+
+def test_partial_failures_go_on_from_the_first_that_failed() -> None:
+    left = [2, 1, 2, 1, 0]
+    function = Function(lambda numbers: left.pop(0))
+    made = Batched(function, retries=1)
+    made.add(1, 2, 3, 4, 5)
+    made.page_end()
+    assert function.calls == [[1, 2, 3, 4, 5], [3, 4, 5], [4, 5]]
+    assert made.given_up == []
+    made.add(6, 7, 8)
+    made.page_end()
+    assert function.calls[3:] == [[6, 7, 8], [7, 8]]
+    assert made.given_up == [[7, 8]]
+
+
+def test_bisecting_finds_the_one_bad_record() -> None:
+    function = Function(bad(6))
+    made = Batched(function, bisect=True, retries=1)
+    made.add(*range(1, 9))
+    made.page_end()
+    assert made.given_up == [[6]]
+    well = [number for numbers in function.calls if 6 not in numbers for number in numbers]
+    assert well == [1, 2, 3, 4, 5, 7, 8]
+    assert function.calls.count([6]) == 2  # splitting doesn't count as a retry
+
+
+def test_records_that_are_too_old_are_given_up_unseen() -> None:
+    function, clock = Function(), HandClock()
+    made = Batched(function, clock, max_age=60.0)
+    for number, age in ((1, 100), (2, 90), (3, 0)):
+        made.batches.handle(record(number, created=clock.time() - age))
+    made.page_end()
+    assert made.given_up == [[1, 2]]
+    assert function.calls == [[3]]
+
+
+def test_what_nobody_has_go_on_stays_unsettled() -> None:
+    function = Function(bad(1))
+    made = Batched(function, retries=-1)
+    made.retries = False
+    made.add(1)
+    made.page_end()
+    assert made.batches.pending(origin("s")) == "1"
+    made.add(2)
+    made.batches.settle()  # not again: 2 must not come before 1
+    assert function.calls == [[1]]
+    assert made.given_up == []
+
+
+def test_each_failed_call_is_told_before_what_follows() -> None:
+    function = Function(lambda numbers: 1 if len(numbers) == 3 else 0)
+    made = Batched(function, retries=0)
+    made.add(1, 2, 3)
+    made.page_end()
+    assert function.calls == [[1, 2, 3]]
+    told = [str(failure) for failure in made.failures]
+    assert told == ["the first that it reported as failed is 2"]
+    assert made.given_up == [[2, 3]]
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError, SystemExit])
+def test_whatever_a_call_raises_is_its_batchs_failure(error: type[BaseException]) -> None:
+    def fails(numbers: list[int]) -> int:
+        raise error
+
+    function = Function(fails)
+    made = Batched(function, retries=1)
+    made.add(1)
+    made.page_end()
+    assert function.calls == [[1], [1]]
+    assert made.given_up == [[1]]
+
+
+# How each call ends: so many of its records go well, or it raises.
+OUTCOMES = st.lists(st.none() | st.integers(0, 5), max_size=30)
+
+
+@given(
+    st.lists(st.sampled_from("ab"), max_size=12),
+    OUTCOMES,
+    st.integers(1, 5),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_each_record_goes_well_or_is_given_up_once_and_in_order(
+    shards: list[str], outcomes: list[int | None], size: int, retries: int, bisect: bool
+) -> None:
+    well: list[int] = []
+
+    def call(numbers: list[int]) -> int:
+        outcome = outcomes.pop() if outcomes else len(numbers)
+        if outcome is None:
+            raise ValueError("planned")
+        well.extend(numbers[:outcome])
+        return min(outcome, len(numbers))
+
+    made = Batched(Function(call), size=size, retries=retries, bisect=bisect)
+    settled: dict[str, list[int]] = {"a": [], "b": []}
+    for number, shard in enumerate(shards):
+        made.add(number, shard=shard)
+    for shard in "ab":
+        made.page_end(shard)
+        assert made.batches.pending(origin(shard)) is None
+    for number in well + [each for part in made.given_up for each in part]:
+        settled[shards[number]].append(number)
+    assert sorted(settled["a"] + settled["b"]) == list(range(len(shards)))
+    for shard in "ab":
+        of_shard = [number for number in well if shards[number] == shard]
+        assert of_shard == sorted(of_shard)
+
+
+# Under the dispatcher's policies
+
+
+def test_under_stop_the_records_stay_unsettled_and_the_error_says_which() -> None:
+    made = Batches("f", Function(bad(1)), BatchSettings(retries=0))
+    dispatcher = Dispatcher([made], FailurePolicy("stop"))
+    for number in (1, 2):
+        dispatcher.deliver(record(number))
+    with pytest.raises(HandlerError, match="f failed on 2 records from 1 to 2 of s: ValueError"):
+        dispatcher.page_end(origin("s"))
+    assert dispatcher.unsettled(origin("s")) == "1"
+    dispatcher.close()
+    assert dispatcher.unsettled(origin("s")) == "1"
+
+
+def test_a_batch_that_a_record_fills_stops_the_watch_with_the_same_words() -> None:
+    made = Batches("f", Function(bad(1)), BatchSettings(retries=0, size=1))
+    dispatcher = Dispatcher([made], FailurePolicy("stop"))
+    with pytest.raises(HandlerError, match=r"^observer f failed on record 1 of s: ValueError"):
+        dispatcher.deliver(record(1))
+
+
+def test_the_oldest_unsettled_record_of_several_observers_counts() -> None:
+    observers = [Batches("f", Function(), BatchSettings(size=size)) for size in (2, 3)]
+    dispatcher = Dispatcher(observers, FailurePolicy())
+    assert dispatcher.unsettled(origin("s")) is None
+    for number in (8, 9, 10):
+        dispatcher.deliver(record(number))
+    assert dispatcher.unsettled(origin("s")) == "10"
+    dispatcher.deliver(record(11))
+    assert dispatcher.unsettled(origin("s")) == "11"
+    dispatcher.settle(origin("s"))
+    assert dispatcher.unsettled(origin("s")) is None
+
+
+def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_the_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, saved = HandClock(), list[tuple[float, str | None]]()
+
+    def save() -> None:
+        saved.append((clock.passed, dispatcher.unsettled(origin("s"))))
+        if len(saved) == 3:
+            dispatcher.ending.begin()
+
+    function = Function(bad(2))
+    made = Batches("f", function, BatchSettings(retries=-1, size=2), clock=clock)
+    dispatcher = Dispatcher([made], FailurePolicy(), clock=clock, before_retry=save)
+    dispatcher.deliver(record(1))
+    dispatcher.deliver(record(2))
+    assert [(round(at, 9), number) for at, number in saved] == [(0, "1"), (0.1, "1"), (0.3, "1")]
+    assert function.calls == [[1, 2]] * 3
+    assert dispatcher.left == 2
+    dispatcher.close()
+    assert function.calls == [[1, 2]] * 3
+    assert caplog.messages == [
+        "observer f has not processed 2 records of s; a checkpoint stays before them"
+    ]
+
+
+def test_a_batch_that_a_record_fills_fails_without_keeping_it_from_others() -> None:
+    seen: list[str] = []
+    made = Batches("f", Function(bad(1)), BatchSettings(retries=0, size=1))
+    other = Handler("g", lambda each: seen.append(each.sequence_number))
+    dispatcher = Dispatcher([made, other], FailurePolicy())
+    dispatcher.deliver(record(1))
+    dispatcher.deliver(record(2))
+    assert seen == ["1", "2"]
+    assert dispatcher.failed == {"f": 1, "g": 0}
+
+
+@pytest.mark.parametrize(
+    ("poison", "ends_with", "before", "after"),
+    [
+        (3, "1-4", ["1-8", "1-4"], ["1-8"]),
+        (7, "1-4", ["1-8", "1-4", "5-8"], ["5-8"]),
+        (7, "5-8", ["1-8", "1-4", "5-8"], ["5-8"]),
+        (7, "5-6", ["1-8", "1-4", "5-8", "5-6", "7-8"], ["7-8"]),
+    ],
+)
+def test_a_watch_that_ends_in_the_middle_of_bisecting_begins_behind_what_went_well(
+    poison: int, ends_with: str, before: list[str], after: list[str]
+) -> None:
+    """The halves are forgotten: what is left is one batch, whose failures are counted anew."""
+    store, plays, calls = Memory(), list[Play](), list[str]()
+
+    def function(records: Sequence[Record]) -> int:
+        first, last = (int(records[at].sequence_number) - FIRST for at in (0, -1))
+        calls.append(f"{first}-{last}")
+        if len(plays) == 1 and calls[-1] == ends_with:
+            plays[0].manager.stop()
+        if len(plays) == 1 and first <= poison <= last:
+            raise ValueError("poison")
+        return len(records)
+
+    for first in 1, int(after[0].partition("-")[0]):
+        service = PlayedService(HandClock())
+        service.add("a")
+        observer = Batches("f", function, BatchSettings(bisect=True, retries=1))
+        plays.append(Play(observer, service=service, store=store))
+        plays[-1].run(("a", page(*range(first, 9))), 1.0)
+    assert calls == before + after

@@ -1,0 +1,249 @@
+"""Several shards' records at once: each shard's in order, and the position behind the slowest."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.gate import SECONDS, Gate, ThreadsClock, WatchedHands
+from tests.support.play import ARN, Memory, Play, page
+from tests.support.wire import FIRST
+from watcher.aws.model import AfterSequence
+from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.delivery.shutdown import Overdue
+from watcher.errors import HandlerError
+from watcher.observability.heartbeat import Phase
+from watcher.records.record import Record
+from watcher.streams.messages import Finished
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.let(-1)()
+
+
+def played(
+    observe: Callable[[Record], Any],
+    count: int,
+    *shards: str,
+    gate: Gate | None = None,
+    **settings: Any,
+) -> Play:
+    hands = WatchedHands(count, observe if isinstance(observe, Gate) else gate)
+    play = Play(observe, hands=hands, clock=ThreadsClock(hands), **settings)
+    for shard in shards:
+        play.service.add(shard)
+    return play
+
+
+def test_up_to_so_many_shards_are_handled_at_once_each_in_order(gate: Gate) -> None:
+    play = played(gate, 2, "a", "b", "c")
+    play.run(
+        1.0,
+        ("a", page(1, 2)),
+        ("b", page(11, 12)),
+        ("c", page(21)),
+        gate.begins(1, 11),
+        gate.let(1),
+        gate.begins(1, 2, 11),
+        gate.let(2),
+        gate.begins(1, 2, 11, 21),
+        gate.let(-1, 11, 12, 21),
+        1.0,
+    )
+    assert play.totals.records == 5 and gate.done.index(11) < gate.done.index(12)
+
+
+def test_the_checkpoint_stands_behind_what_was_handled_of_each_shard(gate: Gate) -> None:
+    play = played(gate, 3, "a", "b")
+
+    def stands(**after: int) -> Callable[[], None]:
+        def step() -> None:
+            for shard, number in after.items():
+                assert play.store.position(shard) == AfterSequence(str(FIRST + number))
+
+        return step
+
+    play.run(
+        1.0,
+        ("a", page(1, 2, 3)),
+        ("b", page(11, 12)),
+        gate.let(1, 2, 11, 12),
+        2.5,
+        stands(a=2, b=12),
+        gate.let(3),
+        2.5,
+        stands(a=3, b=12),
+    )
+
+
+def test_a_child_begins_once_the_last_record_above_it_was_handled(gate: Gate) -> None:
+    play = played(gate, 2, "a")
+    play.service.add("child", parent="a")
+    play.run(
+        1.0,
+        ("a", page(1, 2)),
+        ("a", Finished(True)),
+        ("a", None),
+        gate.let(1),
+        3.0,
+        lambda: pytest.fail("too early") if "child" in play.names else None,
+        gate.let(2),
+        3.0,
+        lambda: None if "child" in play.names else pytest.fail("not at all"),
+        gate.let(-1),
+    )
+
+
+def test_a_worker_that_dies_is_started_behind_what_was_handled(gate: Gate) -> None:
+    play = played(gate, 2, "a")
+    play.run(
+        1.0,
+        ("a", page(1, 2)),
+        gate.begins(1),
+        ("a", None),
+        3.0,
+        gate.let(1, 2),
+        3.0,
+    )
+    assert [position for _, position in play.begun][1:] == [AfterSequence(str(FIRST + 2))]
+    assert gate.done == [1, 2]
+
+
+def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    play = played(gate, 2, "a", "b", stop_timeout=4.0)
+    ends: list[float] = []
+    play.run(
+        1.0,
+        ("a", page(1, 2)),
+        ("b", page(11)),
+        gate.let(11),
+        11.0,
+        ("b", page(12)),
+        gate.let(12),
+        1.0,
+        lambda: ends.append(play.clock.passed),
+    )
+    assert play.totals.records == 2
+    assert 3.5 < play.clock.passed - ends[0] < 4.5
+    said = [text for text in caplog.messages if "at work for" in text]
+    assert (
+        len(said) == 1 and f"record {FIRST + 1} (pk=" in said[0] and "the others go on" in said[0]
+    )
+    assert any("Broken off: an observer is still at work on record" in t for t in caplog.messages)
+    assert any(text.startswith("Stopping: 2 records left unread") for text in caplog.messages)
+
+
+def test_as_the_end_begins_each_hand_keeps_the_record_it_has_and_takes_no_other(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    play = played(gate, 2, "a", "b", "c")
+
+    def end() -> None:
+        play.manager.stop()
+        gate.open(-1)
+
+    play.run(
+        1.0,
+        ("a", page(1, 2, 3)),
+        ("b", page(11, 12)),
+        ("c", page(21)),
+        gate.begins(1, 11),
+        end,
+    )
+    assert sorted(gate.done) == [1, 11] and play.totals.records == 2
+    assert any(text.startswith("Stopping: 4 records left unread") for text in caplog.messages)
+
+
+def test_a_write_that_is_broken_off_at_the_end_keeps_no_observer_from_being_closed(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play, closed = played(gate, 2, "a", "b"), []
+    dispatcher = play.manager._dispatcher
+    monkeypatch.setattr(dispatcher, "close", lambda: closed.append(True))
+
+    def stuck() -> None:
+        """Nobody reads what was printed."""
+        if 11 not in gate.done:
+            gate.let(11)()
+        raise Overdue
+
+    def end() -> None:
+        monkeypatch.setattr(dispatcher, "flush", stuck)
+        gate.let(1)()
+
+    play.run(1.0, ("a", page(1)), ("b", page(11)), gate.begins(1, 11), end, 1.0)
+    assert gate.done == [1, 11] and closed
+
+
+def test_a_flush_is_a_handlers_work_as_the_probes_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = played(lambda record: None, 2, "a")
+    doing: list[Phase] = []
+    look = play.manager._pulse.look
+    monkeypatch.setattr(play.manager._dispatcher, "flush", lambda: doing.append(look().doing))
+    play.run(1.0, ("a", page(1)), 1.0)
+    assert {*doing} == {Phase.DELIVERING} and look().doing is not Phase.DELIVERING
+
+
+def test_a_failure_under_stop_ends_all_of_them_and_saves_what_was_handled(gate: Gate) -> None:
+    def handle(record: Record) -> None:
+        gate(record)
+        if record.sequence_number == str(FIRST + 2):
+            raise ValueError("no")
+
+    play = played(handle, 2, "a", "b", gate=gate, on_error="stop", stop_timeout=5)
+    with pytest.raises(HandlerError, match="stopped before it"):
+        play.run(1.0, ("a", page(1, 2, 3)), ("b", page(11, 12)), gate.let(-1, 1, 2), 1.0)
+    assert play.store.position("a") == AfterSequence(str(FIRST + 1))
+    assert 3 not in gate.done
+
+
+def test_no_more_are_handled_than_were_asked_for() -> None:
+    seen: list[Record] = []
+    play = played(seen.append, 3, "a", "b", max_records=5)
+    play.run(1.0, ("a", page(1, 2, 3, 4)), ("b", page(11, 12, 13, 14)), 30.0)
+    assert len(seen) == play.totals.records == 5 and not play.totals.stopped
+
+
+def test_what_waits_of_a_shard_has_its_worker_rest(gate: Gate) -> None:
+    play = played(gate, 2, "a")
+    rested: list[object] = []
+    play.manager._workers.rest = rested.append  # type: ignore[method-assign, assignment]
+    large = page(*range(1, 9001))
+    play.run(1.0, ("a", large), ("a", large), 2.0, gate.let(-1), 1.0)
+    assert bool(rested) is (2 * len(large.body) >= 4 * 1024 * 1024)
+
+
+def test_an_async_handlers_task_is_cancelled_when_time_is_up() -> None:
+    begun, ended = threading.Semaphore(0), list[str]()
+    over = threading.Semaphore(0)
+
+    async def handle(record: Record) -> None:
+        try:
+            begun.release()
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(record.sequence_number)
+            over.release()
+
+    hands, clock = ThreadHandlerPool(2), ThreadsClock()
+    play = Play(handle, hands=hands, clock=clock, stop_timeout=0.2)
+    for shard in "ab":
+        play.service.add(shard)
+    both = [lambda: begun.acquire(timeout=SECONDS)] * 2
+    play.run(1.0, ("a", page(1, 2)), ("b", page(11)), *both, 1.0)
+    assert all(over.acquire(timeout=SECONDS) for _ in "ab")
+    assert sorted(ended) == [str(FIRST + 1), str(FIRST + 11)]
+    assert play.totals.records == play.totals.failures == 0
+    assert isinstance(play.store, Memory) and play.store.token.stream_arn == ARN

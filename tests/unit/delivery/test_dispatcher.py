@@ -1,0 +1,281 @@
+"""Records to observers, and what becomes of a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from tests.support.hand_clock import HandClock
+from tests.support.wire import FIRST, record
+from watcher.delivery.batches import Batches, BatchSettings
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Handler
+from watcher.errors import HandlerError, LeaseLostError
+from watcher.records.record import Record
+
+Handle = Callable[[Record], object]
+
+
+class Seen:
+    """An observer that remembers, and fails the given number of times on each record."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.numbers: list[int] = []
+        self.calls = 0
+        self.closed = 0
+        self._failures = failures
+
+    def handle(self, record: Record) -> None:
+        self.calls += 1
+        if self.calls <= self._failures:
+            raise ValueError(f"call {self.calls}")
+        self.numbers.append(int(record.sequence_number) - FIRST)
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def observer(self, name: str = "seen") -> Handler:
+        return Handler(name, self.handle, self.close)
+
+
+def fail(record: Record) -> None:
+    raise ValueError("no")
+
+
+def dispatcher(
+    *handles: Handle, on_error: str = "log", clock: HandClock | None = None
+) -> Dispatcher:
+    observers = [Handler(f"o{n}", handle) for n, handle in enumerate(handles)]
+    return Dispatcher(observers, FailurePolicy.parse(on_error), clock=clock or HandClock())
+
+
+def test_each_observer_gets_each_record_in_order() -> None:
+    first, second = Seen(), Seen()
+    made = dispatcher(first.handle, second.handle)
+    for number in range(5):
+        made.deliver(record(number))
+    assert first.numbers == second.numbers == [0, 1, 2, 3, 4]
+    assert made.failures == 0
+
+
+def test_log_names_observer_and_record_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen()
+    made = dispatcher(fail, seen.handle)
+    made.deliver(record(7))
+    assert seen.numbers == [7] and made.failures == 1
+    which = f"record {record(7).sequence_number} of shard-0 (pk=a)"
+    where = f"tests/unit/delivery/test_dispatcher.py:{fail.__code__.co_firstlineno + 1}"
+    assert caplog.messages == [f"observer o0 failed on {which}: ValueError: no at {where}"]
+    assert caplog.records[0].exc_info is None
+
+
+def test_the_same_error_again_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    clock = HandClock()
+    made = dispatcher(fail, lambda record: [][1], clock=clock)
+    for number in range(313):
+        made.deliver(record(number))
+    assert len(caplog.messages) == 2
+    clock.sleep(11)
+    made.tick()
+    made.tick()
+    said = caplog.messages[2:]
+    assert [text.partition(" (")[0] for text in said] == [
+        f"observer {name}: same error \N{MULTIPLICATION SIGN}312" for name in ("o0", "o1")
+    ]
+    assert said[0].endswith(f"the last on record {FIRST + 312} of shard-0 (pk=a)")
+    made.deliver(record(400))
+    made.close()
+    assert [text.partition(" (")[0][-2:] for text in caplog.messages[4:]] == [
+        "\N{MULTIPLICATION SIGN}1"
+    ] * 2
+    assert made.failures == 2 * 314
+
+
+def test_a_traceback_only_where_it_was_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "watcher")
+    dispatcher(fail).deliver(record(7))
+    assert "in fail" in caplog.text
+
+
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize("policy", ["log", "retry:1"])
+def test_an_observer_that_exits_or_is_cancelled_has_failed(
+    error: type[BaseException], policy: str
+) -> None:
+    def leave(record: Record) -> None:
+        raise error
+
+    seen = Seen()
+    made = dispatcher(leave, seen.handle, on_error=policy)
+    made.deliver(record(1))
+    assert made.failures == 1 and seen.numbers == [1]
+
+
+def test_an_observer_that_only_answers_a_generator_has_failed() -> None:
+    made = dispatcher(lambda _: (number for number in range(3)), on_error="retry:0")
+    made.deliver(record(1))
+    assert made.failures == 1
+
+
+def test_retry_tries_again_ever_later() -> None:
+    seen, clock, called = Seen(failures=3), HandClock(), list[float]()
+
+    def handle(record: Record) -> None:
+        called.append(round(clock.passed, 9))
+        seen.handle(record)
+
+    made = dispatcher(handle, on_error="retry:5", clock=clock)
+    made.deliver(record(1))
+    assert seen.numbers == [1] and made.failures == 0
+    assert called == [0, 0.1, 0.3, 0.7]
+
+
+def test_retry_gives_up_after_n(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen(failures=9)
+    made = dispatcher(seen.handle, on_error="retry:2")
+    made.deliver(record(1))
+    assert seen.calls == 3 and made.failures == 1
+    assert "call 3" in caplog.text
+
+
+def test_very_many_retries_do_not_overflow() -> None:
+    seen, clock, called = Seen(failures=1500), HandClock(), list[float]()
+
+    def handle(record: Record) -> None:
+        called.append(clock.passed)
+        seen.handle(record)
+
+    dispatcher(handle, on_error="retry:2000", clock=clock).deliver(record(1))
+    assert seen.numbers == [1]
+    assert max(map(float.__sub__, called[1:], called)) == pytest.approx(10.0)
+
+
+def test_the_end_of_the_watch_takes_no_retry_from_a_record_that_nothing_holds_back() -> None:
+    seen = Seen(failures=2)
+    made = dispatcher(seen.handle, on_error="retry:2")
+    made.ending.begin()
+    made.deliver(record(1))
+    assert seen.numbers == [1] and made.failures == 0
+
+
+def test_stop_lets_the_others_have_the_record_first() -> None:
+    seen = Seen()
+    made = dispatcher(fail, seen.handle, on_error="stop")
+    with pytest.raises(HandlerError, match="stopped before it"):
+        made.deliver(record(1))
+    assert seen.numbers == [1]
+
+
+def test_close_is_called_for_each_whatever_becomes_of_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken() -> None:
+        raise ValueError("no")
+
+    seen = Seen()
+    made = Dispatcher([Handler("broken", fail, broken), seen.observer()], FailurePolicy())
+    made.close()
+    assert seen.closed == 1 and made.failures == 1
+    assert caplog.messages == ["observer broken failed to close: ValueError: no"]
+
+
+def test_a_broken_pipe_of_an_observers_own_is_a_failure() -> None:
+    def write(record: Record) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    made = dispatcher(write)
+    made.deliver(record(1))
+    assert made.failures == 1
+
+
+def test_a_child_that_an_observer_forks_does_not_deliver(tmp_path: Path) -> None:
+    path = tmp_path / "delivered"
+
+    def note(record: Record) -> None:
+        with open(path, "a") as file:
+            file.write(f"{record.sequence_number[-1]} {os.getpid()}\n")
+
+    def fork(record: Record) -> None:
+        if record.sequence_number.endswith("0") and os.fork():
+            os.wait()  # the child comes back into the dispatcher
+
+    made = dispatcher(fork, note)
+    for number in range(3):
+        made.deliver(record(number))
+    assert path.read_text().split() == [
+        word for number in range(3) for word in (str(number), str(os.getpid()))
+    ]
+
+
+POLICIES = st.sampled_from(["log", "retry:0", "retry:1", "retry:3"])
+HISTORIES = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), max_size=12)
+
+
+@given(HISTORIES, POLICIES)
+def test_whatever_fails_nobody_misses_a_record(histories: list[list[int]], policy: str) -> None:
+    """`histories[n]` says how often record n fails in each observer."""
+    width = max((len(each) for each in histories), default=1)
+    seen: list[list[int]] = [[] for _ in range(width)]
+    left: dict[tuple[int, int], int] = {}
+    allowed = FailurePolicy.parse(policy).retries
+
+    def handle_of(observer: int) -> Handle:
+        def handle(record: Record) -> None:
+            number = int(record.sequence_number[-3:])
+            plan = histories[number]
+            left.setdefault((observer, number), plan[observer] if observer < len(plan) else 0)
+            if left[observer, number]:
+                left[observer, number] -= 1
+                raise ValueError("planned")
+            seen[observer].append(number)
+
+        return handle
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.getLogger("watcher"), "disabled", True)
+        made = dispatcher(*(handle_of(observer) for observer in range(width)), on_error=policy)
+        for number in range(len(histories)):
+            made.deliver(record(number))
+    for observer in range(width):
+        assert seen[observer] == [
+            number
+            for number, plan in enumerate(histories)
+            if (plan[observer] if observer < len(plan) else 0) <= allowed
+        ]
+    assert made.failures == sum(times > allowed for plan in histories for times in plan)
+
+
+def test_where_a_lease_is_lost_nothing_more_is_delivered_nor_tried_again_nor_settled() -> None:
+    seen, calls = Seen(), 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise LeaseLostError("another's turn")
+
+    batches = Batches("batch", lambda records: pytest.fail("too late"), BatchSettings())
+    observers = [seen.observer(), batches]
+    made = Dispatcher(observers, FailurePolicy.parse("log"), clock=HandClock(), check=check)
+    assert not made.takes_pages, "each record is to be asked for"
+    made.deliver(record(1))
+    made.deliver(record(2))
+    with pytest.raises(LeaseLostError):
+        made.deliver(record(3))
+    with pytest.raises(LeaseLostError):
+        made.tick()
+    with pytest.raises(LeaseLostError):
+        made.settle()
+    made.close()
+    assert seen.numbers == [1, 2]
+    assert seen.closed == 1
+    assert batches.waiting().popitem()[1] == 2

@@ -1,0 +1,120 @@
+"""Colours and times."""
+
+import json
+import sys
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from tests.support.wire import wire
+from watcher import Record, UsageError
+from watcher.formatting import style
+
+
+@pytest.fixture(autouse=True)
+def plain_again() -> Any:
+    yield
+    style.set_up(color="never")
+
+
+@pytest.mark.parametrize(
+    ("several", "prefix", "shown"),
+    [(False, False, False), (True, False, True), (False, True, True)],
+)
+def test_a_table_is_named_where_there_are_several_or_on_request(
+    several: bool, prefix: bool, shown: bool
+) -> None:
+    style.set_prefix(prefix=prefix)
+    style.show_tables(several)
+    assert style.are_tables_shown() is shown
+    style.set_prefix()
+    style.show_tables(several=False)
+
+
+def test_tables_of_one_name_are_told_apart_once_both_are_seen() -> None:
+    places = [f"arn:aws:dynamodb:{each}:1:table/orders/stream/1" for each in ("us-east-1", "x")]
+    wire_json = json.dumps(wire(1)).encode()
+    here, there = (Record.from_json(wire_json, "s", place) for place in places)
+    try:
+        style.show_tables(True, places[:1])
+        assert style.table_prefix(here) == "orders "
+        assert style.table_prefix(there) == "x/orders "
+        assert style.table_prefix(here) == "us-east-1/orders "
+        style.set_up(color="always")
+        style.show_tables(True, places)
+        assert style.table_prefix(there) == "\x1b[35mx/orders\x1b[0m "
+    finally:
+        style.show_tables(several=False)
+
+
+@pytest.mark.parametrize(
+    ("color", "terminal", "environment", "painted"),
+    [
+        ("auto", True, {"TERM": "xterm"}, True),
+        ("auto", False, {"TERM": "xterm"}, False),
+        ("auto", True, {"TERM": "dumb"}, False),
+        ("auto", True, {}, False),
+        ("auto", True, {"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ("auto", True, {"TERM": "xterm", "NO_COLOR": ""}, True),
+        ("auto", False, {"FORCE_COLOR": "1"}, True),
+        ("auto", True, {"TERM": "xterm", "FORCE_COLOR": "0"}, False),
+        ("auto", False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ("always", False, {"NO_COLOR": "1"}, True),
+        ("never", True, {"TERM": "xterm", "FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_when_there_are_colours(
+    color: str,
+    terminal: bool,
+    environment: dict[str, str],
+    painted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TERM", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    style.set_up(color=color)
+    assert style.paint("x", "INSERT") == ("\x1b[32mx\x1b[0m" if painted else "x")
+    assert style.paint("x", "OTHER") == "x"
+
+
+def test_another_word_for_colours_is_refused() -> None:
+    with pytest.raises(UsageError, match="color yes: use auto, always or never"):
+        style.set_up(color="yes")
+
+
+def test_times_are_local_or_utc() -> None:
+    created = datetime(2022, 5, 27, 15, 35, 57, tzinfo=timezone(timedelta(hours=2)))
+    assert style.time_text(created) == "2022-05-27T15:35:57+02:00"
+    style.set_up(utc=True)
+    assert style.time_text(created) == "2022-05-27T13:35:57+00:00"
+    assert style.time_text(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("iso", "2026-11-21T10:20:30+02:00"),
+        ("utc", "2026-11-21T08:20:30+00:00"),
+    ],
+)
+def test_times_for_people_have_a_form(how: str, text: str) -> None:
+    style.set_up(time=how)
+    moment = datetime(2026, 11, 21, 10, 20, 30, tzinfo=timezone(timedelta(hours=2)))
+    assert style.shown_time(moment) == text
+    style.set_up(time="short", utc=True)
+    assert style.shown_time(moment) == "08:20:30"
+    style.set_up(time="local", utc=True)
+    assert style.shown_time(moment) == "2026-11-21 08:20:30"
+    assert style.time_text(moment) == "2026-11-21T08:20:30+00:00"
+    assert style.shown_time(None) == ""
+
+
+def test_words_are_marked_where_they_stand() -> None:
+    style.set_up(highlight=["fox", "a.b"])
+    assert style.highlighted("a Fox, axb, a.b") == "a \x1b[7mFox\x1b[27m, axb, \x1b[7ma.b\x1b[27m"
+    style.set_up()
+    assert style.highlighted("a fox") == "a fox"

@@ -1,0 +1,37 @@
+from decimal import Decimal
+
+import pytest
+from boto3.dynamodb.types import Binary
+
+from watcher.formatting.text import printable, printable_json, printable_value
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain Grüße 🎈 日本", "plain Grüße 🎈 日本"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\x9b2J", "\\x9b2J"),
+        ("\x7f", "\\x7f"),
+        ("\u202eevil", "\\u202eevil"),
+    ],
+)
+def test_control_characters_are_shown_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_in_json_they_become_json_escapes() -> None:
+    assert printable_json('{"a":"\x7f\x9b"}') == '{"a":"\\u007f\\u009b"}'
+
+
+def test_values_stand_on_one_line() -> None:
+    value = {
+        "a": [Decimal("1.50"), None, True],
+        "b": {"y", "x"},
+        "c": Binary(b"\x00"),
+        "\n": "\x1b",
+    }
+    assert printable_value(value) == (
+        "{a: [1.50, None, True], b: {'x', 'y'}, c: b'\\x00', \\n: '\\x1b'}"
+    )

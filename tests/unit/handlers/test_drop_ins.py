@@ -1,0 +1,290 @@
+"""--webhook, --sqlite, --sqs and --kafka: each change once, and a failure like any handler's."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.wire import FIRST, record, wire
+from watcher import Record
+from watcher.delivery import handler_modules
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Handler
+from watcher.errors import HandlerError, UsageError
+
+
+def load(name: str, value: str, **more: str) -> Handler:
+    return handler_modules.load(handler_modules.find()[name], {name: value, **more})
+
+
+def deliver(observer: Handler, numbers: Sequence[int], on_error: str = "log") -> Dispatcher:
+    made = Dispatcher([observer], FailurePolicy.parse(on_error))
+    for number in numbers:
+        made.deliver(record(number))
+    made.flush()
+    made.close()
+    return made
+
+
+def item(number: int, key: str, value: str, table: str = "orders") -> Record:
+    """An item as a snapshot hands it over: the number is a count that each of them begins anew."""
+    image = {"pk": {"S": key}, "v": {"S": value}}
+    change = {"SequenceNumber": str(number), "Keys": {"pk": {"S": key}}, "NewImage": image}
+    line = json.dumps({"eventName": "SNAPSHOT", "dynamodb": change}).encode()
+    arn = f"arn:aws:dynamodb:us-east-1:1:table/{table}/stream/1"
+    return Record.from_json(line, "snapshot", arn)
+
+
+HANGS_UP = 0
+
+
+class Receiver(ThreadingHTTPServer):
+    """Answers what it is told to, and keeps what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Post)
+        self.got: list[tuple[dict[str, str], Any]] = []
+        self.answers: list[int] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/changes?x=1"
+
+
+class Post(BaseHTTPRequestHandler):
+    server: Receiver
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.got.append((dict(self.headers), body))
+        answer = self.server.answers.pop(0) if self.server.answers else 204
+        if answer == HANGS_UP:
+            self.close_connection = True
+            return
+        self.send_response(answer)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_webhook_gets_each_change_and_can_tell_what_comes_again(receiver: Receiver) -> None:
+    receiver.answers = [200, 503, 429, 200]
+    url = receiver.url.replace("//", "//user:secret@")
+    assert deliver(load("webhook", url), [1, 2], "retry:3").failures == 0
+    keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
+    assert keys == [f"shard-0:{FIRST + n}" for n in (1, 2, 2, 2)]
+    headers, body = receiver.got[0]
+    assert headers["Content-Type"] == "application/json"
+    assert headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
+    assert body["eventName"] == "MODIFY" and body["sequenceNumber"] == str(FIRST + 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("user:p%40ss%3A%2F", "user:p@ss:/"), ("us%C3%A9r:%E2%82%AC", "usér:€"), ("key", "key:")],
+)
+def test_a_webhooks_password_is_what_its_url_means(
+    receiver: Receiver, written: str, meant: str
+) -> None:
+    """As curl sends it: an @ can stand in a URL's password only as %40."""
+    deliver(load("webhook", receiver.url.replace("//", f"//{written}@")), [1])
+    headers, _ = receiver.got[0]
+    assert b64decode(headers["authorization"].removeprefix("Basic ")).decode() == meant
+
+
+def test_a_webhook_is_told_of_no_two_items_that_they_are_the_same(receiver: Receiver) -> None:
+    receiver.answers = [503]
+    made = Dispatcher([load("webhook", receiver.url)], FailurePolicy.parse("retry:3"))
+    for each in (item(1, "a", "x"), item(1, "a", "x", "users"), item(1, "b", "x")):
+        made.deliver(each)
+    made.close()
+    keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
+    assert len(keys) == 4 and len(set(keys)) == 3 and keys[0] == keys[1]
+
+
+def test_what_a_webhook_refuses_is_a_failure_without_its_password(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    receiver.answers = [500, 302, 200]
+    dead = tmp_path / "dead.jsonl"
+    url = receiver.url.replace("//", "//user:secret@")
+    assert deliver(load("webhook", url), [1, 2, 3], f"dead-letter:{dead}").failures == 2
+    assert "answered 500" in dead.read_text() and "secret" not in dead.read_text()
+
+
+def test_a_connection_that_a_webhook_has_closed_meanwhile_loses_no_change(
+    receiver: Receiver,
+) -> None:
+    receiver.answers = [200, HANGS_UP, 200, HANGS_UP, HANGS_UP]
+    assert deliver(load("webhook", receiver.url), [1, 2, 3]).failures == 1
+    keys = [headers["Idempotency-Key"] for headers, _ in receiver.got]
+    assert keys == [f"shard-0:{FIRST + n}" for n in (1, 2, 2, 3, 3)]
+
+
+@pytest.mark.parametrize("url", ["", "example.com", "ftp://example.com", "http://"])
+def test_a_webhook_that_can_never_be_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="give a URL"):
+        load("webhook", url)
+
+
+def rows(file: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(file)) as database:
+        return database.execute(query).fetchall()
+
+
+def test_sqlite_has_each_change_once_and_no_more_than_is_flushed(tmp_path: Path) -> None:
+    file = tmp_path / "orders.db"
+    made = Dispatcher([load("sqlite", str(file))], FailurePolicy())
+    made.deliver(record(1))
+    # It holds items' data: its owner's alone, and so what SQLite keeps beside it.
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    assert rows(file, "SELECT * FROM changes") == []
+    made.flush()
+    assert len(rows(file, "SELECT * FROM changes")) == 1
+    made.close()
+    deliver(load("sqlite", str(file)), [1, 2])
+    found = rows(file, "SELECT sequence_number, event_name FROM changes ORDER BY 1")
+    assert found == [(str(FIRST + n), "MODIFY") for n in (1, 2)]
+    assert len(rows(file, "SELECT * FROM items")) == 1
+
+
+@pytest.mark.parametrize("name", ["", ":memory:"])
+def test_what_sqlite_would_not_keep_is_no_file(name: str) -> None:
+    with pytest.raises(UsageError, match="--sqlite: give a file"):
+        load("sqlite", name)
+
+
+def test_sqlite_has_the_items_of_a_second_snapshot_too(tmp_path: Path) -> None:
+    file = tmp_path / "orders.db"
+    for items in [item(1, "a", "old"), item(2, "b", "old")], [item(1, "b", "new")]:
+        made = Dispatcher([load("sqlite", str(file))], FailurePolicy())
+        for each in items:
+            made.deliver(each)
+        made.close()
+    found = rows(file, "SELECT key, json_extract(item, '$.v') FROM items ORDER BY 1")
+    assert found == [('{"pk":"a"}', "old"), ('{"pk":"b"}', "new")]
+
+
+def test_sqlite_mixes_no_two_tables_of_one_name(tmp_path: Path) -> None:
+    file = tmp_path / "orders.db"
+    made = Dispatcher([load("sqlite", str(file))], FailurePolicy())
+    wire_json = json.dumps(wire(1)).encode()
+    for region in ("us-east-1", "eu-west-1"):
+        arn = f"arn:aws:dynamodb:{region}:1:table/orders/stream/1"
+        made.deliver(Record.from_json(wire_json, region, arn))
+    made.flush()
+    made.close()
+    assert rows(file, "SELECT shard_id FROM changes") == [("us-east-1",)] and made.failures == 1
+
+
+def test_a_full_disk_ends_the_watch_before_what_sqlite_could_not_keep(tmp_path: Path) -> None:
+    observer = load("sqlite", str(tmp_path / "orders.db"))
+    made = Dispatcher([observer], FailurePolicy())
+    made.deliver(record(1))
+    made.flush()
+    database = observer.handle.__globals__["database"]
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(HandlerError, match="database or disk is full"):
+        for number in range(2, 400):
+            made.deliver(record(number))
+    database.execute("PRAGMA max_page_count = 100000")
+    made.close()
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database" * 100)
+    with pytest.raises(UsageError, match="not a database"):
+        load("sqlite", str(tmp_path / "text"))
+
+
+@pytest.fixture
+def queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    from moto import mock_aws
+
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        import boto3
+
+        yield boto3.client("sqs")
+
+
+def test_sqs_gets_a_message_each_and_a_fifo_queue_its_order(queues: Any) -> None:
+    queues.create_queue(QueueName="plain")
+    fifo = queues.create_queue(QueueName="changes.fifo", Attributes={"FifoQueue": "true"})
+    deliver(load("sqs", "plain"), [1])
+    deliver(load("sqs", fifo["QueueUrl"]), [1, 2, 2])
+    found = queues.receive_message(
+        QueueUrl=fifo["QueueUrl"], MaxNumberOfMessages=10, AttributeNames=["All"]
+    )["Messages"]
+    numbers = [json.loads(each["Body"])["sequenceNumber"] for each in found]
+    assert numbers == [str(FIRST + n) for n in (1, 2)]
+    assert len({each["Attributes"]["MessageGroupId"] for each in found}) == 1
+
+
+def test_a_fifo_queue_gets_the_items_of_two_tables(queues: Any) -> None:
+    fifo = queues.create_queue(QueueName="items.fifo", Attributes={"FifoQueue": "true"})
+    made = Dispatcher([load("sqs", fifo["QueueUrl"])], FailurePolicy())
+    for each in (item(1, "a", "x"), item(1, "a", "x", "users")):
+        made.deliver(each)
+    made.close()
+    found = queues.receive_message(QueueUrl=fifo["QueueUrl"], MaxNumberOfMessages=10)["Messages"]
+    assert {json.loads(each["Body"])["table"] for each in found} == {"orders", "users"}
+
+
+def test_a_queue_that_is_not_there_is_refused(queues: Any) -> None:
+    with pytest.raises(UsageError, match=r"--sqs nosuch: .*does not exist"):
+        load("sqs", "nosuch")
+
+
+def test_kafka_gets_a_message_each_by_the_items_key(tmp_path: Path) -> None:
+    kafka = pytest.importorskip("confluent_kafka")
+    cluster = kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    config = tmp_path / "kafka.conf"
+    config.write_text("# of the company\nacks = all\n")
+    address = f"{broker.host}:{broker.port}"
+    made = load("kafka", f"{address}/changes", kafka_config=str(config))
+    assert deliver(made, [1, 2]).failures == 0
+    settings = {"bootstrap.servers": address, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = kafka.Consumer(settings)
+    consumer.subscribe(["changes"])
+    got: list[tuple[bytes, str]] = []
+    while len(got) < 2:
+        (message,) = consumer.consume(1, timeout=20)
+        got.append((message.key(), json.loads(message.value())["sequenceNumber"]))
+    consumer.close()
+    assert got == [(b'{"pk":"a"}', str(FIRST + n)) for n in (1, 2)]
+
+
+def test_a_kafka_that_can_never_be_is_refused() -> None:
+    pytest.importorskip("confluent_kafka")
+    for given in ("changes", "/changes", "localhost:9092/"):
+        with pytest.raises(UsageError, match="give BROKERS/TOPIC"):
+            load("kafka", given)

@@ -1,0 +1,197 @@
+"""What `-o jsonl`, `csv`, `table` and `debezium` print, a line for each change."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from watcher import Record
+from watcher.delivery import handler_modules
+from watcher.formatting import style
+
+ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/products/stream/2026-11-21T08:00:00.000"
+# The example of Flink's documentation, but for what stands in `source`:
+# https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/formats/debezium/
+FLINKS_EXAMPLE = json.loads(
+    '{"before": {"id": 111, "name": "scooter", "description": "Big 2-wheel scooter", '
+    '"weight": 5.18}, "after": {"id": 111, "name": "scooter", "description": '
+    '"Big 2-wheel scooter", "weight": 5.15}, "source": {}, "op": "u", '
+    '"ts_ms": 1589362330904, "transaction": null}'
+)
+# What its format makes columns of: `'value.source.table'` and the like.
+FLINKS_SOURCE = ("ts_ms", "db", "table")
+
+
+@pytest.fixture(autouse=True)
+def plain() -> Iterator[None]:
+    style.set_up(color="never", utc=True)
+    yield
+    style.set_up(color="never")
+
+
+def record(
+    kind: str = "MODIFY",
+    old: dict[str, Any] | None = None,
+    new: dict[str, Any] | None = None,
+    **more: Any,
+) -> Record:
+    """A record of the item id=111; images are given without their key."""
+    key = {"id": {"N": "111"}}
+    change: dict[str, Any] = {
+        "Keys": key,
+        "SequenceNumber": "100000000000000000001",
+        "ApproximateCreationDateTime": 1589362330,
+        "StreamViewType": more.pop("view", "NEW_AND_OLD_IMAGES"),
+    }
+    change |= {"OldImage": key | old} if old is not None else {}
+    change |= {"NewImage": key | new} if new is not None else {}
+    wire = {"eventName": kind, "awsRegion": "eu-west-1", "dynamodb": change, **more}
+    return Record.from_json(json.dumps(wire).encode(), "shard-1", ARN)
+
+
+def printed(
+    capsys: pytest.CaptureFixture[str], name: str, *records: Record, **options: Any
+) -> list[str]:
+    observer = handler_modules.load(handler_modules.find()[f"print_{name}"], options)
+    for each in records:
+        observer.handle(each)
+    observer.close()
+    return capsys.readouterr().out.splitlines()
+
+
+def scooter(weight: str) -> dict[str, Any]:
+    return {
+        "name": {"S": "scooter"},
+        "description": {"S": "Big 2-wheel scooter"},
+        "weight": {"N": weight},
+    }
+
+
+CHANGES = (
+    record("INSERT", new=scooter("5.18")),
+    record("MODIFY", scooter("5.18"), scooter("5.15")),
+    record("REMOVE", scooter("5.15")),
+)
+
+
+def test_debezium_s_envelope_is_what_flink_s_documentation_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    created, updated, deleted = map(json.loads, printed(capsys, "debezium", *CHANGES))
+    assert {**updated, "source": {}, "ts_ms": 1589362330904, "transaction": None} == FLINKS_EXAMPLE
+    assert [each["op"] for each in (created, updated, deleted)] == ["c", "u", "d"]
+    assert created["before"] is None and deleted["after"] is None
+    assert deleted["before"] == updated["after"] == FLINKS_EXAMPLE["after"]
+    assert [updated["source"][name] for name in FLINKS_SOURCE] == [
+        1589362330000,
+        "eu-west-1",
+        "products",
+    ]
+    assert updated["source"]["snapshot"] == "false"
+    assert updated["ts_ms"] > updated["source"]["ts_ms"]
+
+
+def test_debezium_s_deletes_have_their_key_where_there_are_no_images_and_that_is_said_once(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    bare = [record(kind, view="KEYS_ONLY") for kind in ("INSERT", "MODIFY", "REMOVE")]
+    made = [json.loads(line) for line in printed(capsys, "debezium", *bare)]
+    assert [each["before"] for each in made] == [None, None, {"id": 111}]
+    assert [each["after"] for each in made] == [None, None, None]
+    assert caplog.text.count("The stream's view type is KEYS_ONLY") == 1
+
+
+def test_jsonl_has_the_fields_that_jmespath_sees_and_every_digit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = "1234567890123456789012345678.0000000001"
+    (line,) = printed(capsys, "jsonl", record("INSERT", new={"n": {"N": long}}))
+    assert f'"n":{long}' in line
+    made = json.loads(line)
+    assert (made["eventName"], made["key"], made["old"]) == ("INSERT", {"id": 111}, None)
+    handler_modules.load(handler_modules.find()["print_json"], {"jmespath": "keys(@)"}).handle(
+        CHANGES[0]
+    )
+    assert sorted(made) == sorted(json.loads(capsys.readouterr().out))
+
+
+def test_csv_has_one_line_of_names_and_the_values_that_differ(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = list(csv.DictReader(io.StringIO("\n".join(printed(capsys, "csv", *CHANGES)))))
+    assert [(each["kind"], each["key"], each["table"]) for each in rows] == [
+        (kind, '{"id":111}', "products") for kind in ("INSERT", "MODIFY", "REMOVE")
+    ]
+    assert (rows[1]["old"], rows[1]["new"]) == ('{"weight":5.18}', '{"weight":5.15}')
+    assert rows[0]["old"] == "" and json.loads(rows[0]["new"])["name"] == "scooter"
+    assert rows[0]["time"] == "2020-05-13T09:32:10+00:00"
+
+
+def test_csv_without_a_change_is_the_line_of_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "csv") == ["time,kind,by_ttl,table,key,old,new,sequence_number"]
+
+
+@pytest.mark.parametrize(("options", "cell"), [({}, "'-1+1"), ({"csv_raw": True}, "-1+1")])
+def test_a_cell_that_a_spreadsheet_would_run_is_inert_unless_raw(
+    capsys: pytest.CaptureFixture[str], options: dict[str, Any], cell: str
+) -> None:
+    odd = record("INSERT", new={})
+    odd.origin = odd.origin._replace(stream=ARN.replace("products", "-1+1"))
+    assert printed(capsys, "csv", odd, **options)[1].split(",")[3] == cell
+
+
+def test_a_table_s_columns_stand_below_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    service = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+    expired = record("REMOVE", {"n": {"S": "\x1b[31m"}}, userIdentity=service)
+    head, *lines = printed(capsys, "table", *CHANGES[:2], expired)
+    assert head.split() == ["TIME", "KIND", "KEY", "CHANGES"]
+    place = head.index("CHANGES")
+    assert lines[1][place:] == "~weight: 5.18 -> 5.15"
+    assert lines[2][place:] == "-n: '\\x1b[31m'"
+    assert [line.split()[1] for line in lines] == ["INSERT", "MODIFY", "TTL"]
+
+
+def test_a_table_s_times_take_no_more_than_they_need(capsys: pytest.CaptureFixture[str]) -> None:
+    style.set_up(time="short")
+    head, _ = printed(capsys, "table", CHANGES[1])
+    assert head.index("KIND") == len("hh:mm:ss  ")
+
+
+def test_a_table_has_room_for_what_has_changed_on_sixty_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    head, line = printed(capsys, "table", CHANGES[1])
+    assert head == "TIME      KIND    KEY               CHANGES"
+    assert line.startswith("09:32:10  MODIFY  id=111            ~weight: 5.18 ->")
+    assert len(line) <= 60
+
+
+def test_a_table_s_kinds_have_colours_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    style.set_up(color="always", utc=True)
+    assert "  \x1b[33mMODIFY\x1b[0m  id=111" in printed(capsys, "table", CHANGES[1])[1]
+
+
+@pytest.mark.parametrize("name", ["jsonl", "debezium", "csv", "table"])
+def test_a_view_type_without_images_prints_what_there_is(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    some = record("MODIFY", new={"n": {"S": "x"}}, view="NEW_IMAGE")
+    none = record("MODIFY", view="KEYS_ONLY")
+    text = "\n".join(printed(capsys, name, some, none))
+    assert "111" in text and "x" in text
+
+
+def test_an_item_of_a_snapshot_is_what_debezium_calls_a_read() -> None:
+    from handlers import print_debezium  # the folder is a package to pytest alone
+
+    wire = b'{"eventName":"SNAPSHOT","dynamodb":{"SequenceNumber":"1","Keys":{"pk":{"S":"a"}},'
+    record = Record.from_json(wire + b'"NewImage":{"pk":{"S":"a"}}}}')
+    assert print_debezium.OPERATIONS[record.event_name] == "r"
+    assert print_debezium.source(record)["snapshot"] == "true"
+    assert not record.images_missing

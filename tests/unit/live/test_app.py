@@ -1,0 +1,344 @@
+"""The live view, driven by keys as a user does; the watch is played."""
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.pilot import Pilot
+from textual.widgets import Input, Static, Tree
+
+from watcher.aws.arns import table_of
+from watcher.aws.model import Listing, Shard, ShardKey
+from watcher.errors import StreamError
+from watcher.live.app import LiveView
+from watcher.live.buffer import ChangeBuffer, Shown, search
+from watcher.live.screens import ChangeScreen, HistoryScreen, Over, ShardsScreen
+from watcher.observability.watch_stats import Display, Totals, WatchStats
+from watcher.records.record import Record
+
+ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/2026-11-21T08:00:00.000"
+
+
+def record(number: int, table: str = "orders", kind: str = "MODIFY", **new: str) -> Record:
+    key = {"PK": {"S": f"user-{number % 3}"}}
+    change = {
+        "Keys": key,
+        "SequenceNumber": str(number),
+        "ApproximateCreationDateTime": 1653658557,
+        "StreamViewType": "NEW_AND_OLD_IMAGES",
+        "OldImage": {**key, "total": {"N": str(number)}},
+        "NewImage": {**key, "total": {"N": str(number + 1)}},
+    }
+    for name, value in new.items():
+        change["NewImage"][name] = {"S": value}  # type: ignore[index]
+    wire = {"eventName": kind, "dynamodb": change}
+    return Record.from_json(json.dumps(wire).encode(), "shard-1", ARN.format(table))
+
+
+class Played:
+    """A watch that hands over what a test says, until it is told to end."""
+
+    def __init__(self) -> None:
+        self.give: Callable[[Record], Any] = print
+        self.began = threading.Event()
+        self.fails: Exception | None = None
+        self.stopped = False
+        self.lags = {ShardKey(ARN.format("orders"), "shard-1"): 3.0}
+
+    def __call__(
+        self, observer: Callable[[Record], Any], display: Display, stop: threading.Event
+    ) -> Totals:
+        self.give = observer
+        display.show(WatchStats(lags=self.lags))
+        self.began.set()
+        if self.fails:
+            raise self.fails
+        stop.wait()
+        self.stopped = True
+        return Totals(records=7)
+
+
+def history(entry: Shown) -> Iterable[Record]:
+    return [record(1), record(4)]
+
+
+def listings(streams: set[str]) -> Sequence[Listing]:
+    shards = [Shard("shard-0", None, "1", "2"), Shard("shard-1", "shard-0", "3", None)]
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    return [Listing(ARN.format("orders"), "orders", "ENABLED", "KEYS_ONLY", shards, 1, now)]
+
+
+class Case:
+    """A view and the watch behind it."""
+
+    def __init__(self, ring: ChangeBuffer | None = None) -> None:
+        self.watch = Played()
+        self.view = LiveView(self.watch, history, listings, ring)
+
+    def run(self, play: Callable[[Pilot[Any]], Any], columns: int = 80) -> None:
+        async def whole() -> None:
+            async with self.view.run_test(size=(columns, 20)) as pilot:
+                await asyncio.to_thread(self.watch.began.wait)
+                await play(pilot)
+            self.view.join()
+
+        asyncio.run(whole())
+
+    def give(self, *records: Record) -> None:
+        for each in records:
+            self.watch.give(each)
+        self.view._frame()
+
+    @property
+    def figures(self) -> str:
+        return str(self.view.query_one("#figures", Static).content)
+
+    def line(self, y: int) -> str:
+        return self.view.changes.render_line(y).text
+
+
+def test_changes_are_followed_until_somebody_moves_up() -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(*(record(number) for number in range(100)))
+        await pilot.pause()
+        assert "FOLLOWING" in case.figures
+        assert "100 changes" in case.figures
+        assert case.view.changes.scroll_offset.y > 0
+        await pilot.press("up", "up")
+        assert not case.view.changes.following
+        top, selected = case.view.changes.scroll_offset.y, case.view.changes.selected
+        case.give(*(record(number) for number in range(50)))
+        await pilot.pause()
+        assert (top, selected) == (case.view.changes.scroll_offset.y, case.view.changes.selected)
+        assert "PAUSED" in case.figures
+        await pilot.press("space")
+        assert case.view.changes.following
+        assert case.view.changes.selected == case.view.changes._shown[-1]
+
+    case.run(play)
+
+
+@pytest.mark.parametrize(
+    ("columns", "begin"), [(80, r"\d{4}-\d\d-\d\dT"), (60, r"\d\d:\d\d:\d\d MODIFY")]
+)
+def test_a_narrow_terminal_has_room_for_the_key(columns: int, begin: str) -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1))
+        assert re.match(begin, case.line(0)), case.line(0)
+
+    case.run(play, columns)
+
+
+def test_a_search_is_for_what_there_is_and_what_is_to_come() -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1), record(2), record(3, note="Fox"))
+        await pilot.press("slash", *"fox", "enter")
+        assert case.view.changes.shown == 1
+        case.give(record(4), record(5, note="a fox"))
+        assert case.view.changes.shown == 2
+        assert "2 match" in case.figures
+        await pilot.press("slash")
+        case.view.query_one("#search", Input).value = "{"
+        await pilot.press("enter")
+        assert "error" in str(case.view.query_one("#notes", Static).content)
+        assert case.view.changes.shown == 2
+        case.view.query_one("#search", Input).value = ""
+        await pilot.press("enter")
+        assert case.view.changes.shown == 5
+
+    case.run(play)
+
+
+def shown(screen: Over) -> str:
+    return str(screen.query_one("#text", Static).content)
+
+
+def test_enter_opens_a_change_and_k_the_items_history() -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1), record(2))
+        await pilot.press("enter")
+        assert isinstance(case.view.screen, ChangeScreen)
+        assert "~ total: 2 -> 3" in shown(case.view.screen)
+        await pilot.press("y")
+        assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
+        await pilot.press("escape", "k")
+        screen = case.view.screen
+        assert isinstance(screen, HistoryScreen)
+        await case.view.workers.wait_for_complete()
+        await pilot.pause()
+        assert "~ total: 4 -> 5" in shown(screen)
+
+    case.run(play)
+
+
+@pytest.mark.parametrize("key", ["[/]", "[red]x[/red]", "[@click=app.bell]x"])
+def test_an_item_may_be_called_like_markup(key: str) -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        change = {"Keys": {"PK": {"S": key}}, "SequenceNumber": "1"}
+        wire = {"eventName": "INSERT", "dynamodb": change}
+        case.give(Record.from_json(json.dumps(wire).encode(), "shard-1", ARN.format("orders")))
+        await pilot.press("k")
+        await case.view.workers.wait_for_complete()
+        (box,) = case.view.screen.query(VerticalScroll)
+        assert Content.from_markup(box.border_title or "").plain == f"PK={key}"
+
+    case.run(play)
+
+
+def test_s_shows_the_lineage_with_the_lag() -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await pilot.press("s")
+        assert isinstance(case.view.screen, ShardsScreen)
+        await case.view.workers.wait_for_complete()
+        await pilot.pause()
+        (stream,) = case.view.screen.query_one(Tree).root.children
+        (parent,) = stream.children
+        (child,) = parent.children
+        assert "shard-0 closed" in str(parent.label)
+        assert "shard-1 open  lag 3 s" in str(child.label)
+
+    case.run(play)
+
+
+def test_t_takes_tables_out_of_sight_and_y_copies() -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1), record(2, "users"), record(3))
+        await pilot.pause()
+        assert "users" in case.line(1)
+        await pilot.press("t", "space", "escape")
+        assert case.view.changes.hidden == {table_of(ARN.format("orders"))}
+        assert case.view.changes.shown == 1
+        await pilot.press("y")
+        assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
+        await pilot.press("question_mark")
+        assert isinstance(case.view.screen, Over)
+
+    case.run(play)
+
+
+def test_two_tables_of_one_name_are_two_and_called_by_their_regions() -> None:
+    case = Case()
+    there = record(2)
+    there.origin = ShardKey(ARN.format("orders").replace("eu-west-1", "us-east-1"), "shard-1")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(record(1))
+        await pilot.pause()
+        assert "orders" not in case.line(0), "the only one"
+        case.give(there)
+        await pilot.pause()
+        assert "eu-west-1/orders PK=user-1" in case.line(0)
+        assert "us-east-1/orders PK=user-2" in case.line(1)
+        await pilot.press("slash", *"us-east-1/", "enter")
+        assert case.view.changes.shown == 1
+        await pilot.press("enter")
+        assert case.view.screen.query_one(VerticalScroll).border_title == "us-east-1/orders"
+        await pilot.press("escape", "slash", "enter", "t", "space", "escape")
+        assert case.view.changes.hidden == {table_of(ARN.format("orders"))}
+        assert case.view.changes.shown == 1 and "us-east-1/orders" in case.line(0)
+
+    case.run(play)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_lineage_fits_into_the_terminal(columns: int) -> None:
+    opened = 1795330388569
+    names = [f"shardId-{opened + 1000 * n:020d}-5ee6d95{n}" for n in range(6)]
+    shards = [Shard(name, above, "1") for above, name in zip([None, *names], names, strict=False)]
+    case = Case()
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    arn = ARN.format("orders")
+    case.view._listings = lambda _: [Listing(arn, "orders", "ENABLED", "KEYS_ONLY", shards, 1, now)]
+    case.watch.lags = {ShardKey(arn, names[-1]): 13.0}
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await pilot.press("s")
+        await case.view.workers.wait_for_complete()
+        await pilot.pause()
+        tree = case.view.screen.query_one(Tree)
+        assert tree.virtual_size.width <= tree.size.width
+        (*_, last) = tree.root.tree._tree_nodes.values()
+        label = str(last.label)
+        assert label.startswith(names[-1] if columns == 120 else "shardId-…-5ee6d955 ")
+        assert "open  lag 13 s" in label and ("since" in label) == (columns > 60)
+
+    case.run(play, columns)
+
+
+def test_q_ends_the_watch_and_then_the_view() -> None:
+    case = Case()
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await pilot.press("q")
+        await asyncio.to_thread(case.view._thread.join)
+        case.view._frame()
+        await pilot.pause()
+
+    case.run(play)
+    assert case.watch.stopped
+    assert case.view.return_value == Totals(records=7)
+
+
+def test_an_error_of_the_watch_ends_the_view() -> None:
+    case = Case()
+    case.watch.fails = StreamError("gone")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await asyncio.to_thread(case.view._thread.join)
+        case.view._frame()
+        await pilot.pause()
+
+    case.run(play)
+    assert case.view.error is case.watch.fails
+
+
+def test_what_falls_out_of_view_is_counted() -> None:
+    case = Case(ChangeBuffer(most=10))
+
+    async def play(pilot: Pilot[Any]) -> None:
+        case.give(*(record(number) for number in range(25)))
+        assert "15 fell out of view" in case.figures
+        assert case.view.changes.shown == 10
+
+    case.run(play)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("", [1, 2, 3]),
+        ("USER-1", [1]),
+        ("PK=user-2", [2]),
+        ('{"dynamodb": {"NewImage": {"total": {"N": ["4"]}}}}', [3]),
+        ("modify", [1, 2, 3]),
+        ("nothing", []),
+    ],
+)
+def test_a_search_is_a_text_a_key_or_a_pattern(text: str, numbers: list[int]) -> None:
+    ring = ChangeBuffer()
+    for number in (1, 2, 3):
+        ring.add(record(number))
+    test = search(text)
+    found = [each.number for each in ring.since(0) if test is None or test(each)]
+    assert found == numbers

@@ -1,0 +1,57 @@
+"""`mirror` through the real command line."""
+
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+import duckdb
+import polars
+from deltalake import DeltaTable
+
+from tests.ledger.ledger import Ledger
+from watcher.cli import main
+
+DOC = Path(__file__).parents[3] / "docs" / "mirror.md"
+
+
+def test_a_table_is_mirrored_and_read_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    to = "lake/orders"
+    mirror = ["mirror", "orders", "--to", to, "--once", "--image-schema", "total decimal(12,2)"]
+    with Ledger(21) as ledger:
+        for name, value in ledger.simulator.environment.items():
+            monkeypatch.setenv(name, value)
+        ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "1.5"}, "status": {"S": "paid"}})
+        assert main(mirror) == 0
+        assert capsys.readouterr().err.splitlines()[-1].startswith("Done: 1 item copied, ")
+        ledger.change("b", {"pk": {"S": "b"}, "total": {"N": "2"}})
+        ledger.settle()
+        assert main(mirror) == 0
+        assert main([*mirror, "--history"]) == 2
+        assert "was begun without --history" in capsys.readouterr().err
+
+    orders = DeltaTable(to).to_pyarrow_dataset()
+    found = duckdb.execute("SELECT sum(total) FROM orders").fetchall()
+    assert orders and found == [(polars.read_delta(to)["total"].sum(),)] == [(Decimal("3.50"),)]
+    first, *_ = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
+    exec(compile(first, "docs/mirror.md", "exec"), {})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--every", "soon"], "--every: can't read 'soon' as a time"),
+        (["--image-schema", "a b c"], "--image-schema a b c: give NAME TYPE"),
+    ],
+)
+def test_what_can_not_be_is_said_in_a_line(
+    capsys: pytest.CaptureFixture[str], options: list[str], text: str
+) -> None:
+    assert main(["mirror", "orders", "--to", "x", *options]) == 2
+    assert text in capsys.readouterr().err

@@ -1,0 +1,281 @@
+"""A mirror is equal to a scan, whatever is written meanwhile and whenever it is killed."""
+
+import base64
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake")
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from tests.ledger.ledger import DisturbedTables, Item, Ledger
+from watcher.aws.arns import table_of
+from watcher.aws.client import StreamsClient
+from watcher.aws.tables import TablesClient
+from watcher.errors import StreamError, UsageError, WatcherError
+from watcher.mirror.columns import given_columns
+from watcher.mirror.delta_table import MirrorTable
+from watcher.mirror.job import MirrorJob
+from watcher.pull.calls import CallPool
+from watcher.records.plain_json import plain_json
+
+NOT_ATTRIBUTES = ("_valid_from", "_valid_to", "_sequence_number", "_rescued_data")
+
+
+def job(ledger: Ledger, to: Path, tables: TablesClient | None = None, **more: Any) -> MirrorJob:
+    tables = tables or TablesClient(ledger.connection)
+    return MirrorJob(
+        ledger.simulator.stream_arn,
+        StreamsClient(ledger.connection),
+        tables,
+        tables.named(table_of(ledger.simulator.stream_arn)),
+        str(to),
+        once=True,
+        calls=CallPool(threads=False),
+        clock=ledger.clock,
+        **more,
+    )
+
+
+def run(mirror: MirrorJob) -> MirrorJob:
+    mirror.run(1.0, lambda: False)
+    return mirror
+
+
+def rows(to: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = DeltaTable(str(to)).to_pyarrow_table().to_pylist()
+    return found
+
+
+def item_in(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    """A row as plain JSON values, from its columns and what was rescued."""
+    item = {}
+    for name, value in row.items():
+        if value is None or name in NOT_ATTRIBUTES:
+            continue
+        kind = schema.field(name).metadata[b"dynamodb"].decode()
+        item[name] = json_of({kind: value})
+    for name, value in json.loads(row["_rescued_data"] or "{}").items():
+        item[name] = json_of(value)
+    return item
+
+
+def json_of(value: dict[str, Any]) -> Any:
+    ((kind, content),) = value.items()
+    match kind, content:
+        case "N", _:
+            return Decimal(content).normalize()
+        case (("M" | "L" | "NS" | "BS"), str()):
+            return json.loads(content, parse_float=Decimal, parse_int=Decimal)
+        case _, bytes():
+            return base64.b64encode(content).decode()
+    return content if not isinstance(content, dict | list) or kind == "SS" else plain(value)
+
+
+def plain(value: dict[str, Any]) -> Any:
+    (text,) = plain_json([json.dumps({"v": value}).encode()])
+    assert text is not None
+    return json.loads(text, parse_float=Decimal, parse_int=Decimal)["v"]
+
+
+def expected(item: Item) -> dict[str, Any]:
+    """An attribute that is null has no value in a table either."""
+    found = {name: plain(value) for name, value in item.items() if "NULL" not in value}
+    return {n: v.normalize() if isinstance(v, Decimal) else v for n, v in found.items()}
+
+
+def schema_of(to: Path) -> pa.Schema:
+    return MirrorTable(str(to)).schema
+
+
+def current(to: Path) -> dict[str, Any]:
+    schema = schema_of(to)
+    found = [item_in(row, schema) for row in rows(to) if row.get("_valid_to") is None]
+    assert len(found) == len({item["pk"] for item in found})
+    return {item["pk"]: item for item in found}
+
+
+def now(ledger: Ledger) -> dict[str, Any]:
+    return {key: expected(item) for key, item in ledger.now.items()}
+
+
+def versions(to: Path) -> dict[str, list[tuple[float | None, float | None, Any]]]:
+    """Each item's, in their order."""
+    schema = schema_of(to)
+    found: dict[str, list[Any]] = defaultdict(list)
+    for row in sorted(rows(to), key=lambda row: int(row["_sequence_number"] or 0)):
+        span = [row[name] and row[name].timestamp() for name in ("_valid_from", "_valid_to")]
+        found[row["pk"]].append((*span, item_in(row, schema)))
+    return found
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_it_is_equal_to_a_scan_while_others_write(tmp_path: Path, history: bool) -> None:
+    to = tmp_path / "orders"
+    with Ledger(11) as ledger:
+        ledger.write(100)
+        disturbed = DisturbedTables(ledger, lambda: ledger.write(15))
+        run(job(ledger, to, disturbed, history=history))
+        for _ in range(4):
+            ledger.write(60)
+            ledger.settle()
+            run(job(ledger, to, history=history))
+            assert current(to) == now(ledger)
+
+
+def test_its_history_is_every_version_with_its_time(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(12) as ledger:
+        ledger.write(80)
+        ledger.clock.sleep(3600)
+        before = dict(ledger.now)
+        first = ledger.second
+        disturbed = DisturbedTables(ledger, lambda: ledger.write(10))
+        run(job(ledger, to, disturbed, history=True))
+        for _ in range(3):
+            ledger.write(50)
+            ledger.settle()
+            run(job(ledger, to, history=True))
+        found = versions(to)
+        for key, past in ledger._past.items():
+            chain: list[Any] = [(None, before[key])] if key in before else []
+            chain += [each for each in past if each[0] >= first]
+            spans = []
+            for place, (begins, item) in enumerate(chain):
+                ends = chain[place + 1][0] if place + 1 < len(chain) else None
+                if item is not None:
+                    spans.append((begins, ends, expected(item)))
+            assert found.get(key, []) == spans, key
+
+
+@pytest.mark.parametrize(
+    "faults", [{"open_empty": 12}, {"date_skew": -300.0}, {"date_skew": 300.0}]
+)
+def test_neither_empty_pages_nor_a_clock_that_is_off_are_its_end(
+    tmp_path: Path, faults: dict[str, Any]
+) -> None:
+    to = tmp_path / "orders"
+    with Ledger(14) as ledger:
+        ledger.write(20)
+        ledger.settle()
+        run(job(ledger, to))
+        ledger.write(20)
+        ledger.settle()
+        ledger.simulator.set_faults(**faults)
+        run(job(ledger, to))
+        assert current(to) == now(ledger)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_killed_at_every_commit_it_goes_on_exactly_once(
+    tmp_path: Path, history: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a commit, and after one."""
+    to, whole = tmp_path / "orders", tmp_path / "whole"
+    monkeypatch.setattr("watcher.mirror.job._ITEMS", 8)
+    with Ledger(13, keys=12) as ledger:
+        ledger.write(60)
+        ledger.settle()
+        run(job(ledger, whole, history=history))
+        kills = 0
+        for number in range(1, 10):
+            with monkeypatch.context() as patched:
+                patched.setattr(MirrorTable, "_write", dying(MirrorTable._write, number))
+                patched.setattr(MirrorTable, "merge", dying(MirrorTable.merge, number))
+                try:
+                    run(job(ledger, to, history=history))
+                except Killed:
+                    kills += 1
+            if number < 7:
+                ledger.write(4)
+                ledger.settle()
+        run(job(ledger, to, history=history))
+        run(job(ledger, whole, history=history))
+        assert kills >= 4
+        assert current(to) == current(whole) == now(ledger)
+        numbers = [row["_sequence_number"] for row in rows(to)] if history else []
+        assert len([n for n in numbers if n]) == len({n for n in numbers if n})
+
+
+def dying(write: Callable[..., None], number: int) -> Callable[..., None]:
+    """Dies at its first call before, or at its second after what it does."""
+    calls = 0
+
+    def dies(*arguments: Any, **options: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if number % 2 and calls > number % 3:
+            raise Killed
+        write(*arguments, **options)
+        if not number % 2 and calls > number % 3:
+            raise Killed
+
+    return dies
+
+
+def test_columns_grow_and_what_fits_in_none_is_rescued(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(14) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "12.50"}})
+        ledger.settle()
+        given = given_columns("total decimal(12,2)")
+        run(job(ledger, to, given=given))
+        ledger.change("a", {"pk": {"S": "a"}, "total": {"N": "0.001"}, "new": {"S": "x"}})
+        ledger.change("b", {"pk": {"S": "b"}, "new": {"N": "1"}, "NEW": {"S": "y"}})
+        ledger.settle()
+        run(job(ledger, to, given=given))
+
+        found = {row.pop("pk"): row for row in rows(to)}
+
+        assert found["a"] == {
+            "total": None,
+            "new": "x",
+            "_rescued_data": '{"total": {"N": "0.001"}}',
+        }
+        rescued = {"NEW": {"S": "y"}, "new": {"N": "1"}}
+        assert found["b"]["_rescued_data"] == json.dumps(rescued, sort_keys=True)
+        run(job(ledger, to))  # the types that it has are its own
+        with pytest.raises(UsageError, match=r"total is decimal128\(12, 2\) in the mirror"):
+            job(ledger, to, given=given_columns("total string"))
+        run(job(ledger, to, given=given_columns("later timestamp")))
+        assert schema_of(to).field("later").type == pa.timestamp("us", tz="UTC")
+
+
+def test_what_it_can_not_do_is_said(tmp_path: Path) -> None:
+    to = tmp_path / "orders"
+    with Ledger(15) as ledger:
+        ledger.change("a")
+        run(job(ledger, to))
+        ledger.change("a")
+        ledger.settle()
+        late = job(ledger, to)
+        run(job(ledger, to))
+        with pytest.raises(WatcherError, match="was changed by somebody else"):
+            run(late)
+        with pytest.raises(UsageError, match="was begun without --history"):
+            job(ledger, to, history=True)
+        ledger.clock.sleep(60)
+        ledger.simulator.enable_new_stream()
+        with pytest.raises(UsageError, match=r"mirrors arn:.*: give another folder"):
+            job(ledger, to)
+        write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
+        with pytest.raises(UsageError, match="that mirror has not made"):
+            job(ledger, tmp_path / "theirs")
+
+
+def test_a_view_type_without_old_images_has_no_history(tmp_path: Path) -> None:
+    with Ledger(18) as ledger:
+        ledger.simulator.enable_new_stream(view_type="NEW_IMAGE")
+        with pytest.raises(StreamError, match="to keep every version"):
+            job(ledger, tmp_path / "orders", history=True)

@@ -1,0 +1,133 @@
+"""The exporter: it never keeps the manager, and answers from what it got last."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from watcher.aws.model import ShardKey
+from watcher.errors import UsageError
+from watcher.observability.exporter import Exporter, exporting
+from watcher.observability.heartbeat import Heartbeat
+from watcher.observability.watch_stats import WatchStats
+
+# Some 70 bytes a shard: more than a pipe holds.
+ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/2026"
+ORDERS = ARN.format("orders")
+LARGE = {ShardKey(ORDERS, f"shardId-{number:020}-abcdef01"): 1.5 for number in range(3000)}
+
+
+class Place(NamedTuple):
+    exporter: Exporter
+    url: str
+
+    def text(self) -> str:
+        with urllib.request.urlopen(self.url, timeout=10) as answer:
+            return str(answer.read(), "utf-8")
+
+    def show(self, snapshot: WatchStats) -> None:
+        """As the manager does, without its pauses."""
+        self.exporter._due = 0.0
+        self.exporter.show(snapshot)
+
+    def wait_for(self, line: str) -> None:
+        end = time.monotonic() + 20
+        while line not in self.text().splitlines():
+            assert time.monotonic() < end
+            self.exporter._send()  # what a full pipe has left
+            time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def a_log_that_is_heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test may have set it up as the command line does."""
+    monkeypatch.setattr(logging.getLogger("watcher"), "propagate", True)
+    caplog.set_level("INFO", "watcher")
+
+
+@pytest.fixture
+def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
+    with exporting(0, Heartbeat.shared()) as exporter:
+        yield Place(exporter, caplog.messages[0].removeprefix("Metrics: "))
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("192.0.2.1:9464", "can't listen there"),
+        ("no.such.host.invalid:9464", "can't listen there"),
+        (70000, "give PORT, or HOST:PORT, such as 9464"),
+        (-1, "give PORT, or HOST:PORT"),
+        ("metrics", "give PORT, or HOST:PORT"),
+        (":9464", "give PORT, or HOST:PORT"),
+        ("host:", "give PORT, or HOST:PORT"),
+    ],
+)
+def test_where_it_cant_listen_one_line_says_so(address: str | int, told: str) -> None:
+    with pytest.raises(UsageError) as caught, exporting(address, Heartbeat()):
+        pass
+    assert str(caught.value).startswith(f"metrics_port {address}: ") and told in str(caught.value)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_an_ipv6_address_stands_in_brackets(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with exporting("[::1]:0", Heartbeat()):
+        assert caplog.messages[0].startswith("Metrics: http://[::1]:")
+
+
+def test_a_scrape_before_the_first_figures_is_all_zeros(place: Place) -> None:
+    assert 'watcher_records_total{kind="INSERT"} 0.0' in place.text()
+    assert "watcher_shard_lag_seconds{" not in place.text()
+
+
+def test_figures_larger_than_a_pipe_arrive_whole(place: Place) -> None:
+    place.show(WatchStats(lags=LARGE))
+    place.wait_for(f'watcher_shard_lag_seconds{{shard="{max(LARGE).shard_id}",table="orders"}} 1.5')
+    assert place.text().count("watcher_shard_lag_seconds{") == len(LARGE)
+
+
+def test_shards_of_the_same_name_are_told_apart_by_their_table(place: Place) -> None:
+    place.show(
+        WatchStats(lags={ShardKey(ARN.format(name), "0"): 1.5 for name in ("orders", "users")})
+    )
+    for name in ("orders", "users"):
+        place.wait_for(f'watcher_shard_lag_seconds{{shard="0",table="{name}"}} 1.5')
+
+
+def test_an_exporter_that_takes_nothing_keeps_nobody_and_then_gets_the_last(place: Place) -> None:
+    pid = place.exporter._process.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for number in range(200):
+            place.show(WatchStats(lags=LARGE, filtered=number))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    place.show(WatchStats(filtered=1000))
+    place.wait_for("watcher_filtered_records_total 1000.0")
+
+
+def test_an_exporter_that_died_is_told_of_once(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.exporter._process.kill()
+    place.exporter._process.join()
+    for _ in range(3):
+        place.show(WatchStats())
+    assert len([text for text in caplog.messages if "has ended" in text]) == 1
+
+
+def test_a_label_with_quotes_is_escaped(place: Place) -> None:
+    place.show(WatchStats(observed={'my "own"\n': 3}))
+    place.wait_for('watcher_observer_records_total{observer="my \\"own\\"\\n"} 3.0')

@@ -1,0 +1,290 @@
+"""How a program that pulls gets at what is new among very many shards: its work is counted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.play import ARN, PlayedService
+from tests.support.wire import wire
+from tests.unit.runtime.test_table_snapshots import ALL, Table
+from watcher import Stream, UsageError
+from watcher.aws.model import Latest, Listing, Position, TrimHorizon
+from watcher.pull.calls import CallPool
+from watcher.pull.merged import MergedReader
+from watcher.streams.losses import Losses
+
+_MANY = 3000
+
+
+class Shards(PlayedService):
+    """Open shards, to which a test writes."""
+
+    def __init__(self, clock: HandClock, count: int) -> None:
+        super().__init__(clock)
+        self.reads = Counter[str]()
+        self._written: dict[str, list[object]] = {}
+        for number in range(count):
+            self.add(f"shard-{number}")
+
+    def write(self, shard_id: str) -> None:
+        written = self._written.setdefault(shard_id, [])
+        written.append(wire(len(written)))
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        return f"{shard_id} {len(self._written.get(shard_id, ()))}", self.now
+
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
+        shard_id, _, first = iterator.partition(" ")
+        self.reads[shard_id] += 1
+        written = self._written.get(shard_id, [])
+        answer = {
+            "Records": written[int(first) :],
+            "NextShardIterator": f"{shard_id} {len(written)}",
+        }
+        return json.dumps(answer).encode()
+
+
+def polls_until(stream: Stream, clock: HandClock, seconds: float) -> int:
+    """How often it is polled in vain, so many seconds apart, until there is something."""
+    polls = 0
+    while next(stream) is None:
+        polls += 1
+        clock.sleep(seconds)
+    while next(stream) is not None:
+        pass
+    return polls
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1, 10])
+def test_a_shard_that_had_records_is_read_by_each_poll_however_many_others_there_are(
+    seconds: float,
+) -> None:
+    clock = HandClock()
+    service = Shards(clock, _MANY)
+    stream = Stream.over(service, ARN, "latest", clock=clock)
+    service.write("shard-7")
+    polls_until(stream, clock, seconds)
+    for _ in range(5):
+        clock.sleep(seconds)
+        service.write("shard-7")
+        assert polls_until(stream, clock, seconds) == 0
+
+
+def test_busy_shards_leave_idle_ones_their_turn() -> None:
+    clock = HandClock()
+    service = Shards(clock, 1000)
+    stream = Stream.over(service, ARN, "latest", clock=clock)
+    for number in range(400):
+        service.write(f"shard-{number}")
+    while next(stream) is not None:
+        pass
+    before = Counter(service.reads)
+    for _ in range(20):
+        clock.sleep(1)
+        while next(stream) is not None:
+            pass
+    assert all(service.reads[name] > before[name] for name in service.shards)
+
+
+def test_a_poll_reads_no_more_than_a_few_hundred_shards() -> None:
+    clock = HandClock()
+    service = Shards(clock, _MANY)
+    stream = Stream.over(service, ARN, "latest", clock=clock)
+    for _ in range(5):
+        clock.sleep(60)
+        before = service.reads.total()
+        assert next(stream) is None
+        assert service.reads.total() - before <= 200
+
+
+class _Large(Shards):
+    """Its listing takes many pages; all but the first never comes, and somebody waits for it."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock, 300)
+        self.released = threading.Event()
+
+    def listing(self, arn: str) -> Listing:
+        found = super().listing(arn)
+        if self.listings > 1:
+            self.released.wait(30)
+        return msgspec.structs.replace(found, pages=3)
+
+
+def test_a_poll_does_not_wait_for_the_listing_of_a_large_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float | None] = []
+    wait_for = threading.Condition.wait_for
+
+    def noting(
+        self: threading.Condition, predicate: Callable[[], bool], timeout: float | None = None
+    ) -> bool:
+        waited.append(timeout)
+        return wait_for(self, predicate, 0)
+
+    clock = HandClock()
+    service, calls = _Large(clock), CallPool()
+    made = MergedReader(service, ARN, Latest(), Losses(clock=clock), clock, calls=calls)
+    monkeypatch.setattr(threading.Condition, "wait_for", noting)
+    clock.sleep(60)
+    assert made.look() is None and made.look(at_once=True) is None
+    service.released.set()
+    calls.close()
+    assert service.listings == 2 and waited == []
+
+
+def test_streams_of_one_program_share_the_limit_of_listings() -> None:
+    """Forty of them would ask eight times a second, and each poll wait for all these answers."""
+    clock = HandClock()
+    services = {f"{ARN}-{number}": Shards(clock, 1) for number in range(40)}
+    stream = Stream.over(services, ARN, "latest", clock=clock)
+    for _ in range(60):
+        clock.sleep(1)
+        assert next(stream) is None
+    assert all(service.listings <= 6 for service in services.values())
+
+
+def test_reads_of_several_streams_go_on_side_by_side() -> None:
+    """Each waits until all have begun."""
+    clock = HandClock()
+    everybody = threading.Barrier(10, timeout=20)
+
+    class Waiting(Shards):
+        def records(self, iterator: str, limit: int | None = None) -> bytes:
+            if is_late.is_set():
+                everybody.wait()
+            return super().records(iterator, limit)
+
+    is_late = threading.Event()
+    calls = CallPool()
+    losses, latest = Losses(clock=clock), Latest()
+    pullers = [
+        MergedReader(Waiting(clock, 1), ARN, latest, losses, clock, calls=calls, sharers=10)
+        for _ in range(10)
+    ]
+    is_late.set()
+    clock.sleep(60)
+    for made in pullers:
+        made.begin_reads(at_once=True)
+    for made in pullers:
+        while made.look() is None and made._in_call:
+            pass
+    calls.close()
+    assert everybody.broken is False
+
+
+class _Dripping(Shards):
+    """The reads of one shard have no end as long as it drips; it may be slow to begin."""
+
+    def __init__(self, clock: HandClock, count: int, slow: float = 0.0) -> None:
+        super().__init__(clock, count)
+        self.released = threading.Event()
+        self.begun = set[str]()
+        self._slow = slow
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        if shard_id == "shard-0":
+            time.sleep(self._slow)
+        self.begun.add(shard_id)
+        return super().iterator(arn, shard_id, position)
+
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
+        if iterator.startswith("shard-0 "):
+            assert self.released.wait(60)
+        return super().records(iterator, limit)
+
+
+@pytest.mark.parametrize("start", [Latest(), TrimHorizon()], ids=["latest", "horizon"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_read_that_drips_holds_up_neither_the_beginning_nor_a_heartbeat_nor_a_token(
+    monkeypatch: pytest.MonkeyPatch, start: Position, count: int
+) -> None:
+    monkeypatch.setattr("watcher.pull.merged._PATIENT_SECONDS", 0.05)
+    clock = HandClock()
+    service, calls = _Dripping(clock, count), CallPool()
+    made = MergedReader(service, ARN, start, Losses(clock=clock), clock, calls=calls)
+    for _ in range(2):
+        clock.sleep(60)
+        made.read_all()
+    assert len(made.token.shards) == count
+    service.write("shard-0")
+    for number in range(1, count):
+        service.write(f"shard-{number}")
+    while made.next_at is None and count > 1:
+        clock.sleep(1)
+        made.look()
+    assert not service.released.is_set()
+    service.released.set()
+    found = set[str]()
+    while len(found) < count:
+        if made.look(at_once=True) is None:
+            clock.sleep(1)
+        else:
+            found.add(made.take().shard_id)
+    calls.close()
+
+
+def test_latest_is_not_later_than_the_beginning_though_a_shard_is_slow_to_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("watcher.pull.merged._PATIENT_SECONDS", 0.0)
+    clock = HandClock()
+    service, calls = _Dripping(clock, 2, slow=0.3), CallPool()
+    MergedReader(service, ARN, Latest(), Losses(clock=clock), clock, calls=calls)
+    assert service.begun == {"shard-0", "shard-1"}
+    service.released.set()
+    calls.close()
+
+
+def of_a_token(clock: HandClock, hours: float, policy: str, *, snapshot: bool = False) -> Stream:
+    """A stream from a token of a day ago, whose items were told in part."""
+    clock.passed = 0.0
+    service, table = Shards(clock, 1), {ARN: Table()}
+    service.write("shard-0")
+    token = Stream.over(service, ARN, "latest", clock=clock, items=table).token
+    token["snapshot"] = {"items": 1, "after": {"pk": {"S": "k0"}}}
+    clock.sleep(hours * 3600)
+    made = {"clock": clock, "items": table, "on_stale": policy, "snapshot": snapshot}
+    return Stream.over(service, ARN, token, **made)  # type: ignore[arg-type]
+
+
+def items(stream: Stream) -> list[str]:
+    found = []
+    while (record := next(stream)) is not None:
+        if record.event_name == "SNAPSHOT":
+            found.append(record.key["pk"])
+    return found
+
+
+def test_of_a_token_that_is_too_old_the_items_are_handed_over_anew_where_that_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = HandClock()
+    told = "orders: the token is older than 24 hours: handing over its items as they are now"
+    stream = of_a_token(clock, 30, "snapshot")
+    assert items(stream) == ALL and not stream.losses
+    assert stream.token["snapshot"]["done"] and caplog.text.count(told) == 1
+    young = of_a_token(clock, 23, "snapshot")
+    assert items(young) == [], "nor goes it on with what was asked for before"
+    assert young.token["snapshot"]["after"] == {"pk": {"S": "k0"}}, "whoever asks again does"
+    assert items(of_a_token(clock, 23, "snapshot", snapshot=True)) == ALL[1:]
+
+
+def test_a_token_that_is_too_old_is_a_loss_or_is_refused() -> None:
+    clock = HandClock()
+    stream = of_a_token(clock, 30, "trim-horizon", snapshot=True)
+    assert len(stream.losses) == 1 and "the token is of" in stream.losses[0]
+    with pytest.raises(UsageError, match="token: orders: it is older than the stream's 24 hours"):
+        of_a_token(clock, 30, "fail")
+    with pytest.raises(UsageError, match="give fail, trim-horizon or snapshot"):
+        Stream("orders", on_stale="perhaps")

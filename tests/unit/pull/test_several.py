@@ -1,0 +1,105 @@
+"""Several streams that one program pulls: they begin side by side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.play import ARN
+from tests.support.times import NOON
+from tests.unit.pull.test_merged import Shards
+from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Service
+from watcher.clock import CLOCK
+from watcher.errors import StreamError
+from watcher.pull.calls import CallPool
+from watcher.pull.merged import MergedReader
+from watcher.pull.several import MergedReaders, StartPosition
+from watcher.streams.losses import Losses
+
+USERS = ARN.replace("orders", "users")
+
+
+class _Hanging(Shards):
+    """Has no answer to who lists it, as long as it is held."""
+
+    def __init__(self) -> None:
+        super().__init__(HandClock(), 1)
+        self.released = threading.Event()
+
+    def listing(self, arn: str) -> Listing:
+        assert self.released.wait(60)
+        return super().listing(arn)
+
+
+def make(service: Service, arn: str, start: StartPosition) -> MergedReader:
+    return MergedReader(service, arn, start, Losses(clock=CLOCK), calls=CallPool(threads=False))
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Hanging]:
+    monkeypatch.setattr("watcher.pull.several._BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr("watcher.aws.background._LISTING_HANGS_SECONDS", 0.02)
+    service = _Hanging()
+    yield service
+    service.released.set()
+
+
+def test_one_that_hangs_keeps_no_other_and_begins_where_all_did(held: _Hanging) -> None:
+    services = {ARN: held, USERS: Shards(HandClock(), 1)}
+    made = MergedReaders(services, make, CLOCK, aside=True)
+    made.begin(dict.fromkeys(services, Latest()))
+    assert list(made.made) == [USERS]
+    assert "orders is not listed yet" in str(made.errors[ARN])
+    assert isinstance(made.starts[ARN], AtTime)
+    assert made.let(ARN, lambda puller: 1.0) is None
+    held.released.set()
+    while ARN not in made.made:
+        made.let(ARN, lambda puller: None)
+        made._news.wait(0.01)
+    assert made.errors == {}
+
+
+def test_latest_is_when_all_began_not_when_one_is_given_up(held: _Hanging) -> None:
+    clock = HandClock()
+
+    class _Slow(Shards):
+        def listing(self, arn: str) -> Listing:
+            clock.sleep(20)
+            return super().listing(arn)
+
+    services = {ARN: held, USERS: _Slow(HandClock(), 1)}
+    made = MergedReaders(services, make, clock, aside=True)
+    made.begin(dict.fromkeys(services, Latest()))
+    assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
+
+
+def test_latest_is_by_the_services_clock_where_ours_is_ahead(held: _Hanging) -> None:
+    ahead = HandClock()
+    ahead.sleep(240)
+    services = {ARN: held, USERS: Shards(HandClock(), 1)}
+    made = MergedReaders(services, make, ahead, aside=True)
+    made.begin(dict.fromkeys(services, Latest()))
+    held.released.set()
+    while ARN not in made.made:
+        made.let(ARN, lambda puller: None)
+        made._news.wait(0.01)
+    assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
+
+
+def test_where_all_hang_the_first_that_is_listed_is_waited_for(held: _Hanging) -> None:
+    services = {ARN: held, USERS: held}
+    threading.Timer(0.2, held.released.set).start()
+    made = MergedReaders(services, make, CLOCK, aside=True)
+    made.begin(dict.fromkeys(services, Latest()))
+    assert made.made
+
+
+def test_where_none_can_be_listed_that_is_raised(held: _Hanging) -> None:
+    held.errors = [StreamError("denied")] * 2
+    held.released.set()
+    services = {ARN: held, USERS: held}
+    with pytest.raises(StreamError, match="denied"):
+        MergedReaders(services, make, CLOCK, aside=True).begin(dict.fromkeys(services, Latest()))

@@ -1,0 +1,231 @@
+"""One comparison of old and new: `changes`, `changed_attributes`, a report and a diff agree."""
+
+from __future__ import annotations
+
+import base64
+import json
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from watcher import ABSENT, Record, WatcherError
+from watcher.delivery import handler_modules
+from watcher.formatting import style
+from watcher.records.diff import (
+    changed_attributes,
+    changed_attributes_of,
+    changed_values,
+    differences,
+    same,
+    to_number,
+)
+from watcher.records.plain_json import plain_json
+from watcher.records.wire import WireChange, WireRecord
+from watcher.report.changes import of_record, of_row
+
+Item = dict[str, Any]
+
+
+def record(old: Item, new: Item) -> Record:
+    change = {
+        "Keys": {"pk": {"S": "a"}},
+        "OldImage": old,
+        "NewImage": new,
+        "SequenceNumber": "100000000000000000001",
+    }
+    return Record.from_json(json.dumps({"eventName": "MODIFY", "dynamodb": change}).encode(), "s")
+
+
+def names_in_a_report_of_an_archive(old: Item, new: Item) -> list[str]:
+    before, after = plain_json([json.dumps(item).encode() for item in (old, new)])
+    row = {"event_name": "MODIFY", "keys": "{}", "old_image": before, "new_image": after}
+    return list(of_row(row).attributes or ())
+
+
+def names_in_a_diff(each: Record, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    style.set_up(color="never")
+    handler_modules.load(handler_modules.find()["print_diff"]).handle(each)
+    lines = capsys.readouterr().out.splitlines()[1:]
+    return list(dict.fromkeys(line[4:].partition(":")[0].partition(".")[0] for line in lines))
+
+
+SAME: list[tuple[Item, Item]] = [
+    ({"N": "1"}, {"N": "1.0"}),
+    ({"N": "-0"}, {"N": "0"}),
+    ({"N": "1E+2"}, {"N": "100"}),
+    ({"N": "NaN"}, {"N": "NaN"}),
+    ({"SS": ["a", "b"]}, {"SS": ["b", "a"]}),
+    ({"NS": ["1", "2.50"]}, {"NS": ["2.5", "1.0"]}),
+    ({"BS": ["AA==", "AQ=="]}, {"BS": ["AQ==", "AA=="]}),
+    ({"M": {"a": {"N": "1"}, "b": {"S": "x"}}}, {"M": {"b": {"S": "x"}, "a": {"N": "1.00"}}}),
+    ({"L": [{"SS": ["a", "b"]}]}, {"L": [{"SS": ["b", "a"]}]}),
+]
+DIFFERENT: list[tuple[Item, Item]] = [
+    ({"BOOL": True}, {"N": "1"}),
+    ({"BOOL": False}, {"N": "0"}),
+    ({"S": "1"}, {"N": "1"}),
+    ({"B": "AA=="}, {"S": "AA=="}),
+    ({"NULL": True}, {"BOOL": False}),
+    ({"N": "1" * 40}, {"N": "1" * 39 + "2"}),
+    ({"N": "0.10000000000000000000000000000000000001"}, {"N": "0.1"}),
+    ({"L": [{"S": "a"}, {"S": "b"}]}, {"L": [{"S": "b"}, {"S": "a"}]}),
+    ({"L": []}, {"M": {}}),
+    ({"L": [{"BOOL": True}]}, {"L": [{"N": "1"}]}),
+    ({"M": {"x": {"BOOL": True}}}, {"M": {"x": {"N": "1"}}}),
+    ({"SS": ["1"]}, {"NS": ["1"]}),
+    ({"SS": ["a"]}, {"L": [{"S": "a"}]}),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), SAME)
+def test_what_is_the_same_to_dynamodb_has_not_changed(old: Item, new: Item) -> None:
+    assert same(old, new)
+    assert same(new, old)
+
+
+@pytest.mark.parametrize(("old", "new"), DIFFERENT)
+def test_what_differs_to_dynamodb_has_changed(old: Item, new: Item) -> None:
+    assert not same(old, new)
+    assert not same(new, old)
+
+
+def test_true_that_becomes_one_is_seen_by_all(capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = {"paid": {"BOOL": True}}, {"paid": {"N": "1"}}
+    made = record(old, new)
+    assert list(made.changes) == ["paid"]
+    assert changed_attributes(made.wire) == ["paid"]
+    assert of_record(made).attributes == ["paid"]
+    assert names_in_a_report_of_an_archive(old, new) == ["paid"]
+    assert names_in_a_diff(made, capsys) == ["paid"]
+
+
+def test_digits_beyond_a_floats_are_seen_in_a_report_of_an_archive() -> None:
+    old, new = {"n": {"N": "0.10000000000000000001"}}, {"n": {"N": "0.1"}}
+    assert names_in_a_report_of_an_archive(old, new) == ["n"]
+    assert names_in_a_report_of_an_archive({"n": {"N": "1.50"}}, {"n": {"N": "1.5"}}) == []
+
+
+@pytest.mark.parametrize("value", [{}, {"X": "1"}, {"M": 5}, {"N": None}, {"L": [7]}, "text"])
+def test_what_is_no_value_is_said_to_be_none(value: Any) -> None:
+    with pytest.raises(WatcherError, match="not a DynamoDB attribute value"):
+        same(value, {"N": "1"})
+
+
+def test_differences_are_named_by_their_place() -> None:
+    old = {"M": {"a": {"L": [{"N": "1"}, {"S": "x"}]}, "gone": {"NULL": True}}}
+    new = {"M": {"a": {"L": [{"N": "2"}, {"S": "x"}, {"S": "y"}]}}}
+    assert list(differences(old, new, ("item",))) == [
+        (("item", "a", 0), {"N": "1"}, {"N": "2"}),
+        (("item", "a", 2), ABSENT, {"S": "y"}),
+        (("item", "gone"), {"NULL": True}, ABSENT),
+    ]
+
+
+# Few words and digits, so that many values are alike.
+WORDS = st.sampled_from(["", "1", "1.0", "a", "AA==", "AQ=="])
+NUMBERS = st.sampled_from(["0", "-0", "1", "1.0", "1E0", "10", "1" * 38, "1" * 37 + "2"])
+BYTES = st.sampled_from([base64.b64encode(each).decode() for each in (b"", b"\0", b"\1")])
+
+
+def sets(of: st.SearchStrategy[str]) -> st.SearchStrategy[list[str]]:
+    return st.lists(of, min_size=1, max_size=3, unique=True)
+
+
+PLAIN_TELLS = [
+    WORDS.map(lambda text: {"S": text}),
+    NUMBERS.map(lambda digits: {"N": digits}),
+    st.booleans().map(lambda value: {"BOOL": value}),
+    st.just({"NULL": True}),
+]
+PLAIN_DOES_NOT_TELL = [
+    BYTES.map(lambda text: {"B": text}),
+    sets(WORDS).map(lambda values: {"SS": values}),
+    sets(NUMBERS).map(lambda values: {"NS": values}),
+    sets(BYTES).map(lambda values: {"BS": values}),
+]
+
+
+def items(scalars: list[st.SearchStrategy[Any]]) -> st.SearchStrategy[Item]:
+    values = st.recursive(
+        st.one_of(scalars),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3).map(lambda values: {"L": values}),
+            st.dictionaries(st.sampled_from("xyz"), inner, max_size=3).map(
+                lambda values: {"M": values}
+            ),
+        ),
+        max_leaves=6,
+    )
+    return st.dictionaries(st.sampled_from("abc"), values, max_size=3)
+
+
+@given(items(PLAIN_TELLS + PLAIN_DOES_NOT_TELL), items(PLAIN_TELLS + PLAIN_DOES_NOT_TELL))
+@example({"a": {"BOOL": True}}, {"a": {"N": "1"}})
+def test_changes_column_report_and_diff_name_the_same_attributes(old: Item, new: Item) -> None:
+    made = record(old, new)
+    names = list(made.changes)
+    assert changed_attributes(made.wire) == names
+    assert of_record(made).attributes == names
+    with pytest.MonkeyPatch.context() as patch:
+        printed: list[str] = []
+        patch.setattr("sys.stdout.write", printed.append)
+        handler_modules.load(handler_modules.find()["print_diff"]).handle(made)
+    lines = "".join(printed).splitlines()[1:]
+    assert list(dict.fromkeys(line[4] for line in lines)) == sorted(names)  # for people, by name
+
+
+@given(items(PLAIN_TELLS), items(PLAIN_TELLS))
+@example({"a": {"BOOL": True}}, {"a": {"N": "1"}})
+def test_a_report_of_an_archive_agrees_wherever_plain_json_tells(old: Item, new: Item) -> None:
+    names = list(record(old, new).changes)
+    assert names_in_a_report_of_an_archive(old, new) == names
+
+
+@given(items(PLAIN_TELLS + PLAIN_DOES_NOT_TELL))
+def test_an_item_has_not_changed_against_itself(item: Item) -> None:
+    assert record(item, json.loads(json.dumps(item))).changes == {}
+
+
+SPELLINGS = st.sampled_from(
+    [
+        lambda item: json.dumps(item, separators=(",", ":")),
+        lambda item: json.dumps(item, separators=(" ,\n", "\r:\t ")),
+        lambda item: json.dumps(item).replace('"a"', r'"\u0061"'),
+        lambda item: '{"a": {"S": "1"}, ' + json.dumps(item)[1:] if item else "{}",  # twice an "a"
+    ]
+)
+ALL = items(PLAIN_TELLS + PLAIN_DOES_NOT_TELL)
+IMAGES = st.just(b"") | st.builds(lambda spell, item: spell(item).encode(), SPELLINGS, ALL)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["INSERT", "MODIFY", "REMOVE"]), IMAGES, IMAGES)))
+def test_of_many_records_the_same_attributes_have_changed_as_of_each(page: list[Any]) -> None:
+    wires = [
+        WireRecord(WireChange("1", OldImage=Raw(old), NewImage=Raw(new)), eventName=kind)
+        for kind, old, new in page
+    ]
+    values = map(changed_values, wires)
+
+    assert changed_attributes_of(wires) == [each if each is None else list(each) for each in values]
+
+
+def test_a_number_that_is_spelled_in_another_way_has_not_changed() -> None:
+    spelled = ["0", "-0", "0.0", "-0.0", "1", "-1", "1.0", "01", "1E0", "10", "1E1", "0.1", "-0.1"]
+    spelled += ["0.10", ".1", "1.5", "-1.50", "100", "1" * 38, "1" * 38 + ".0", "NaN", "", "x"]
+    pairs = list(product(spelled, spelled))
+    compact = [
+        [Raw(b'{"a":{"N":"%b"}}' % each.encode()) for each in (old, new)] for old, new in pairs
+    ]
+    wires = [
+        WireRecord(WireChange("1", OldImage=old, NewImage=new), eventName="MODIFY")
+        for old, new in compact
+    ]
+
+    names = [changed_attributes_of([wire])[0] for wire in wires]
+
+    assert names == [["a"] if to_number(old) != to_number(new) else [] for old, new in pairs]
+    assert changed_attributes_of(wires) == names

@@ -1,0 +1,123 @@
+"""Filters, keys and kinds as one test."""
+
+import itertools
+import json
+import pickle
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from tests.unit.records.test_filter_patterns import WIRE, new, record
+from watcher import UsageError
+from watcher.records.filters import wanted
+
+
+def test_several_filters_are_alternatives_from_files_and_lambdas_criteria_too(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "criteria.json"
+    pattern = json.dumps({"eventName": ["REMOVE"]})
+    file.write_text(json.dumps({"Filters": [{"Pattern": pattern}]}))
+    both = wanted([f"@{file}", {"eventID": ["2"]}])
+    assert both is not None
+    assert not both(record())
+    assert both(record(WIRE | {"eventName": "REMOVE"}))
+    assert both(record(WIRE | {"eventID": "2"}))
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (["pk=user-42"], True),
+        (["pk=user-4"], False),
+        (["pk=user-4", "pk=user-42"], True),
+        (["pk=user-42", "sk=7"], True),
+        (["pk=user-42", "sk=8"], False),
+        (["sk=7.0"], True),
+        (["sk=seven"], False),
+        ({"pk": "user-42", "sk": 7}, True),
+        ({"sk": Decimal("7.00")}, True),
+    ],
+)
+def test_a_key(key: Any, expected: bool) -> None:
+    test = wanted(key=key)
+    assert test is not None
+    assert test(record()) is expected
+
+
+def test_a_binary_key_is_given_in_base64_or_as_bytes() -> None:
+    keys = {"pk": {"B": "AAE="}}
+    wire = WIRE | {"dynamodb": {"SequenceNumber": "1", "Keys": keys}}
+    for key in (["pk=AAE="], {"pk": b"\0\1"}):
+        test = wanted(key=key)
+        assert test is not None
+        assert test(record(wire))
+
+
+def test_a_name_that_is_no_key_attribute_is_said_with_those_that_are() -> None:
+    test = wanted(key=["id=1"])
+    assert test is not None
+    with pytest.raises(UsageError, match="key id: no such key attribute; the table has pk, sk"):
+        test(record())
+
+
+@pytest.mark.parametrize("key", ["pk", "=x"])
+def test_a_key_without_a_name_or_a_value_is_refused(key: str) -> None:
+    with pytest.raises(UsageError, match="give NAME=VALUE"):
+        wanted(key=[key])
+
+
+def test_kinds_in_any_case() -> None:
+    for only in ("insert,modify", ["MODIFY"], " Modify ", ["insert", "insert,modify"]):
+        test = wanted(only=only)
+        assert test is not None
+        assert test(record())
+        assert not test(record(WIRE | {"eventName": "REMOVE"}))
+    with pytest.raises(UsageError, match=r'only: unknown kind "insrt"; did you mean "insert"\?'):
+        wanted(only="insrt")
+    with pytest.raises(UsageError, match=r'only: unknown kind ""; use insert, modify, remove'):
+        wanted(only="")
+
+
+def test_removals_by_time_to_live_alone_or_with_others() -> None:
+    service = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+    removed = record(WIRE | {"eventName": "REMOVE", "userIdentity": None})
+    expired = record(WIRE | {"eventName": "REMOVE", "userIdentity": service})
+    for only, of_others in (("ttl", False), ("remove", True), ("insert,ttl", False)):
+        test = wanted(only=only)
+        assert test is not None
+        assert [test(removed), test(expired)] == [of_others, True]
+
+
+def test_key_kind_and_filter_narrow_down() -> None:
+    test = wanted([new("paid.BOOL", True)], ["pk=user-42"], "modify")
+    assert test is not None
+    assert test(record())
+    assert not test(record(WIRE | {"eventName": "INSERT"}))
+    assert wanted() is None
+
+
+FORMS: dict[str, list[Any]] = {
+    "filters": [
+        None,
+        [{"eventName": ["MODIFY"]}],
+        [{"eventName": ("MODIFY",)}, new("total.N", {"numeric": [">", 5]})],
+        [MappingProxyType({"dynamodb": MappingProxyType({"Keys": {"sk": {"N": [7]}}})})],
+    ],
+    "key": [None, ["pk=user-42"], {"pk": "user-42", "sk": 7}],
+    "only": [None, "modify", ["insert", "ttl"]],
+}
+
+
+@pytest.mark.parametrize("form", list(itertools.product(*FORMS.values())), ids=lambda _: "")
+def test_another_process_that_is_started_anew_is_given_the_same_test(form: tuple[Any, ...]) -> None:
+    test = wanted(*form)
+    if test is None:
+        assert form == (None, None, None)
+        return
+    handed_on = pickle.loads(pickle.dumps(test))
+    records = record(), record(WIRE | {"eventName": "INSERT"})
+    assert [handed_on.on_wire(each.wire) for each in records] == list(map(test, records))

@@ -1,0 +1,118 @@
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.odd_pages import pages
+from tests.support.wire import origin
+from watcher.errors import OddAnswerError, TransientError
+from watcher.records import page
+
+BODY = (
+    b'{"Records":['
+    b'{"eventName":"INSERT","dynamodb":{"Keys":{"k":{"S":"a"}},"SequenceNumber":"1"}},'
+    b'{"eventName":"MODIFY","dynamodb":{"Keys":{"k":{"S":"b"}},"SequenceNumber":"2"}},'
+    b'{"eventName":"REMOVE","dynamodb":{"Keys":{"k":{"S":"c"}},"SequenceNumber":"3"}}'
+    b'],"NextShardIterator":"next"}'
+)
+
+
+def test_a_page_has_its_records_and_the_next_iterator() -> None:
+    wire = page.decode(BODY)
+    assert [record.dynamodb.SequenceNumber for record in wire.Records] == ["1", "2", "3"]
+    assert wire.NextShardIterator == "next"
+
+
+@given(body=pages())
+def test_some_records_have_the_bytes_that_all_have(body: bytes) -> None:
+    wires, raws = page.decode(body).Records, [bytes(raw) for raw in page.raw_records(body)]
+    for places in ([], [0], [2], [0, 1], [1, 4], [5]):
+        some = [place for place in places if place < len(raws)]
+        assert [*map(bytes, page.raws_of(body, wires, some))] == [raws[place] for place in some]
+
+
+@pytest.mark.parametrize("large", [(), (0,), (3, 4), (8,)])
+def test_a_few_records_are_found_without_reading_the_others_again(
+    monkeypatch: pytest.MonkeyPatch, large: tuple[int, ...]
+) -> None:
+    record = b'{"dynamodb":{"Keys":{"k":{"L":[{"S":"\\"2\\"%b"}]}},"SequenceNumber":"%d"}}'
+    pads = [b"x" * 50_000 if number in large else b"" for number in range(9)]
+    records = [record % (pad, number) for number, pad in enumerate(pads)]
+    body = b'{"Records":[%b],"NextShardIterator":"next"}' % b",".join(records)
+    wires = page.decode(body).Records
+    monkeypatch.delattr(page, "raw_records")
+    assert page.raws_of(body, wires, [2, 3, 8]) == [records[2], records[3], records[8]]
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (BODY, "next"),
+        (b' { "NextShardIterator" : "arn:aws|1|a b==" , "Records":[]} ', "arn:aws|1|a b=="),
+        (b'{"Records":[], "NextShardIterator": "next" }\n', "next"),
+        (b'{"Records":[]}', None),
+        (b'{"Records":[],"NextShardIterator":null}', None),
+        (b'{"Records":[],"NextShardIterator":"next"', None),
+        (b'{"Records":[],"NextShardIterator":"next","More":1}', None),
+        (b'{"Records":[],"NextShardIterator":"ne\\u0078t"}', None),
+        (b'{"Records":[],"More":"\\"NextShardIterator\\":\\"next"}', None),
+        (b'{"Records":[{"dynamodb":{"Keys":{"NextShardIterator":{"S":"next"}}}}]}', None),
+        (b"", None),
+    ],
+)
+def test_the_next_iterator_is_seen_at_a_glance_where_it_stands_first_or_last(
+    body: bytes, found: str | None
+) -> None:
+    assert page.next_iterator(body) == found
+
+
+def test_the_last_page_of_a_shard_has_records_and_no_next_iterator() -> None:
+    wire = page.decode(b'{"Records":[{"dynamodb":{"SequenceNumber":"1"}}]}')
+    assert len(wire.Records) == 1
+    assert wire.NextShardIterator is None
+
+
+def test_records_of_a_range_keep_their_shard_and_their_bytes() -> None:
+    (record,) = page.records(BODY, origin("shard-1"), 1, 2)
+    assert record.sequence_number == "2"
+    assert record.shard_id == "shard-1"
+    assert bytes(record.raw) in BODY
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"Records":['])
+def test_a_body_that_is_no_page_is_a_passing_trouble_never_the_end_of_a_shard(body: bytes) -> None:
+    with pytest.raises(TransientError, match="not a page"):
+        page.decode(body)
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"Records":[{}]}', b'{"Records":1}'])
+def test_a_whole_body_that_is_no_page_is_an_odd_answer(body: bytes) -> None:
+    with pytest.raises(OddAnswerError, match="not a page"):
+        page.decode(body)
+
+
+@given(st.integers(0, len(BODY) - 1))
+def test_a_page_cut_off_anywhere_is_refused(length: int) -> None:
+    with pytest.raises(TransientError):
+        page.decode(BODY[:length])
+
+
+@given(st.binary())
+def test_any_bytes_are_a_page_or_refused(body: bytes) -> None:
+    with suppress(TransientError, OddAnswerError):
+        page.decode(body)
+
+
+HALF = BODY.replace(b'{"S":"b"}', rb'{"S":"\ud83d"}')
+
+
+def test_half_a_surrogate_pair_is_read_and_its_bytes_stay_as_they_came() -> None:
+    """What JavaScript's slice leaves of an emoji; DynamoDB takes it and gives it."""
+    first, half, last = page.records(HALF, origin("shard"))
+    assert half.key == {"k": "\ufffd"} and half["dynamodb"]["Keys"] == {"k": {"S": "\ufffd"}}
+    assert bytes(half.raw) in HALF and rb"\ud83d" in bytes(half.raw)
+    assert (first.key, last.key) == ({"k": "a"}, {"k": "c"})
+    assert b"".join(bytes(raw) for raw in page.raw_records(HALF)) == b"".join(
+        bytes(each.raw) for each in (first, half, last)
+    )

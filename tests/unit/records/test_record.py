@@ -1,0 +1,282 @@
+import copy
+import json
+import pickle
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from boto3.dynamodb.types import Binary, TypeDeserializer
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+from botocore.parsers import create_parser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.odd_pages import pages
+from tests.support.wire import origin
+from watcher import ABSENT, Record
+from watcher.records.page import records
+from watcher.records.record import native
+
+WIRE: dict[str, Any] = {
+    "eventID": "1a2b",
+    "eventName": "MODIFY",
+    "eventVersion": "1.1",
+    "eventSource": "aws:dynamodb",
+    "awsRegion": "eu-west-1",
+    "dynamodb": {
+        "ApproximateCreationDateTime": 1653658557.0,
+        "Keys": {"PK": {"S": "test"}, "SK": {"N": "1"}},
+        "NewImage": {
+            "PK": {"S": "test"},
+            "SK": {"N": "1"},
+            "text": {"S": "Grüße 🎈"},
+            "number": {"N": "12345678901234567890123456789012345678"},
+            "bytes": {"B": "AAEC/w=="},
+            "strings": {"SS": ["a", "b"]},
+            "numbers": {"NS": ["1", "2.5"]},
+            "binaries": {"BS": ["AA==", "AQ=="]},
+            "map": {"M": {"deep": {"L": [{"N": "1"}, {"B": "AA=="}, {"M": {"B": {"S": "x"}}}]}}},
+            "nothing": {"NULL": True},
+            "flag": {"BOOL": False},
+        },
+        "OldImage": {"PK": {"S": "test"}, "SK": {"N": "1"}, "gone": {"S": "old"}},
+        "SequenceNumber": "111111111111111111111",
+        "SizeBytes": 59,
+        "StreamViewType": "NEW_AND_OLD_IMAGES",
+    },
+}
+
+
+def record(**changes: Any) -> Record:
+    wire = copy.deepcopy(WIRE)
+    wire["dynamodb"].update(changes.pop("dynamodb", {}))
+    for name in changes.pop("without", ()):
+        del wire["dynamodb"][name]
+    return Record.from_json(msgspec.json.encode({**wire, **changes}), "shard-1")
+
+
+def as_boto3(wire: dict[str, Any]) -> dict[str, Any]:
+    """What botocore itself makes of the record."""
+    model = ServiceModel(Loader().load_service_model("dynamodbstreams", "service-2"))
+    shape = model.operation_model("GetRecords").output_shape
+    assert shape is not None
+    body = json.dumps({"Records": [wire]}).encode()
+    answer = create_parser("json").parse({"body": body, "headers": {}, "status_code": 200}, shape)
+    parsed: dict[str, Any] = answer["Records"][0]
+    return parsed
+
+
+def test_a_record_equals_the_dict_that_boto3_gives() -> None:
+    assert record() == as_boto3(WIRE)
+    assert as_boto3(WIRE) == record()
+
+
+def test_a_record_is_a_dict_to_code_written_for_one() -> None:
+    made = record()
+    assert isinstance(made, dict)
+    assert isinstance(made["dynamodb"], dict)
+    assert dict(made) == as_boto3(WIRE)
+    assert {**made["dynamodb"]} == as_boto3(WIRE)["dynamodb"]
+    assert list(made["dynamodb"].items()) == list(dict(made["dynamodb"]).items())
+    assert set(made["dynamodb"]) == set(WIRE["dynamodb"])
+    assert len(record()["dynamodb"]) == len(WIRE["dynamodb"])
+    assert json.loads(json.dumps(record(), default=str))["dynamodb"]["Keys"] == {
+        "PK": {"S": "test"},
+        "SK": {"N": "1"},
+    }
+
+
+@pytest.mark.parametrize("name", ["Keys", "NewImage", "OldImage"])
+def test_each_image_is_there_for_every_way_of_looking(name: str) -> None:
+    expected = as_boto3(WIRE)["dynamodb"][name]
+    assert record()["dynamodb"][name] == expected
+    assert record()["dynamodb"].get(name) == expected
+    assert name in record()["dynamodb"]
+    assert record()["dynamodb"].pop(name) == expected
+    assert record()["dynamodb"].setdefault(name, "other") == expected
+    assert repr(name) in repr(record()["dynamodb"])
+    assert record()["dynamodb"].copy()[name] == expected
+    assert (record()["dynamodb"] | {})[name] == expected
+    assert dict(record()["dynamodb"].items())[name] == expected
+
+
+def test_an_image_that_is_not_there_is_missing_as_in_a_dict() -> None:
+    change = record(without=["NewImage", "OldImage"])["dynamodb"]
+    assert "NewImage" not in change
+    assert change.get("NewImage") is None
+    assert change.get("NewImage", {}) == {}
+    with pytest.raises(KeyError):
+        change["NewImage"]
+    assert "NewImage" not in list(change)
+
+
+def test_an_image_that_was_replaced_stays_replaced() -> None:
+    change = record()["dynamodb"]
+    assert change["NewImage"]
+    change["NewImage"] = "mine"
+    assert change["NewImage"] == "mine"
+    assert dict(change)["NewImage"] == "mine"
+
+
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_an_image_that_was_taken_out_stays_out(looked_at: bool) -> None:
+    by_pop, by_del, cleared = (record()["dynamodb"] for _ in range(3))
+    if looked_at:
+        assert all(change["OldImage"] for change in (by_pop, by_del, cleared))
+    assert by_pop.pop("OldImage")
+    del by_del["OldImage"]
+    cleared.clear()
+    for change in (by_pop, by_del, cleared):
+        assert "OldImage" not in change
+        assert change.get("OldImage") is None
+        assert "OldImage" not in json.loads(json.dumps(change, default=str))
+        assert change.pop("OldImage", "none") == "none"
+    assert by_pop["NewImage"]
+    assert cleared == {}
+
+
+def test_a_plain_record_is_whole_to_what_looks_past_a_dicts_methods() -> None:
+    plain = record().plain()
+    assert type(plain["dynamodb"]) is dict
+    assert plain == as_boto3(WIRE)
+    assert b"OldImage" in msgspec.json.encode(plain)
+
+
+def test_the_time_is_aware_and_what_botocore_gives() -> None:
+    created = record()["dynamodb"]["ApproximateCreationDateTime"]
+    assert isinstance(created, datetime)
+    assert created == as_boto3(WIRE)["dynamodb"]["ApproximateCreationDateTime"]
+    assert created.utcoffset() is not None
+    assert record().created_at == created
+
+
+def test_native_values_are_type_deserializers() -> None:
+    deserialize = TypeDeserializer().deserialize
+    image = as_boto3(WIRE)["dynamodb"]["NewImage"]
+    expected = {name: deserialize(value) for name, value in image.items()}
+    assert record().new == expected
+    assert record().key == {"PK": "test", "SK": Decimal(1)}
+    assert record().old == {"PK": "test", "SK": Decimal(1), "gone": "old"}
+    new = record().new
+    assert new is not None
+    assert isinstance(new["bytes"], Binary)
+    assert str(new["number"]) == "12345678901234567890123456789012345678"
+
+
+NUMBERS = (
+    st.decimals(allow_nan=False, allow_infinity=False, places=5)
+    .map(lambda number: {"N": str(number)})
+    .filter(lambda value: len(Decimal(value["N"]).as_tuple().digits) <= 38)
+)
+BASE64 = st.binary().map(lambda value: __import__("base64").b64encode(value).decode())
+ATTRIBUTES = st.recursive(
+    st.one_of(
+        st.text().map(lambda value: {"S": value}),
+        NUMBERS,
+        BASE64.map(lambda value: {"B": value}),
+        st.booleans().map(lambda value: {"BOOL": value}),
+        st.just({"NULL": True}),
+        st.lists(st.text(), min_size=1, unique=True).map(lambda value: {"SS": value}),
+        st.lists(BASE64, min_size=1, unique=True).map(lambda value: {"BS": value}),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner).map(lambda value: {"L": value}),
+        st.dictionaries(st.text(), inner).map(lambda value: {"M": value}),
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), ATTRIBUTES, max_size=5))
+def test_any_image_comes_out_as_boto3_and_its_deserializer_give_it(image: dict[str, Any]) -> None:
+    made = record(dynamodb={"NewImage": image})
+    parsed = as_boto3({**WIRE, "dynamodb": {**WIRE["dynamodb"], "NewImage": image}})
+    assert made["dynamodb"]["NewImage"] == parsed["dynamodb"]["NewImage"]
+    deserialize = TypeDeserializer().deserialize
+    expected = {k: deserialize(v) for k, v in parsed["dynamodb"]["NewImage"].items()}
+    assert made.new == expected
+
+
+def test_changes_name_each_attribute_that_differs_with_both_values() -> None:
+    made = record(
+        dynamodb={
+            "OldImage": {"a": {"S": "1"}, "b": {"N": "1.0"}, "c": {"S": "x"}},
+            "NewImage": {"a": {"S": "2"}, "b": {"N": "1"}, "d": {"NULL": True}},
+        }
+    )
+    assert made.changes == {"a": ("1", "2"), "d": (ABSENT, None), "c": ("x", ABSENT)}
+
+
+def test_true_and_one_differ_as_they_do_to_dynamodb() -> None:
+    old = {"a": {"BOOL": True}, "l": {"L": [{"N": "0"}]}, "m": {"M": {"x": {"BOOL": False}}}}
+    new = {"a": {"N": "1"}, "l": {"L": [{"BOOL": False}]}, "m": {"M": {"x": {"N": "0"}}}}
+    assert list(record(dynamodb={"OldImage": old, "NewImage": new}).changes) == ["a", "l", "m"]
+    assert record(dynamodb={"OldImage": new, "NewImage": new}).changes == {}
+
+
+def test_all_attributes_of_an_insert_and_a_removal_are_changes() -> None:
+    inserted = record(eventName="INSERT", without=["OldImage"])
+    assert inserted.changes["text"] == (ABSENT, "Grüße 🎈")
+    removed = record(eventName="REMOVE", without=["NewImage"])
+    assert removed.changes == {
+        "PK": ("test", ABSENT),
+        "SK": (Decimal(1), ABSENT),
+        "gone": ("old", ABSENT),
+    }
+
+
+@pytest.mark.parametrize("without", [["OldImage"], ["NewImage"], ["OldImage", "NewImage"]])
+def test_changes_are_empty_where_the_view_type_cannot_tell(without: list[str]) -> None:
+    made = record(without=without)
+    assert made.changes == {}
+    assert made.images_missing
+
+
+def test_a_keys_only_record_has_no_images() -> None:
+    made = record(without=["NewImage", "OldImage"], dynamodb={"StreamViewType": "KEYS_ONLY"})
+    assert made.old is None
+    assert made.new is None
+    assert made.key["PK"] == "test"
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        {"PrincipalId": "dynamodb.amazonaws.com", "Type": "Service"},
+        {"principalId": "dynamodb.amazonaws.com", "type": "Service"},
+    ],
+)
+def test_a_removal_by_ttl_is_known_in_boto3s_and_lambdas_spelling(identity: dict[str, str]) -> None:
+    made = record(eventName="REMOVE", userIdentity=identity)
+    assert made.expired_by_ttl
+    assert made["userIdentity"] == identity
+    assert not record(eventName="REMOVE").expired_by_ttl
+
+
+def test_the_wire_json_is_kept_byte_for_byte() -> None:
+    raw = b'{ "dynamodb":{"SequenceNumber":"1",  "Keys":{"k":{"S":"\\u00e9"}}} ,"eventName":"X"}'
+    made = Record.from_json(raw, "s")
+    assert bytes(made.raw) == raw
+    assert made.sequence_number == "1"
+    assert made.shard_id == "s"
+
+
+def test_a_record_copies_and_pickles() -> None:
+    made = record()
+    for again in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert again == made
+        assert again.new == made.new
+        assert again.shard_id == "shard-1"
+    assert copy.deepcopy(made["dynamodb"]) == made["dynamodb"]
+
+
+@given(body=pages())
+def test_native_values_are_the_same_by_the_shortcut_as_attribute_by_attribute(body: bytes) -> None:
+    for each in records(body, origin("shard")):
+        raw = each.wire.dynamodb.NewImage
+        if raw:
+            decoded = msgspec.json.decode(raw)
+            assert repr(each.new) == repr({name: native(value) for name, value in decoded.items()})

@@ -1,0 +1,100 @@
+"""An account with thousands of tables: counted first, and watched only if that is meant."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.play import PlayedService
+from tests.unit.aws.test_wanted_streams import row
+from watcher import UsageError
+from watcher.aws import background
+from watcher.aws.config import AwsConfig
+from watcher.aws.discovery import WantedStreams
+from watcher.aws.model import StreamName
+from watcher.errors import NoAnswerYetError
+from watcher.runtime import find_streams
+from watcher.runtime.settings import Settings
+from watcher.runtime.watched_streams import WatchedStreams
+
+
+class Account:
+    """So many tables, a hundred a page, as ListStreams has them."""
+
+    def __init__(self, tables: int) -> None:
+        self.tables = tables
+        self.pages = 0
+        self.followed = 0
+        self._service = PlayedService(HandClock())
+
+    def __call__(self, connection: AwsConfig) -> Account:
+        return self
+
+    def directory(self, wanted: WantedStreams) -> Account:
+        return self
+
+    def stream_pages(self) -> Iterator[list[StreamName]]:
+        for first in range(0, self.tables, 100):
+            self.pages += 1
+            yield [row(f"t{number}") for number in range(first, min(first + 100, self.tables))]
+
+    def of(self, arn: str) -> PlayedService:
+        self.followed += 1
+        return self._service
+
+    def for_loop(self, arn: str) -> PlayedService:
+        return self._service
+
+
+def find(
+    monkeypatch: pytest.MonkeyPatch, account: Account, glob: str, *, yes: bool = False
+) -> WatchedStreams:
+    monkeypatch.setattr(find_streams, "Clients", account)
+    return find_streams.find(WantedStreams.of([glob]), Settings(), strict=False, yes=yes)
+
+
+def test_ten_thousand_tables_are_counted_and_not_one_of_them_is_followed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "watcher")
+    account = Account(10_000)
+    with pytest.raises(UsageError, match="10,000 streams match: narrow that down, or add --yes"):
+        find(monkeypatch, account, "*")
+    assert account.pages == 100 and account.followed == 0
+    assert "Streams that match '*': 10,000" in caplog.messages
+
+
+@pytest.mark.parametrize(("tables", "yes"), [(200, False), (201, True), (10_000, True)])
+def test_two_hundred_are_watched_and_more_with_yes(
+    monkeypatch: pytest.MonkeyPatch, tables: int, yes: bool
+) -> None:
+    assert len(find(monkeypatch, Account(tables), "*", yes=yes)) == tables
+
+
+def test_a_loop_that_slow_handlers_hold_takes_a_beginning_however_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    account, told = Account(3), threading.Event()
+    monkeypatch.setattr(find_streams, "Clients", account)
+    wanted = WantedStreams.of(["t*"])
+    streams = find_streams.find(wanted, Settings(), strict=False, yes=False, tell=told.set)
+    (stream, *_) = streams.to_begin()
+    with pytest.raises(NoAnswerYetError):
+        stream.begin()
+    assert told.wait(10)
+    later = time.monotonic() + 3600
+    monkeypatch.setattr(background, "time", SimpleNamespace(monotonic=lambda: later))
+    stream.begin()
+    assert stream.has_begun
+
+
+def test_of_ten_thousand_those_are_found_that_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    account = Account(10_000)
+    streams = find(monkeypatch, account, "t12?")
+    assert sorted(stream.table for stream in streams) == [f"t12{digit}" for digit in range(10)]
+    assert account.pages == 100 and account.followed == 10

@@ -1,0 +1,628 @@
+"""What a watch says of its own health: live as long as it attempts all that is due."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.support.gate import Gate, ThreadsClock, WatchedHands
+from tests.support.hand_clock import HandClock
+from tests.support.play import Memory, Play, PlayedService, page
+from tests.support.times import NOON
+from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.errors import DeniedError, NoAnswerYetError, StreamError, TransientError, UsageError
+from watcher.observability.heartbeat import Heartbeat
+from watcher.observability.http_server import Answers, Awake, judge
+from watcher.observability.watch_stats import WatchStats
+from watcher.records.record import Record
+from watcher.streams.messages import Failed, Finished, Started
+from watcher.streams.token import Token
+
+OTHER = "arn:aws:dynamodb:us-east-1:123456789012:table/users/stream/1"
+
+
+class Probed(Play):
+    """A played watch, and what its probes would be answered."""
+
+    def __init__(self, observe: Callable[[Record], Any], *shards: str, **more: Any) -> None:
+        self.last = WatchStats()
+        super().__init__(observe, displays=[self], **more)
+        self.reads: set[str] = set()
+        """The shards that are read, as it should be, while time passes."""
+        for shard in shards:
+            self.service.add(shard)
+
+    def show(self, snapshot: WatchStats) -> None:
+        self.last = snapshot
+        for name in self.reads:
+            self.read(name)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def read(self, name: str, *, answered: bool = True) -> None:
+        """A read of a shard has come to its end."""
+        origin = self.queue.origins[name]
+        tally = self.manager._figures.shards[origin].tally
+        tally.attempt(self.clock.monotonic(), answered=answered)
+
+    def goes_on(self, *names: str) -> Callable[[], None]:
+        return lambda: self.reads.update(names)
+
+    def stops(self, *names: str) -> Callable[[], None]:
+        return lambda: self.reads.difference_update(names)
+
+    @property
+    def now(self) -> Answers:
+        return judge(self.last, self.pulse.look(), self.clock.monotonic())
+
+    def says(self, live: str = "", ready: str = "") -> Callable[[], None]:
+        """A step: each says so; without a text, that all is well."""
+
+        def step() -> None:
+            said = [re.sub(r"for \d+ s", "for N s", "\n".join(lines)) for lines in self.now]
+            assert said == [live, ready]
+
+        return step
+
+
+def nothing(record: Record) -> None:
+    """An observer."""
+
+
+NOT_YET = "shard {} of orders: not read yet"
+STUCK = "shard {} of orders: no read has come to an end, for N s"
+UNANSWERED = "shard {} of orders: no read was answered, for N s"
+
+
+def test_it_is_not_ready_before_every_open_shard_was_read_once() -> None:
+    play = Probed(nothing, "a", "b")
+    ready = play.says
+    assert play.now == ([], ["the watch has not begun yet"])
+    play.run(
+        1.0,
+        ready(ready="\n".join(map(NOT_YET.format, "ab"))),
+        play.goes_on("a"),
+        1.0,
+        ready(ready=NOT_YET.format("b")),
+        lambda: play.read("b", answered=False),
+        1.0,
+        ready(ready=NOT_YET.format("b")),
+        play.goes_on("b"),
+        1.0,
+        ready(),
+    )
+    assert play.now == ([], ["the watch is ending"])
+
+
+def test_once_it_is_ready_new_shards_get_the_time_that_a_read_may_take() -> None:
+    play = Probed(nothing, "a")
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        play.says(),
+        lambda: play.service.add("b", "a"),
+        play.stops("a"),
+        ("a", Finished(True)),
+        ("a", None),
+        7.0,
+        play.says(),
+        60.0,
+        play.says(STUCK.format("b"), STUCK.format("b")),
+        play.goes_on("b"),
+        1.0,
+        play.says(),
+    )
+    assert play.names == ["a", "b"]
+
+
+def test_a_shard_whose_worker_is_stuck_is_named_and_one_that_is_refused_is_no_reason_to_die() -> (
+    None
+):
+    play = Probed(nothing, "a", "b")
+
+    def is_refused() -> None:
+        play.read("b", answered=False)
+
+    play.run(
+        play.goes_on("a", "b"),
+        1.0,
+        play.stops("a"),
+        55.0,
+        play.says(),
+        7.0,
+        play.says(STUCK.format("a"), STUCK.format("a")),
+        play.goes_on("a"),
+        play.stops("b"),
+        30.0,
+        is_refused,
+        30.0,
+        is_refused,
+        5.0,
+        play.says("", UNANSWERED.format("b")),
+        play.goes_on("b"),
+        1.0,
+        play.says(),
+    )
+
+
+def busy_with(play: Probed, name: str, seconds: int) -> Iterator[Any]:
+    """Steps: a handler takes a second for each of so many records of a shard."""
+    for number in range(1, seconds + 1):
+        yield name, page(number)
+        yield lambda: play.clock.sleep(1.0)
+
+
+def test_a_stuck_worker_is_named_also_while_another_shard_keeps_the_watch_busy() -> None:
+    play = Probed(nothing, "a", "b", "c")
+    waits = play.queue.full
+    play.run(
+        play.goes_on("a", "b", "c"),
+        1.0,
+        lambda: waits.add(play.queue.origins["c"]),
+        play.stops("b", "c"),
+        *busy_with(play, "a", 45),
+        play.says(),
+        *busy_with(play, "a", 10),
+        play.says(STUCK.format("b"), STUCK.format("b")),
+        waits.clear,
+        *busy_with(play, "a", 45),
+        play.says(STUCK.format("b"), STUCK.format("b")),
+        *busy_with(play, "a", 10),
+        play.says("\n".join(map(STUCK.format, "bc")), "\n".join(map(STUCK.format, "bc"))),
+    )
+
+
+def test_whoever_waited_for_the_watch_gets_the_whole_time_anew() -> None:
+    play = Probed(nothing, "a", "b", "c")
+    waits = play.queue.full
+
+    def all_wait() -> None:
+        waits.update(map(play.queue.origins.__getitem__, "bc"))
+
+    play.run(
+        play.goes_on("a", "b", "c"),
+        1.0,
+        lambda: play.read("c", answered=False),
+        play.stops("b", "c"),
+        all_wait,
+        *busy_with(play, "a", 50),
+        waits.clear,  # before it was ever said to be late: at most a moment of it was seen
+        ("b", None),  # that it had died waited, too
+        play.says(),
+        20.0,
+        play.says(),
+        play.goes_on("b", "c"),
+        1.0,
+        play.says(),
+    )
+
+
+def test_a_stream_that_can_be_read_again_gets_the_whole_time_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    clock, stuck, again = HandClock(), set[str](), list[float]()
+    users = PlayedService(clock)
+    users.add("u")
+    play = Probed(nothing, "a", clock=clock, others={OTHER: users})
+
+    def look() -> None:
+        stuck.update(play.now.live)
+        if "users can be read again" in caplog.messages:
+            again.append(clock.passed)
+
+    seconds: list[Any] = [0.2, look] * 260
+    play.run(
+        play.goes_on("a", "u"),
+        1.0,
+        play.stops("u"),
+        lambda: users.errors.extend([DeniedError("no")] * 9),
+        ("u", Failed("no permission", fatal=True)),
+        ("u", None),
+        *seconds[:400],
+        ("u", Started(NOON)),
+        *seconds[400:],
+    )
+    assert again[0] > 62 and not stuck
+    assert again[-1] - again[0] < 60
+
+
+def test_many_shards_are_counted() -> None:
+    names = [f"s{number}" for number in range(9)]
+    play = Probed(nothing, *names)
+    lines: list[str] = []
+    play.run(1.0, lambda: lines.extend(play.now.ready))
+    assert len(lines) == 6 and lines[-1] == "4 more shards: not read yet"
+
+
+def test_many_streams_are_counted() -> None:
+    clock = HandClock()
+    others = {OTHER.replace("users", f"u{number}"): PlayedService(clock) for number in range(9)}
+    for service in others.values():
+        service.errors += [DeniedError("no")] * 3
+    play = Probed(nothing, "a", clock=clock, others=others)
+    lines: list[str] = []
+    with pytest.raises(StreamError):  # at the end
+        play.run(play.goes_on("a"), 1.0, lambda: lines.extend(play.now.ready))
+    assert lines[0] == "u0: can't be read just now"
+    assert len(lines) == 6 and lines[-1] == "4 more streams: can't be read just now"
+
+
+def test_a_worker_that_cant_be_started_again_is_no_live_watch() -> None:
+    play = Probed(nothing, "a")
+
+    def no_more() -> None:
+        play.refused.extend([OSError(errno.EAGAIN, "none")] * 1000)
+
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        play.stops("a"),
+        no_more,
+        ("a", None),
+        70.0,
+        play.says(STUCK.format("a"), STUCK.format("a")),
+    )
+
+
+def test_a_long_pause_that_was_asked_for_is_no_trouble() -> None:
+    play = Probed(nothing, "a", poll_max=300.0)
+    play.run(play.goes_on("a"), 1.0, play.stops("a"), 300.0, play.says())
+
+
+def test_a_listing_that_fails_is_not_ready_and_one_that_never_ends_is_not_live() -> None:
+    play = Probed(nothing, "a")
+    failing = [TransientError("throttled")] * 1000
+    asking = [NoAnswerYetError("no")] * 100_000
+    endless = "orders: no listing has come to an end, for N s"
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        lambda: play.service.errors.extend(failing),
+        60.0,
+        play.says(),
+        65.0,
+        play.says(ready="orders: no listing was answered, for N s"),
+        play.service.errors.clear,
+        10.0,
+        play.says(),
+        lambda: play.service.errors.extend(asking),
+        60.0,
+        play.says(),
+        65.0,
+        play.says(endless, endless),
+        play.service.errors.clear,
+        10.0,
+        play.says(),
+    )
+
+
+class Flaky(Memory):
+    fails = False
+
+    def save(self, stored: Sequence[Token]) -> None:
+        if self.fails:
+            raise UsageError("--checkpoint c: No space left on device")
+        super().save(stored)
+
+
+def test_a_store_that_fails_for_ten_minutes_is_said_while_records_are_delivered() -> None:
+    seen: list[str] = []
+    store = Flaky()
+    play = Probed(lambda record: seen.append(record.sequence_number), "a", store=store)
+    told = "the positions are not saved: --checkpoint c: No space left on device"
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        lambda: setattr(store, "fails", True),
+        ("a", page(1)),
+        2.0,
+        play.says(ready=told),
+        600.0,
+        ("a", page(2)),
+        2.0,
+        play.says(ready=told),
+        lambda: setattr(store, "fails", False),
+        2.0,
+        play.says(),
+    )
+    assert len(seen) == 2 and store.position("a") is not None
+
+
+def test_a_store_that_fails_for_ten_minutes_is_said_once_and_once_that_it_works_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    seen: list[str] = []
+    store = Flaky()
+    play = Probed(lambda record: seen.append(record.sequence_number), "a", store=store)
+    minutes: list[Any] = []
+    for number in range(1, 301):
+        minutes += [("a", page(number)), 2.0]
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        lambda: setattr(store, "fails", True),
+        *minutes,
+        lambda: setattr(store, "fails", False),
+        2.0,
+        play.says(),
+    )
+    assert len(seen) == 300 and play.clock.passed > 600
+    told = "--checkpoint c: No space left on device; the watch goes on, its positions are not saved"
+    of_store = [line for line in caplog.messages if "saved" in line]
+    assert of_store == [told, "The positions are saved again"]
+
+
+def test_what_keeps_a_lease_from_being_renewed_is_said_of_an_idle_watch_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Refused(Flaky):
+        trouble = ""
+
+    caplog.set_level(logging.INFO)
+    store = Refused()
+    play = Probed(nothing, "a", store=store)
+
+    def refuses(trouble: str) -> Callable[[], None]:
+        return lambda: vars(store).update(trouble=trouble, fails=bool(trouble))
+
+    told = "the positions are not saved: --checkpoint c: No space left on device"
+    play.run(
+        play.goes_on("a"),
+        20.0,
+        play.says(),
+        refuses("the role needs dynamodb:PutItem"),
+        2.0,
+        play.says(ready=told),
+        60.0,
+        refuses(""),
+        2.0,
+        play.says(),
+    )
+    assert len([line for line in caplog.messages if "saved" in line]) == 2
+
+
+def test_a_handler_that_hangs_is_named_and_nobody_else_is_blamed_afterwards() -> None:
+    def hangs(record: Record) -> None:
+        play.clock.sleep(59.0)
+        play.says()()
+        play.clock.sleep(31.0)
+        told = "a handler (seen) has stood for N s"
+        play.says(told, told)()
+
+    play = Probed(hangs, "a", "b")
+    play.run(
+        play.goes_on("a", "b"), 1.0, ("a", page(1)), 1.0, play.stops("a"), play.says(), 50.0,
+        play.says(),
+    )  # fmt: skip
+
+
+def test_a_handler_that_is_tried_again_lives_and_is_not_ready_until_it_goes_well() -> None:
+    begun: list[float] = []
+    lines: list[Answers] = []
+
+    def fails(record: Record) -> None:
+        begun.append(play.clock.monotonic())
+        lines.append(play.now)
+        assert begun[-1] - begun[0] > 200, "no"
+
+    play = Probed(fails, "a", on_error="retry:1000")
+    play.run(play.goes_on("a"), 1.0, ("a", page(1)), 1.0, play.says())
+    assert not any(answer.live for answer in lines)
+    assert not lines[3].ready
+    assert lines[-1].ready[0].startswith("a handler (seen) is tried again and again, for 2")
+
+
+def test_a_save_that_hangs_is_named() -> None:
+    class Hangs(Memory):
+        def save(self, stored: Sequence[Token]) -> None:
+            if self.saves == 1:
+                play.clock.sleep(61.0)
+                lines.append(play.now)
+            super().save(stored)
+
+    lines: list[Answers] = []
+    play = Probed(nothing, "a", store=Hangs())
+    play.run(play.goes_on("a"), 1.0, ("a", page(1)), 2.0, play.says())
+    assert lines[0].live == ["a save of the positions has stood for 61 s"]
+
+
+def test_whoever_stands_by_lives_and_is_not_ready() -> None:
+    class Standing(Memory):
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            for _ in range(1000):
+                play.clock.sleep(0.5)
+                assert not is_ending()
+            lines.append(play.now)
+            return True
+
+    lines: list[Answers] = []
+    play = Probed(nothing, "a", store=Standing())
+    play.run(play.goes_on("a"), 1.0, play.says())
+    assert lines == [([], ["standing by: another watch has the lease"])]
+
+
+def test_another_streams_positions_are_refused_before_it_stands_by_for_them() -> None:
+    class Anothers(Memory):
+        def peek(self) -> list[Token]:
+            return [Token(OTHER, [], [])]
+
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            raise AssertionError("it may be for weeks")
+
+    with pytest.raises(UsageError, match=f"it is of {OTHER}, not of"):
+        Probed(nothing, "a", store=Anothers()).run()
+
+
+def test_whoever_stands_by_and_cant_take_over_says_why() -> None:
+    class Standing(Memory):
+        trouble = ""
+
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            for self.trouble in ("the role needs dynamodb:PutItem", ""):
+                for _ in range(10):
+                    play.clock.sleep(0.5)
+                    assert not is_ending()
+                lines.append(play.now)
+            return True
+
+    lines: list[Answers] = []
+    play = Probed(nothing, "a", store=Standing())
+    play.run(play.goes_on("a"), 1.0, play.says())
+    assert lines == [
+        ([], ["standing by: the role needs dynamodb:PutItem"]),
+        ([], ["standing by: another watch has the lease"]),
+    ]
+
+
+def test_one_of_several_streams_that_cant_be_read_is_not_ready() -> None:
+    clock = HandClock()
+    users = PlayedService(clock)
+    users.add("u")
+    play = Probed(nothing, "a", clock=clock, others={OTHER: users})
+    play.run(
+        play.goes_on("a", "u"),
+        1.0,
+        play.says(),
+        ("u", Failed("no permission", fatal=True)),
+        1.0,
+        play.says(ready="users: can't be read just now"),
+        ("u", None),
+        200.0,
+        play.says(),
+    )
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.let(-1)()
+
+
+def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate) -> None:
+    hands = WatchedHands(2, gate)
+    play = Probed(gate, "a", "b", hands=hands, clock=ThreadsClock(hands))
+    told = "shard a of orders: a handler stands, for N s"
+    play.run(
+        play.goes_on("b"),
+        lambda: play.read("a"),
+        1.0,
+        ("a", page(1)),
+        gate.begins(1),
+        55.0,
+        play.says(),
+        7.0,
+        play.says(told, told),
+        gate.let(-1, 1),
+        1.0,
+        play.says(),
+    )
+
+
+def test_with_several_at_once_a_machine_that_slept_blames_no_handler(gate: Gate) -> None:
+    hands = WatchedHands(2, gate)
+    play = Probed(gate, "a", hands=hands, clock=ThreadsClock(hands))
+    play.run(
+        lambda: play.read("a"),
+        1.0,
+        ("a", page(1)),
+        gate.begins(1),
+        1.0,
+        lambda: play.clock.sleep(90.0),
+        1.0,
+        play.says(),
+        gate.let(-1, 1),
+        1.0,
+        play.says(),
+    )
+
+
+def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
+    said: list[Answers] = []
+
+    def fails(record: Record) -> None:
+        raise ValueError("no")
+
+    def script() -> Iterator[Any]:
+        yield from (play.goes_on("a"), 1.0, ("a", page(1)))
+        while not said or "tried again" not in "".join(said[-1].ready):  # threads take their time
+            yield 1.0
+            said.append(play.now)
+
+    play = Probed(
+        fails, "a", hands=ThreadHandlerPool(1), clock=ThreadsClock(), on_error="retry:9999"
+    )
+    play.follow(script())
+    assert not said[-1].live
+    assert (
+        said[-1].ready[0].startswith("shard a of orders: a handler is tried again and again, for ")
+    )
+
+
+def test_a_lease_that_has_run_out_is_waited_for_alive() -> None:
+    class Doubtful(Memory):
+        in_doubt = False
+
+    store = Doubtful()
+    play = Probed(nothing, "a", store=store)
+    told = "the lease has run out, and can't be renewed: delivery waits"
+    play.run(
+        play.goes_on("a"),
+        1.0,
+        play.says(),
+        lambda: setattr(store, "in_doubt", True),
+        1.0,
+        play.says(ready=told),
+        lambda: setattr(store, "in_doubt", False),
+        1.0,
+        play.says(),
+    )
+
+
+def test_probes_that_slept_with_the_watch_give_it_a_minute_anew() -> None:
+    clock = HandClock()
+    pulse, awake = Heartbeat(clock=clock), Awake(clock)
+
+    def live() -> list[str]:
+        return judge(WatchStats(), pulse.look().not_before(awake.look()), clock.monotonic()).live
+
+    clock.sleep(90.0)
+    assert live() == []
+    for _ in range(61):
+        clock.sleep(1.0)
+        awake.look()
+    assert live() == ["the start has stood for 61 s"]
+
+
+def test_a_delivery_that_waits_for_the_lease_is_not_ready_meanwhile() -> None:
+    class Waits(Memory):
+        in_doubt = False
+
+        def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+            self.is_ending = is_ending
+            return True
+
+        @property
+        def check(self) -> Callable[[], object]:
+            return self.wait
+
+        def wait(self) -> None:
+            self.in_doubt = True
+            for _ in range(10):
+                play.clock.sleep(0.5)
+                self.is_ending()
+            lines.append(play.now)
+            self.in_doubt = False
+
+    lines: list[Answers] = []
+    play = Probed(nothing, "a", store=Waits())
+    play.run(play.goes_on("a"), 1.0, play.says(), ("a", page(1)), 1.0, play.says())
+    assert lines == [([], ["the lease has run out, and can't be renewed: delivery waits"])]

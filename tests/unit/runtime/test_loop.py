@@ -1,0 +1,643 @@
+"""The loop: any order of messages and deaths, without a process or a socket."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from tests.support.hand_clock import HandClock
+from tests.support.play import ARN, NEW_ARN, Memory, Play, PlayedService, Seen, Step, page
+from tests.support.times import NOON
+from tests.support.wire import FIRST
+from watcher.aws.model import AfterSequence, AtTime, Latest, Shard, ShardKey, TrimHorizon
+from watcher.errors import (
+    CredentialsError,
+    DataLossError,
+    HandlerError,
+    StreamError,
+    StreamGoneError,
+    TransientError,
+    UsageError,
+    WatcherError,
+)
+from watcher.records.record import Record
+from watcher.streams import token as tokens
+from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
+from watcher.streams.messages import Failed, Finished, Loss, Retrying, Started
+from watcher.streams.token import Token, TokenShard
+
+GRACE = 7.0
+"""By then a listing's lag is over, and another listing made."""
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+def service() -> PlayedService:
+    made = PlayedService(HandClock())
+    made.add("a")
+    return made
+
+
+def played(service: PlayedService, observe: Any, **more: Any) -> Play:
+    return Play(observe, service=service, clock=service._clock, **more)
+
+
+def test_a_killed_process_is_started_again_where_delivery_stands(
+    service: PlayedService, seen: Seen
+) -> None:
+    play = played(service, seen).run(("a", page(1, 2, 3)), ("a", None), 1.0)
+    assert play.begun == [("a", TrimHorizon()), ("a", AfterSequence(str(FIRST + 3)))]
+    assert play.totals.restarts == 1
+
+
+def test_an_idle_latest_shard_is_started_again_at_the_time_of_its_first_iterator(
+    service: PlayedService, seen: Seen
+) -> None:
+    moment = NOON + timedelta(seconds=9)
+    play = played(service, seen, start=Latest()).run(("a", Started(moment)), ("a", None), 1.0)
+    assert play.begun[1] == ("a", AtTime(moment))
+
+
+def test_a_latest_shard_that_died_before_it_began_goes_back_to_the_watchs_beginning(
+    service: PlayedService, seen: Seen
+) -> None:
+    play = played(service, seen, start=Latest()).run(60.0, ("a", None), 1.0)
+    (_, position) = play.begun[1]
+    assert isinstance(position, AtTime) and position.time <= NOON
+
+
+def test_a_latest_shard_that_is_refused_before_it_begins_is_the_watchs_beginning_for_a_checkpoint(
+    service: PlayedService, seen: Seen
+) -> None:
+    play = played(service, seen, start=Latest())
+    refused, begun = ("a", Retrying("500", 1)), ("a", Started(NOON + timedelta(seconds=60)))
+    with pytest.raises(StreamError, match="nothing could be read"):  # in the end
+        play.run(refused, 60.0, begun, 1.0)
+    position = play.store.position("a")
+    assert isinstance(position, AtTime) and position.time <= NOON
+
+
+def test_watching_is_said_when_all_have_begun_the_restarted_ones_too(
+    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    service.add("b")
+
+    def not_yet() -> None:
+        assert "Watching" not in caplog.text
+
+    played(service, seen, start=Latest()).run(
+        ("a", None), ("b", Started(NOON)), not_yet, 1.0, ("a", Started(NOON))
+    )
+    assert "Watching 2 shards of orders" in caplog.messages
+
+
+def test_a_process_that_ends_after_its_shard_left_the_listing_is_no_surprise(
+    service: PlayedService, seen: Seen
+) -> None:
+    service.add("b", "a")
+    play = played(service, seen).run(
+        ("a", Finished(True)), 1.0, lambda: service.shards.pop("a"), GRACE, ("a", None), GRACE
+    )
+    assert play.names == ["a", "b"] and play.totals.restarts == 0
+
+
+def test_a_parent_that_is_gone_takes_no_process(service: PlayedService, seen: Seen) -> None:
+    service.shards["a"] = Shard("a", "gone")
+    play = played(service, seen).run(1.0)
+    assert play.begun == [("a", TrimHorizon())]
+    assert play.totals.losses == 0
+
+
+def test_a_parent_that_is_not_listed_yet_is_waited_for_with_its_own_parent(
+    service: PlayedService, seen: Seen
+) -> None:
+    service.add("b", "a", hidden=True)
+    service.add("c", "b")
+    play = played(service, seen)
+
+    def only_the_first() -> None:
+        assert play.names == ["a"]
+
+    play.run(
+        *(1.0, only_the_first, service.hidden.clear, GRACE, only_the_first),
+        *(("a", Finished(True)), 1.0),
+    )
+    assert play.names == ["a", "b"]
+
+
+def test_a_checkpoint_never_holds_what_was_not_flushed(
+    service: PlayedService, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        closed = False
+
+        def flush(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    play = played(service, seen)
+    monkeypatch.setattr("sys.stdout", Full())
+    with pytest.raises(HandlerError, match="No space left"):
+        play.run(("a", page(1, 2)))
+    assert play.store.position("a") == TrimHorizon()
+
+
+def test_stop_leaves_the_position_before_the_failed_record(service: PlayedService) -> None:
+    def fail_on_two(record: Record) -> None:
+        if record.sequence_number == str(FIRST + 2):
+            raise ValueError("two")
+
+    play = played(service, fail_on_two, on_error="stop")
+    with pytest.raises(HandlerError):
+        play.run(("a", page(1, 2, 3)))
+    assert play.store.position("a") == AfterSequence(str(FIRST + 1))
+
+
+def test_what_was_delivered_is_saved_before_an_observer_is_tried_again(
+    service: PlayedService,
+) -> None:
+    store, stored = Memory(), []
+
+    def observe(record: Record) -> None:
+        if record.sequence_number == str(FIRST + 2):
+            stored.append(store.token.shards[0].sequence_number)
+            assert len(stored) > 1
+
+    played(service, observe, store=store, on_error="retry:1").run(1.0, ("a", page(1, 2)), 0.1)
+    assert stored == [None, str(FIRST + 1)]
+
+
+def test_max_records_with_a_checkpoint_goes_on_after_the_last_one(
+    service: PlayedService, seen: Seen
+) -> None:
+    """The end of the shard, read with the records that were not wanted any more, must not count."""
+    play = played(service, seen, max_records=2)
+    play.run(("a", page(1, 2, 3)), ("a", Finished(True)), ("a", None))
+    assert seen.numbers == [1, 2]
+    assert not play.store.token.shards[0].finished
+    assert play.store.position("a") == AfterSequence(str(FIRST + 2))
+
+
+def test_loss_is_counted_once_and_the_shard_goes_on_at_its_horizon(
+    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    play = played(service, seen).run(
+        ("a", page(1)), ("a", Loss("a", "sequence number 1", "trimmed")), ("a", None), 1.0
+    )
+    assert play.totals.losses == 1
+    assert play.begun[1] == ("a", TrimHorizon())
+    assert "DATA LOSS: shard a from sequence number 1" in caplog.text
+
+
+def test_loss_is_an_error_where_it_is_asked_to_be(service: PlayedService, seen: Seen) -> None:
+    play = played(service, seen, fail_on_data_loss=True)
+    with pytest.raises(DataLossError):
+        play.run(("a", page(1)), ("a", Loss("a", "sequence number 1", "trimmed")))
+    assert play.store.position("a") == AfterSequence(str(FIRST + 1)), "to be found again"
+
+
+def test_an_open_shard_is_never_given_up(service: PlayedService, seen: Seen) -> None:
+    lost = Loss("a", "its trim horizon", "no such shard")
+    play = played(service, seen).run(
+        ("a", page(1, 2)), ("a", Finished(True, gone=lost)), ("a", None), 1.0
+    )
+    assert play.begun[1] == ("a", AfterSequence(str(FIRST + 2))), "where it was, not from the start"
+    assert play.totals.losses == 0
+
+
+def test_refused_credentials_do_not_end_a_watch(
+    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    play = played(service, seen)
+
+    def trouble() -> None:
+        service.errors = [CredentialsError("expired"), TransientError("throttled")]
+
+    play.run(trouble, 20.0)
+    assert service.renewed == 1 and not service.errors
+    assert caplog.messages == ["Can't list shards, trying again: throttled"]
+
+
+def test_a_missing_permission_ends_it(service: PlayedService, seen: Seen) -> None:
+    play = played(service, seen)
+    with pytest.raises(StreamError, match="no permission"):
+        play.run(lambda: service.errors.append(StreamError("no permission")), 20.0)
+    with pytest.raises(StreamError, match="no permission"):
+        played(service, seen).run(("a", Failed("no permission", fatal=True)))
+
+
+def test_a_warning_comes_at_ever_longer_distances(
+    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    troubles = (("a", Retrying("refused", count)) for count in range(1, 101))
+    played(service, seen).run(("a", page(1)), *troubles)
+    assert len(caplog.messages) == 5  # 4, 8, 16, 32, 64
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_watch_that_ends_without_one_answered_read_fails_with_the_cause(
+    service: PlayedService, seen: Seen, follow: bool
+) -> None:
+    play = played(service, seen, follow=follow)
+    with pytest.raises(StreamError, match="nothing could be read: refused"):
+        play.run(("a", Retrying("refused", 1)), 30.0, ("a", Retrying("refused", 2)))
+
+
+def test_what_is_to_end_waits_for_its_first_read_for_a_minute(
+    service: PlayedService, seen: Seen
+) -> None:
+    play = played(service, seen, follow=False)
+    with pytest.raises(StreamError, match="nothing could be read: refused"):
+        play.run(("a", Retrying("refused", 1)), 1000.0)
+    assert 60 < play.clock.passed < 65
+
+
+def test_troubles_before_an_answered_read_are_no_failure(
+    service: PlayedService, seen: Seen
+) -> None:
+    play = played(service, seen)
+    tally = play.manager._figures.tally(ShardKey(ARN, "a"))
+    play.run(("a", Retrying("refused", 1)), tally.answer, 1.0)
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    play = played(service, seen)
+    play.refused = [OSError(24, "Too many open files")]
+    play.run(1.0)
+    assert "Can't start a process for shard a: Too many open files" in caplog.messages
+    assert play.names == ["a"]
+
+
+def test_a_thousand_deaths_do_not_overflow_the_pause(service: PlayedService, seen: Seen) -> None:
+    died: list[Step] = [("a", None), 11.0]
+    play = played(service, seen).run(*died * 1100)
+    assert play.totals.restarts == 1100
+
+
+def test_processes_that_die_at_birth_end_the_watch(service: PlayedService, seen: Seen) -> None:
+    play = played(service, seen)
+    play.exitcode = 1
+    died: list[Step] = [("a", None), 1.0]
+    with pytest.raises(WatcherError, match="end as they start"):
+        play.run(*died * 3)
+
+
+def test_one_late_child_of_two_is_waited_for_at_the_end(service: PlayedService, seen: Seen) -> None:
+    def split() -> None:
+        service.add("b", "a")
+        service.add("c", "a", hidden=True)
+
+    ends: list[Step] = [("b", Finished(False)), ("b", None), service.hidden.clear]
+    play = played(service, seen, follow=False).run(
+        *(GRACE, split, ("a", Finished(True)), ("a", None), 1.0, *ends, GRACE),
+        *(("c", Finished(False)), ("c", None)),
+    )
+    assert play.names == ["a", "b", "c"]
+
+
+def test_an_ended_stream_is_followed_by_the_tables_new_one(
+    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    def disable() -> None:
+        service.status, service.newest = "DISABLED", NEW_ARN
+
+    def enable() -> None:
+        service.status = "ENABLED"
+        service.shards = {"n": Shard("n")}
+
+    play = played(service, seen, of_table=True).run(
+        disable, ("a", Finished(True)), ("a", None), GRACE, enable, GRACE
+    )
+    assert play.begun[-1] == ("n", TrimHorizon())
+    assert play.store.token.stream_arn == NEW_ARN
+    assert play.totals.losses == 1
+    assert f"DATA LOSS: between the table's streams {ARN} and {NEW_ARN}" in caplog.text
+
+
+def test_an_ended_stream_named_by_its_arn_is_the_end_and_the_new_one_is_named(
+    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+
+    def disable() -> None:
+        service.status, service.newest = "DISABLED", NEW_ARN
+
+    play = played(service, seen).run(disable, ("a", Finished(True)), ("a", None), 100.0)
+    assert not play.totals.stopped, "it ends by itself"
+    assert f"python -m watcher {NEW_ARN} --from trim-horizon" in caplog.text
+
+
+def token(arn: str, saved_at: Any = NOON) -> Token:
+    return Token(arn, [], [TokenShard("a", "trim_horizon")], saved_at)
+
+
+def test_a_checkpoint_of_the_tables_former_stream_is_read_to_its_end_first(
+    service: PlayedService, seen: Seen
+) -> None:
+    old = ARN[:-1] + "0"
+    play = played(service, seen, store=Memory(token(old)), of_table=True).run(1.0)
+    assert play.store.token.stream_arn == old
+
+
+def test_a_checkpoint_of_a_former_stream_that_is_gone_is_a_loss(
+    service: PlayedService, seen: Seen
+) -> None:
+    service.errors = [StreamGoneError("no such stream")]
+    store = Memory(Token(ARN[:-1] + "0", [], [], NOON))
+    play = played(service, seen, store=store, of_table=True).run(1.0)
+    assert store.token.stream_arn == ARN
+    assert play.totals.losses == 1
+
+
+@pytest.mark.parametrize(("old", "of_table"), [(ARN[:-1] + "0", False), ("arn:other", True)])
+def test_a_checkpoint_of_another_stream_is_refused(
+    service: PlayedService, seen: Seen, old: str, of_table: bool
+) -> None:
+    store = Memory(Token(old, [], [], NOON))
+    with pytest.raises(UsageError, match="choose another file"):
+        played(service, seen, store=store, of_table=of_table).run()
+
+
+def test_a_checkpoint_older_than_retention_is_a_loss_by_the_services_clock(
+    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Memory(Token(ARN, [], [], NOON - timedelta(hours=25)))
+    play = played(service, seen, store=store).run(1.0)
+    assert play.totals.losses == 1 and "the checkpoint is of 2026-11-20" in caplog.text
+
+
+class Full(Memory):
+    """A disk that fills up after the beginning."""
+
+    def save(self, stored: Sequence[Token]) -> None:
+        if self.saved is not None:
+            raise UsageError("can't use checkpoint c: No space left on device")
+        super().save(stored)
+
+
+def test_a_disk_that_fills_up_is_said_once_and_is_an_error_in_the_end(
+    service: PlayedService, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    play = played(service, seen, store=Full())
+    with pytest.raises(WatcherError, match="positions of this run are not saved"):
+        play.run(*[step for number in range(3) for step in (("a", page(number)), 2.0)])
+    assert seen.numbers == [0, 1, 2]
+    assert len(caplog.messages) == 1
+
+
+def test_a_slow_observer_gets_the_record_in_hand_and_what_is_left_is_said(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slow(record: Record) -> None:
+        play.clock.sleep(1.0)
+        if record.sequence_number == str(FIRST + 2):
+            play.manager.stop()
+
+    caplog.set_level(logging.INFO, "watcher")
+    service.add("b")
+    play = played(service, slow)
+    play.run(("a", page(*range(1, 100))), ("a", page(100)), ("b", page(101, 102)), ("b", None))
+    assert play.totals.records == 2 and play.totals.stopped
+    assert play.store.position("a") == AfterSequence(str(FIRST + 2))
+    assert play.store.position("b") == TrimHorizon()
+    assert caplog.messages[-1:] == [
+        "Stopping: 100 records left unread; with a checkpoint, the next watch begins there"
+    ]
+
+
+def test_an_end_of_a_shard_behind_records_that_are_left_is_not_its_end(
+    service: PlayedService,
+) -> None:
+    def slow(record: Record) -> None:
+        play.manager.stop()
+        play.clock.sleep(4.0)
+
+    play = played(service, slow)
+    play.run(("a", page(1, 2)), ("a", Finished(closed=True)), ("a", None))
+    (shard,) = tokens.resume(play.store.token)
+    assert (
+        shard.position == AfterSequence(str(FIRST + 1)) and shard.status is not ShardStatus.FINISHED
+    )
+
+
+def test_an_observer_that_is_broken_off_gets_its_record_again(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Seen()
+
+    def stuck(record: Record) -> None:
+        seen(record)
+        if record.sequence_number == str(FIRST + 2):
+            play.manager.stop()
+            play.clock.sleep(5.0)
+            play.manager.ending.break_off()
+
+    caplog.set_level(logging.INFO, "watcher")
+    play = played(service, stuck)
+    play.run(("a", page(1, 2, 3)))
+    assert play.store.position("a") == AfterSequence(str(FIRST + 1))
+    assert caplog.messages[-2].startswith("Broken off: an observer")
+    assert "2 records left unread" in caplog.messages[-1]
+    resumed = played(service, seen, store=play.store)
+    resumed.run(("a", page(2, 3)))
+    assert seen.numbers == [1, 2, 2, 3]
+
+
+def test_a_record_that_is_tried_again_and_again_is_left_when_it_is_late(
+    service: PlayedService,
+) -> None:
+    def fail(record: Record) -> None:
+        play.manager.stop()
+        raise ValueError("no")
+
+    play = played(service, fail, on_error="retry:1000")
+    play.run(("a", page(1, 2)))
+    assert play.clock.passed < 5.0
+    assert play.store.position("a") == TrimHorizon()
+    assert play.totals.failures == 0
+
+
+def test_a_watch_of_thousands_of_shards_looks_at_them_only_when_there_is_news(
+    service: PlayedService, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    look = Lineage.ready
+
+    def counted(self: Lineage) -> list[TrackedShard]:
+        nonlocal looks
+        looks += 1
+        return look(self)
+
+    play = played(service, seen)
+    monkeypatch.setattr(Lineage, "ready", counted)
+    play.run(*[("a", page(number)) for number in range(100)])
+    assert looks <= 3
+
+
+class Killed(BaseException):
+    """SIGKILL, as far as the loop can be told."""
+
+
+class Frozen(Memory):
+    """What a killed program would still save does not count."""
+
+    frozen = False
+
+    def save(self, stored: Sequence[Token]) -> None:
+        if not self.frozen:
+            super().save(stored)
+
+
+class AnyHistory:
+    """Pages, ends, deaths, lagging listings and kills in any order, drawn as the watch goes on.
+
+    Each shard's reader is a number: the next record it sends. What must hold: what an observer
+    gets of a shard in one run has no gap and no repetition, no child begins before its parent's
+    last record was delivered, a token never says more than was delivered, and in the end all has
+    come.
+    """
+
+    LENGTH = 12
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.draw = data.draw
+        self.service = PlayedService(HandClock())
+        self.parents: dict[str, str | None] = {"s0": None, "s1": None}
+        for name in self.parents:
+            self.service.add(name)
+        self.delivered: dict[str, int] = {}
+        self.store = Frozen()
+        self.steps_left = 40
+
+    def run(self) -> None:
+        while True:
+            self.readers: dict[str, int] = {}
+            self.ended: set[str] = set()
+            self.store.frozen = False
+            self.play = played(self.service, self.observe, store=self.store)
+            self.seen_begun = 0
+            try:
+                self.play.follow(self.steps())
+                break
+            except Killed:
+                self.check_the_token()
+        assert self.delivered == dict.fromkeys(self.parents, self.LENGTH)
+
+    def observe(self, record: Record) -> None:
+        shard, number = record.shard_id, int(record.sequence_number) - FIRST
+        assert number == self.delivered.get(shard, 0), "a gap, or a repetition"
+        parent = self.parents[shard]
+        assert parent is None or self.delivered.get(parent, 0) == self.LENGTH, "too early"
+        self.delivered[shard] = number + 1
+
+    def check_the_token(self) -> None:
+        for shard in tokens.resume(self.store.token):
+            after = 0
+            if isinstance(shard.position, AfterSequence):
+                after = int(shard.position.sequence_number) - FIRST + 1
+            assert after <= self.delivered.get(shard.id, 0), "ahead of delivery"
+            # What a run delivers again begins there.
+            if shard.id in self.delivered and shard.status is not ShardStatus.FINISHED:
+                self.delivered[shard.id] = after
+
+    def running(self) -> list[str]:
+        for name, position in self.play.begun[self.seen_begun :]:
+            after = position.sequence_number if isinstance(position, AfterSequence) else None
+            self.readers[name] = 0 if after is None else int(after) - FIRST + 1
+            self.ended.discard(name)
+        self.seen_begun = len(self.play.begun)
+        return sorted(self.readers)
+
+    def steps(self) -> Any:
+        while self.steps_left:
+            self.steps_left -= 1
+            if (step := self.draw(st.sampled_from(self.choices()))()) is not None:
+                yield step
+        yield self.service.hidden.clear
+        for _ in range(4 * len(self.parents)):
+            yield GRACE
+            for name in self.running():
+                if name not in self.ended:
+                    if self.readers[name] < self.LENGTH:
+                        yield name, page(*range(self.readers[name], self.LENGTH))
+                    yield name, Finished(True)
+                del self.readers[name]
+                yield name, None
+
+    def choices(self) -> list[Any]:
+        choices: list[Any] = [self.time_passes]
+        if self.running():
+            choices += [self.a_page_comes, self.a_shard_ends, self.a_process_ends, self.killed]
+        if self.service.hidden:
+            choices.append(self.a_shard_is_listed)
+        return [*choices, self.a_finished_shard_leaves_the_listing]
+
+    def a_running_one(self) -> str:
+        return str(self.draw(st.sampled_from(self.running())))
+
+    def a_page_comes(self) -> Step | None:
+        name = self.a_running_one()
+        first = self.readers[name]
+        last = min(first + self.draw(st.integers(1, 5)), self.LENGTH)
+        self.readers[name] = last
+        return (name, page(*range(first, last))) if first < last else None
+
+    def a_shard_ends(self) -> Step | None:
+        name = self.a_running_one()
+        if self.readers[name] < self.LENGTH or name in self.ended:
+            return None
+        has_children = name in self.parents.values()
+        most = 0 if has_children or len(self.parents) > 25 else 2
+        for _ in range(self.draw(st.integers(0, most))):
+            child = f"s{len(self.parents)}"
+            self.parents[child] = name
+            self.service.add(child, name, hidden=self.draw(st.booleans()))
+        self.ended.add(name)
+        return name, Finished(True)
+
+    def a_process_ends(self) -> Step:
+        name = self.a_running_one()
+        del self.readers[name]
+        return name, None
+
+    def time_passes(self) -> Step:
+        return float(self.draw(st.sampled_from([0.2, 1.0, GRACE])))
+
+    def a_shard_is_listed(self) -> None:
+        self.service.hidden.remove(self.draw(st.sampled_from(sorted(self.service.hidden))))
+
+    def a_finished_shard_leaves_the_listing(self) -> None:
+        over = sorted(
+            name
+            for name in {parent for parent in self.parents.values() if parent}
+            if name in self.service.shards
+            and self.delivered.get(name, 0) == self.LENGTH
+            and name not in self.readers
+        )
+        if over:
+            del self.service.shards[over[0]]
+
+    def killed(self) -> Step:
+        def kill() -> None:
+            self.store.frozen = True
+            raise Killed
+
+        return kill
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_any_history_is_delivered_once_and_in_order(data: st.DataObject) -> None:
+    AnyHistory(data).run()

@@ -1,0 +1,101 @@
+"""The workers' processes: they live in the program's environment, however they are started."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulator import Simulator
+from watcher import process_start
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import for_worker
+from watcher.aws.counters import SharedCounters
+from watcher.aws.model import TrimHorizon
+from watcher.runtime import processes
+from watcher.runtime.processes import ProcessStarter
+from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment
+from watcher.streams.messages import Page
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_worker_reads_where_the_environment_says_now(
+    simulator: Simulator, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where it said as the fork server was started: a notebook sets it between two watches."""
+    monkeypatch.setattr(process_start, "processes", lambda **_: multiprocessing.get_context(method))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", "http://127.0.0.1:9")
+    forkserver.ensure_running()
+    monkeypatch.delenv("AWS_ENDPOINT_URL_DYNAMODB_STREAMS")
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    assert_it_reads(simulator, ProcessStarter())
+
+
+def test_a_worker_finds_its_files_where_the_program_began(
+    simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler may go to another folder before one is started anew."""
+    context = multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(process_start, "processes", lambda **_: context)
+    (tmp_path / "config").write_text(f"[default]\nendpoint_url = {simulator.endpoint}\n")
+    for name, value in simulator.environment.items():
+        if "ENDPOINT" not in name:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "config")
+    monkeypatch.chdir(tmp_path)
+    started = ProcessStarter()
+    monkeypatch.chdir("/")
+    assert_it_reads(simulator, started)
+
+
+def assert_it_reads(simulator: Simulator, start: ProcessStarter) -> None:
+    simulator.bulk(3)
+    queue, board = Queue(), SharedCounters(8)
+    writer = queue.writer("worker")
+    shard = simulator.shards[0].id
+    work = ShardAssignment(AwsConfig(), simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
+    process = start("worker", work, writer, board)
+    try:
+        writer.close()
+        process.give(ReadShard(work, board.new().place))
+        said = (queue.receive(10) for _ in range(3))
+        assert any(isinstance(each and each[1], Page) for each in said)
+    finally:
+        process.kill()
+        process.join()
+        process.dismiss()
+        queue.close()
+
+
+def test_all_tables_of_a_region_are_read_with_one_client(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for each of sixty took the processes twice their memory."""
+    made: list[str] = []
+
+    def noting(connection: AwsConfig, arn: str, *more: Any) -> StreamsClient:
+        made.append(arn)
+        return for_worker(connection, arn, *more)
+
+    monkeypatch.setattr(process_start, "processes", lambda **_: multiprocessing.get_context("fork"))
+    monkeypatch.setattr(processes, "for_worker", noting)
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    arns = [simulator.stream_arn, *filter(None, map(simulator.add_table, ("users", "shop")))]
+    start, queue, board = ProcessStarter(), Queue(), SharedCounters(8)
+    for arn in arns:
+        writer = queue.writer(arn)
+        process = start(
+            "worker", ShardAssignment(AwsConfig(), arn, "s", TrimHorizon(), None, 1), writer, board
+        )
+        writer.close()
+        process.kill()
+        process.join()
+        process.dismiss()
+    queue.close()
+    assert made == arns[:1]

@@ -1,0 +1,273 @@
+"""The shared queue: no lock, no torn message, and a bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.times import NOON
+from tests.support.wire import origin
+from watcher.aws.model import ShardKey
+from watcher.runtime import protocol as module
+from watcher.runtime.protocol import Queue, Writer
+from watcher.streams.messages import Finished, Message, Page, Started
+
+fork = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    made = Queue()
+    yield made
+    made.close()
+
+
+def page(number: int, size: int = 10) -> Page:
+    return Page(0, 1, str(number), bytes([number % 251]) * size)
+
+
+def received(queue: Queue, count: int) -> list[tuple[ShardKey | str, Message | None]]:
+    got: list[tuple[ShardKey | str, Message | None]] = []
+    end = time.monotonic() + 20
+    while len(got) < count and time.monotonic() < end:
+        if (one := queue.receive(1.0)) is not None:
+            got.append(one)
+    return got
+
+
+def test_messages_come_out_in_order_and_whole(queue: Queue) -> None:
+    writer = queue.writer("a")
+    sent: list[Message] = [Started(NOON), page(1, 60_000), page(2, 0), Finished(True)]
+    for message in sent:
+        writer.send(origin("a"), message)
+    writer.close()
+    got = received(queue, 5)
+    assert [name for name, _ in got] == [*[origin("a")] * 4, "a"]
+    assert [message for _, message in got] == [*sent, None]
+    assert queue.receive(0) is None
+
+
+def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(queue: Queue) -> None:
+    writer = queue.writer("a")
+    queue.writer("b").close()
+    assert not queue.holds("a")
+    writer.send(origin("a"), page(1))
+    assert queue.holds("a") and queue.holds("b")
+    assert len(received(queue, 2)) == 2
+    assert not queue.holds("a") and not queue.holds("b"), "b is gone"
+
+
+def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
+    writer = queue.writer("a")
+    thread = threading.Thread(target=writer.send, args=(origin("a"), page(7, 5_000_000)))
+    thread.start()
+    ((_, message),) = received(queue, 1)
+    thread.join()
+    assert isinstance(message, Page) and bytes(message.body) == bytes([7]) * 5_000_000
+    writer.close()
+
+
+def test_writers_take_turns(queue: Queue) -> None:
+    writers = {name: queue.writer(name) for name in "abc"}
+    for name, writer in writers.items():
+        for number in range(5):
+            writer.send(origin(name), page(number))
+    names = [name for name, _ in received(queue, 15)]
+    assert all(sorted(names[n : n + 3]) == [*map(origin, "abc")] for n in range(0, 15, 3))
+    for writer in writers.values():
+        writer.close()
+
+
+def test_shards_that_share_a_writer_are_told_apart(queue: Queue) -> None:
+    writer = queue.writer("both")
+    for shard in "abba":
+        writer.send(origin(shard), page(1))
+    writer.close()
+    assert [name for name, _ in received(queue, 5)] == [*map(origin, "abba"), "both"]
+
+
+def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
+    writer = queue.writer("a")
+    sent = 0
+
+    def write() -> None:
+        nonlocal sent
+        with contextlib.suppress(BrokenPipeError):
+            while True:
+                writer.send(origin("a"), page(sent, 100_000))
+                sent += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    before = -1
+    while sent != before:  # until it stands still
+        before = sent
+        time.sleep(0.1)
+    assert sent * 100_000 <= 2 * 1024 * 1024
+    queue.close()
+    thread.join()
+    writer.close()
+
+
+def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: Queue) -> None:
+    stopped, other = queue.writer("stopped"), queue.writer("other")
+    # The first half of a message, and then nothing.
+    os.write(stopped._connection.fileno(), module._HEADER.pack(10, 1_000_000) + b"x" * 500)
+    for number in range(100):
+        other.send(origin("other"), page(number))
+    assert [name for name, _ in received(queue, 100)] == [origin("other")] * 100
+    stopped.close()
+    assert received(queue, 1) == [("stopped", None)]
+    other.close()
+
+
+def test_half_read_messages_are_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HELD_BYTES", 500_000)
+    writers = {str(number): queue.writer(str(number)) for number in range(8)}
+    for writer in writers.values():
+        os.write(writer._connection.fileno(), module._HEADER.pack(2, 200_000) + b"x" * 60_000)
+    for _ in range(3):
+        queue.receive(0)
+    # Five of 200,000 bytes each: begun while there was room, and one where none could end.
+    assert len([inlet for inlet in queue._inlets.values() if inlet.held]) <= 5
+    for writer in writers.values():
+        writer.close()
+
+
+def test_a_wake_ends_the_waiting(queue: Queue) -> None:
+    timer = threading.Timer(0.05, queue.wake)
+    began = time.monotonic()
+    timer.start()
+    assert queue.receive(40) is None
+    assert time.monotonic() - began < 20
+    timer.join()
+
+
+def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
+    queue = Queue()
+    for _ in range(100_000):
+        queue.wake()
+    assert queue.receive(0) is None
+    queue.close()
+    queue.wake()
+
+
+def test_a_writer_learns_that_the_manager_is_gone(queue: Queue) -> None:
+    writer = queue.writer("a")
+    queue.close()
+    with pytest.raises(BrokenPipeError):
+        writer.send(origin("a"), Finished(True))
+    writer.close()
+
+
+def test_a_dropped_writer_is_forgotten(queue: Queue) -> None:
+    writer = queue.writer("a")
+    queue.drop("a")
+    queue.drop("a")
+    writer.close()
+    assert queue.receive(0) is None
+
+
+def test_a_forked_child_keeps_nothing_of_the_queue(queue: Queue) -> None:
+    writer = queue.writer("a")
+    reading, writing = os.pipe()
+    ready, says_ready = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(says_ready, b"1")
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    queue.close()
+    with pytest.raises(BrokenPipeError):  # though the child lives
+        writer.send(origin("a"), Finished(True))
+    writer.close()
+    os.close(writing)
+    os.waitpid(child, 0)
+    for descriptor in (reading, ready, says_ready):
+        os.close(descriptor)
+
+
+def test_a_forked_child_that_comes_back_to_the_queue_ends(queue: Queue) -> None:
+    child = os.fork()
+    if child == 0:
+        queue.receive(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+KILLS = 500
+BODY = 150_000
+
+
+def _write_for_ever(writer: Writer, name: str, first: int) -> None:
+    number = first
+    with contextlib.suppress(BrokenPipeError):
+        while True:
+            writer.send(origin(name), page(number, BODY))
+            number += 1
+
+
+def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
+    """No hang, no torn message, nothing skipped or repeated, no stall of the others."""
+    chance = random.Random(4)
+    names = [f"shard-{number}" for number in range(4)]
+    following = dict.fromkeys(names, 0)
+    heard = time.monotonic()
+    processes: dict[str, multiprocessing.process.BaseProcess] = {}
+    # Turns, not seconds: on a machine that is full, a writer may not run for seconds.
+    passed_over = dict.fromkeys(names, 0)
+    longest_stall = 0
+
+    def start(name: str) -> None:
+        writer = queue.writer(name)
+        processes[name] = fork.Process(target=_write_for_ever, args=(writer, name, following[name]))
+        processes[name].start()
+        writer.close()
+
+    def is_enough() -> bool:
+        return kills >= KILLS and min(following.values()) > 100
+
+    for name in names:
+        start(name)
+    kills = 0
+    kill_due = time.monotonic()
+    while not is_enough() or processes:
+        holding = [name for name in processes if queue.holds(name)]
+        got = queue.receive(5.0)
+        now = time.monotonic()
+        assert now - heard < 30.0, "all stand still"
+        if got is None:
+            continue
+        heard = now
+        name = got[0].shard_id if isinstance(got[0], ShardKey) else got[0]
+        message = got[1]
+        passed_over = {each: passed_over[each] + 1 if each in holding else 0 for each in names}
+        longest_stall = max(longest_stall, passed_over[name])
+        passed_over[name] = 0
+        if message is None:
+            processes.pop(name).join()
+            if not is_enough():
+                start(name)
+        else:
+            assert isinstance(message, Page)
+            assert int(message.last_sequence_number) == following[name]
+            assert message.body == bytes([following[name] % 251]) * BODY
+            following[name] += 1
+        if now >= kill_due and processes:
+            victim = processes[chance.choice(sorted(processes))]
+            assert victim.pid is not None
+            with contextlib.suppress(ProcessLookupError):  # just reaped
+                os.kill(victim.pid, signal.SIGKILL)
+                kills += 1
+            kill_due = now + chance.uniform(0.0, 0.012)
+    assert longest_stall < 100

@@ -1,0 +1,272 @@
+"""The items that exist, handed over in between the changes: when, and what becomes of refusals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.gate import Gate, ThreadsClock, WatchedHands
+from tests.support.play import ARN, Memory, Play, PlayedService, Seen, Step, page
+from watcher.aws.model import Latest
+from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.errors import DeniedError, StreamError, TransientError, UsageError
+from watcher.records.filters import wanted
+from watcher.records.record import Record
+from watcher.streams.messages import Started
+from watcher.streams.token import Token, TokenShard, TokenSnapshot
+
+
+class Table:
+    """Two items a page; `asked` tells after which key."""
+
+    def __init__(self, count: int = 5) -> None:
+        self.rows = [{"pk": {"S": f"k{number}"}, "n": {"N": "7"}} for number in range(count)]
+        self.asked: list[str | None] = []
+        self.errors: list[Exception] = []
+
+    def key_names(self) -> list[str]:
+        return ["pk"]
+
+    def page(self, after: Any) -> Any:
+        self.asked.append(None if after is None else after["pk"]["S"])
+        if self.errors:
+            raise self.errors.pop(0)
+        keys = [row["pk"] for row in self.rows]
+        first = 0 if after is None else keys.index(after["pk"]) + 1
+        rows = self.rows[first : first + 2]
+        more = first + 2 < len(self.rows)
+        return [msgspec.Raw(msgspec.json.encode(row)) for row in rows], (
+            {"pk": rows[-1]["pk"]} if more else None
+        )
+
+
+class Told:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, record: Record) -> None:
+        self.lines.append(f"{record.event_name[0]} {record.key['pk']}")
+
+    @property
+    def items(self) -> list[str]:
+        return [line.removeprefix("S ") for line in self.lines if line.startswith("S ")]
+
+
+def play(table: Table, told: Any, **settings: Any) -> Play:
+    made = Play(told, items=table, **{"snapshot": True, **settings})
+    made.service.add("a")
+    return made
+
+
+def at_once(hands: int, gate: Gate | None = None) -> dict[str, Any]:
+    """The settings of a play whose shards are handled by so many hands; 0: one by one."""
+    if not hands:
+        return {}
+    made = WatchedHands(hands, gate)
+    return {"hands": made, "clock": ThreadsClock(made)}
+
+
+ALL = [f"k{number}" for number in range(5)]
+
+
+def test_all_items_are_told_each_once_and_how_far_that_is_is_saved() -> None:
+    table, told = Table(), Told()
+    made = play(table, told).run(("a", page(1)), 2.0)
+    assert told.items == ALL
+    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
+    assert made.totals.kinds["SNAPSHOT"] == 5
+    again = Table()
+    play(again, told, store=made.store).run(2.0)
+    assert again.asked == [], "once is enough"
+
+
+def test_a_watch_that_ends_in_the_middle_of_a_page_goes_on_behind_the_last_item() -> None:
+    table, told = Table(), Told()
+    made = play(table, told, max_records=3).run(2.0)
+    assert made.store.token.snapshot == TokenSnapshot(after={"pk": {"S": "k2"}}, items=3)
+    # One that was not asked for it keeps what there is to do.
+    play(table, told, store=made.store, snapshot=False).run(("a", page(1)), 2.0)
+    play(table, told, store=made.store).run(2.0)
+    assert told.items == ALL
+    assert table.asked == [None, "k1", "k2"]
+
+
+def test_the_items_wait_until_all_changes_from_now_on_are_read() -> None:
+    table, told = Table(), Told()
+    made = play(table, told, start=Latest())
+
+    def check() -> None:
+        assert table.asked == []
+
+    made.run(3.0, check, ("a", Started(made.service.now)), 1.0)
+    assert told.items == ALL
+
+
+def test_a_page_that_is_refused_is_asked_for_again_while_changes_come(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table, told = Table(), Told()
+    table.errors = [TransientError("throttled")] * 5
+    made = play(table, told).run(*[step for n in range(1, 61) for step in (("a", page(n)), 1.0)])
+    assert told.items == ALL
+    assert len(told.lines) == 65
+    assert told.lines[0] != "S k0", "the changes did not wait"
+    assert len([line for line in caplog.messages if "Can't read the items of orders" in line]) == 1
+    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
+
+
+def test_no_permission_for_the_table_is_said_at_once() -> None:
+    table = Table()
+    table.errors = [DeniedError("the role needs dynamodb:Scan on orders")]
+    with pytest.raises(StreamError, match="dynamodb:Scan"):
+        play(table, Told()).run(5.0)
+
+
+def test_a_watch_up_to_now_ends_behind_the_last_item() -> None:
+    table, told = Table(9), Told()
+    table.errors = [TransientError("throttled")] * 3
+    made = play(table, told, follow=False)
+    made.run(*[1.0] * 100)
+    assert len(told.items) == 9
+    assert not made.totals.stopped or made.clock.passed > 60
+
+
+def test_an_empty_table_has_a_snapshot_too() -> None:
+    made = play(Table(0), Told()).run(2.0)
+    assert made.store.token.snapshot == TokenSnapshot(done=True)
+
+
+def test_one_that_goes_on_where_nothing_is_left_is_done() -> None:
+    told, stored = Told(), TokenSnapshot(after={"pk": {"S": "k4"}}, items=5)
+    row = TokenShard("a", "after_sequence", "5")
+    store = Memory(Token(ARN, ["a"], [row], None, stored))
+    made = play(Table(), told, store=store).run(2.0)
+    assert told.items == []
+    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
+
+
+def old_store(service: PlayedService, hours: float) -> Memory:
+    saved_at = service.now - timedelta(hours=hours)
+    row = TokenShard("a", "after_sequence", "5")
+    return Memory(Token(ARN, ["a"], [row], saved_at, TokenSnapshot(items=5, done=True)))
+
+
+def stale(told: Any, policy: str, hours: float = 30) -> tuple[Play, Table]:
+    table = Table()
+    made = play(table, told, snapshot=False, on_stale=policy)
+    made.store = old_store(made.service, hours)
+    again = Play(
+        told, items=table, store=made.store, service=made.service, clock=made.clock, on_stale=policy
+    )
+    return again, table
+
+
+def test_a_checkpoint_that_is_too_old_ends_it_where_that_is_asked_for() -> None:
+    made, _ = stale(Seen(), "fail")
+    with pytest.raises(UsageError, match="checkpoint: orders: it is older than the stream's 24"):
+        made.run(1.0)
+    assert stale(Seen(), "fail", hours=23)[0].run(1.0).totals.losses == 0
+
+
+def test_or_has_the_items_handed_over_anew(caplog: pytest.LogCaptureFixture) -> None:
+    told = Told()
+    made, table = stale(told, "snapshot")
+    made.run(2.0)
+    assert told.items == ALL
+    assert table.asked == [None, "k1", "k3"]
+    assert made.totals.losses == 0
+    assert [line for line in caplog.messages if "what was removed since is not told" in line]
+    fresh = Told()
+    stale(fresh, "snapshot", hours=23)[0].run(2.0)
+    assert fresh.items == []
+
+
+def test_else_the_loss_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    made, table = stale(Seen(), "trim-horizon")
+    made.run(2.0)
+    assert made.totals.losses == 1
+    assert table.asked == []
+
+
+def test_filters_hold_for_items_too() -> None:
+    table, told = Table(), Told()
+    made = play(table, told, wanted=wanted(key=["pk=k3"], only="snapshot")).run(2.0)
+    assert told.items == ["k3"]
+    assert made.totals.filtered == 4
+    assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)
+
+
+@pytest.mark.parametrize("hands", [0, 3])
+def test_no_change_is_handed_over_between_a_page_and_its_items(hands: int) -> None:
+    told, table = Told(), Table(40)
+    ask = table.page
+    inside = list[str]()
+    beside = list[list[str]]()
+
+    def page_of(after: Any) -> Any:
+        told.lines.append("ask")
+        beside.append([*inside])
+        made.clock.sleep(0.05)
+        return ask(after)
+
+    def observe(record: Record) -> None:
+        inside.append(record.event_name)
+        time.sleep(0.002 if hands else 0.0)
+        if record.event_name == "SNAPSHOT":
+            beside.append([*inside][1:])
+        told(record)
+        inside.remove(record.event_name)
+
+    table.page = page_of  # type: ignore[method-assign]
+    # Not those that are waited for: here they are to be at work at any time.
+    threads = {"hands": ThreadHandlerPool(hands), "clock": ThreadsClock()} if hands else {}
+    made = play(table, observe, **threads)
+    made.service.add("b")
+
+    def steps() -> Iterator[Step]:
+        for number in range(1, 60):
+            yield "ab"[number % 2], page(number)
+            yield 0.02
+        until = time.monotonic() + 30
+        while len(told.lines) < 20 + 40 + 59 and time.monotonic() < until:
+            yield 0.2
+        yield from [0.2] * 5
+
+    made.follow(steps())
+    assert told.lines.count("ask") == 20
+    for place in (place for place, line in enumerate(told.lines) if line == "ask"):
+        assert [line[0] for line in told.lines[place + 1 : place + 3]] == ["S", "S"]
+    assert not any(beside), "nothing else is at work then"
+    between = "".join(line[0] for line in told.lines).split("aSS")
+    assert sum(map(bool, between)) > 5, "and the changes came in between, not after it all"
+    assert made.store.token.snapshot == TokenSnapshot(items=40, done=True)
+
+
+def test_a_handler_that_blocks_keeps_the_items_waiting_and_no_other_shard() -> None:
+    table, told, gate = Table(), Told(), Gate()
+
+    def observe(record: Record) -> None:
+        if record.origin.shard_id == "a":
+            gate(record)
+        told(record)
+
+    made = play(table, observe, **at_once(3, gate))
+    made.service.add("b")
+    table.errors.append(TransientError("not before the changes"))
+    changes = [("b", page(number)) for number in range(2, 12)]
+    steps = [step for change in changes for step in (change, 2.0)]
+    made.run(
+        ("a", page(1)),
+        gate.begins(1),
+        *steps,
+        lambda: told.lines.append("free"),
+        gate.let(-1),
+        *[1.0] * 30,
+    )
+    before = told.lines[: told.lines.index("free")]
+    assert len(before) == len(changes) and told.items == ALL

@@ -1,0 +1,601 @@
+"""Several streams in one watch: each its own order, its own trouble, its own end."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.play import ARN, NEW_ARN, Memory, Play, PlayedService, Step, page
+from tests.support.times import NOON
+from tests.support.wire import FIRST
+from watcher.aws.model import AfterSequence, AtTime, Latest, Listing, ShardKey, TrimHorizon
+from watcher.errors import (
+    CredentialsError,
+    NoAnswerYetError,
+    StreamError,
+    StreamGoneError,
+    TransientError,
+    UsageError,
+)
+from watcher.records.record import Record
+from watcher.runtime.settings import Settings
+from watcher.runtime.watched_stream import WatchedStream
+from watcher.streams import token as tokens
+from watcher.streams.messages import ErrorKind, Failed, Finished, Loss, Retrying, Started
+from watcher.streams.token import Token, TokenShard
+
+USERS = ARN.replace("orders", "users")
+SHOPS = ARN.replace("orders", "shops")
+GRACE = 10.0
+OF_ORDERS, OF_USERS = ShardKey(ARN, "a"), ShardKey(USERS, "a")
+"""The shards of two streams may have one id."""
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.of: dict[str, list[int]] = {}
+
+    def __call__(self, record: Record) -> None:
+        self.of.setdefault(record.table, []).append(int(record.sequence_number) - FIRST)
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+class AskedAside:
+    """What has the answer to a first listing ready a while after it was asked for."""
+
+    def __init__(self, service: PlayedService, clock: HandClock, seconds: float) -> None:
+        self._service = service
+        self._clock = clock
+        self._seconds = seconds
+        self._ready_at: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    def listing(self, arn: str) -> Listing:
+        now = self._clock.monotonic()
+        self._ready_at = self._ready_at or now + self._seconds
+        if now < self._ready_at:
+            raise NoAnswerYetError("not yet")
+        self._ready_at = None
+        return self._service.listing(arn)
+
+
+class Region:
+    """Two streams, and a clock."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.orders, self.users = PlayedService(self.clock), PlayedService(self.clock)
+        for service in (self.orders, self.users):
+            service.add("a")
+
+    def play(self, observe: Any, **more: Any) -> Play:
+        more.setdefault("others", {USERS: self.users})
+        return Play(observe, service=self.orders, clock=self.clock, **more)
+
+    def asides(self, seconds: float) -> dict[str, AskedAside]:
+        return {USERS: AskedAside(self.users, self.clock, seconds)}
+
+
+@pytest.fixture
+def region() -> Region:
+    return Region()
+
+
+def test_latest_of_one_does_not_wait_for_the_listings_of_others(region: Region, seen: Seen) -> None:
+    """They take a quarter of a second each, or more: of two hundred that is a minute."""
+    play = region.play(seen, start=Latest())
+    begun: list[ShardKey] = []
+    listing = region.users.listing
+
+    def listed(arn: str) -> Listing:
+        begun.extend(origin for origin, _ in play.begun_by_origin)
+        return listing(arn)
+
+    region.users.listing = listed  # type: ignore[method-assign]
+    play.run(1.0)
+    assert begun == [OF_ORDERS]
+
+
+def test_the_first_is_delivered_while_the_others_are_being_listed(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    seen_by_then: list[dict[str, list[int]]] = []
+    shops = PlayedService(region.clock)
+    shops.add("a")
+    others = {USERS: region.users, SHOPS: shops}
+    asides = {arn: AskedAside(each, region.clock, 8.0) for arn, each in others.items()}
+    play = region.play(seen, others=others, asides=asides, start=Latest())
+    of_shops = ShardKey(SHOPS, "a")
+    play.run(
+        *((OF_ORDERS, Started(NOON)), (OF_ORDERS, page(1)), 3.0),
+        lambda: seen_by_then.append({**seen.of}),
+        *(6.0, (OF_USERS, Started(NOON)), (OF_USERS, page(1)), 9.0),
+        lambda: logging.getLogger("watcher").info("all are listed"),
+        *((of_shops, Started(NOON)), (of_shops, page(1)), 1.0),
+    )
+    assert seen_by_then == [{"orders": [1]}]
+    assert seen.of == {"orders": [1], "users": [1], "shops": [1]}
+    assert [position for _, position in play.begun_by_origin] == [Latest()] * 3
+    told = [text for text in caplog.messages if "Watching" in text or text.startswith("all")]
+    assert told == [
+        "Watching 2 of 3 streams so far, each from its listing on",
+        "all are listed",
+        "Watching 3 shards of 3 streams",
+    ]
+    assert [each.stream_arn for each in play.store.load()] == [ARN, USERS, SHOPS]
+
+
+def test_one_that_hangs_as_it_begins_keeps_no_other(region: Region, seen: Seen) -> None:
+    shops = PlayedService(region.clock)
+    shops.add("a")
+    others = {USERS: region.users, SHOPS: shops}
+    asides = {
+        USERS: AskedAside(region.users, region.clock, 1e9),
+        SHOPS: AskedAside(shops, region.clock, 1.0),
+    }
+    play = region.play(seen, others=others, asides=asides)
+    play.run(2.0, (ShardKey(SHOPS, "a"), page(1)), (OF_ORDERS, page(1)), 1.0)
+    assert seen.of == {"shops": [1], "orders": [1]}
+    assert [each.stream_arn for each in play.store.load()] == [ARN, SHOPS]
+
+
+def test_many_that_are_still_to_begin_are_not_looked_at_for_each_message(region: Region) -> None:
+    asked = 0
+
+    class Waiting(AskedAside):
+        def listing(self, arn: str) -> Listing:
+            nonlocal asked
+            asked += 1
+            raise NoAnswerYetError("not yet")
+
+    arns = [ARN.replace("orders", f"shop-{number}") for number in range(100)]
+    asides = {arn: Waiting(region.users, region.clock, 0.0) for arn in arns}
+    play = region.play(print, others=dict.fromkeys(arns, region.users), asides=asides)
+    streams = play.manager._streams
+    for number in range(1, 102):  # each once those before have hung for a second
+        assert len(list(streams.to_begin())) == number
+        assert len(list(streams.to_begin())) == (number if number <= 20 else 0)
+        region.clock.sleep(1.0)
+
+
+def test_one_that_is_refused_as_the_others_begin_is_not_among_those_watched_so_far(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    region.users.errors = [StreamError("not authorized")] * 9
+    others = {USERS: region.users, SHOPS: PlayedService(region.clock)}
+    asides = {arn: AskedAside(each, region.clock, 8.0) for arn, each in others.items()}
+    with pytest.raises(StreamError, match="not authorized"):
+        region.play(seen, others=others, asides=asides).run(20.0)
+    assert "Watching 1 of 3 streams so far, each from its listing on" in caplog.messages
+
+
+def test_a_checkpoint_of_a_watch_that_ends_as_it_begins_keeps_what_it_held(
+    region: Region, seen: Seen
+) -> None:
+    store = memory(token(ARN, 5), token(USERS, 7))
+    play = region.play(seen, store=store, asides=region.asides(60.0))
+    play.run((OF_ORDERS, page(6)), 3.0)
+    kept = {each.stream_arn: each.shards[0].sequence_number for each in store.load()}
+    assert kept == {ARN: str(FIRST + 6), USERS: str(FIRST + 7)}
+
+
+def test_one_that_is_listed_last_and_refused_is_no_reason_to_wait(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    region.users.errors = [StreamError("not authorized")] * 9
+    play = region.play(seen, asides=region.asides(2.0))
+    with pytest.raises(StreamError, match="not authorized"):
+        play.run((OF_ORDERS, Started(NOON)), (OF_ORDERS, page(1)), 5.0, (OF_ORDERS, page(2)))
+    assert seen.of == {"orders": [1, 2]}
+    assert "Watching 1 shard of 2 streams" in caplog.messages
+
+
+def test_shards_of_one_id_are_two_shards(region: Region, seen: Seen) -> None:
+    play = region.play(seen).run(
+        (OF_ORDERS, page(1, 2)), (OF_USERS, page(1)), (OF_ORDERS, None), 1.0, (OF_USERS, page(2))
+    )
+    assert seen.of == {"orders": [1, 2], "users": [1, 2]}
+    assert play.begun_by_origin == [
+        (OF_ORDERS, TrimHorizon()),
+        (OF_USERS, TrimHorizon()),
+        (OF_ORDERS, AfterSequence(str(FIRST + 2))),
+    ]
+
+
+def test_a_child_waits_for_its_own_parent_only(region: Region, seen: Seen) -> None:
+    region.orders.add("b", "a")
+    region.users.add("b", "a")
+    play = region.play(seen).run((OF_USERS, Finished(True)), (OF_USERS, None), 1.0)
+    assert [origin for origin, _ in play.begun_by_origin] == [
+        OF_ORDERS,
+        OF_USERS,
+        ShardKey(USERS, "b"),
+    ]
+
+
+def test_one_checkpoint_holds_them_all_each_as_bloop_reads_it(region: Region, seen: Seen) -> None:
+    play = region.play(seen).run((OF_ORDERS, page(1)), (OF_USERS, page(7)), 2.0)
+    stored = json.loads(play.store.saved or "")
+    assert list(stored) == ["streams"]
+    assert [each["stream_arn"] for each in stored["streams"]] == [ARN, USERS]
+    again = region.play(seen, store=play.store).run(1.0)
+    assert again.begun_by_origin == [
+        (OF_ORDERS, AfterSequence(str(FIRST + 1))),
+        (OF_USERS, AfterSequence(str(FIRST + 7))),
+    ]
+
+
+def token(arn: str, number: int, saved_at: Any = NOON) -> Token:
+    shard = TokenShard("a", "after_sequence", str(FIRST + number))
+    return Token(arn, ["a"], [shard], saved_at)
+
+
+def memory(*stored: Token) -> Memory:
+    made = Memory()
+    made.saved = tokens.encode_all(stored)
+    return made
+
+
+def test_a_checkpoint_of_one_grows_to_several_and_the_new_one_begins_as_asked(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    store = memory(token(ARN, 5))
+    play = region.play(seen, store=store, start=Latest()).run(1.0)
+    assert play.begun_by_origin == [
+        (OF_ORDERS, AfterSequence(str(FIRST + 5))),
+        (OF_USERS, Latest()),
+    ]
+    assert f"memory holds nothing of {USERS}: it begins as --from says" in caplog.messages
+    assert [each.stream_arn for each in store.load()] == [ARN, USERS]
+
+
+def test_that_many_are_resumed_is_said_in_two_lines(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    arns = [ARN.replace("orders", f"t{number}") for number in range(50)]
+    others = {arn: PlayedService(region.clock) for arn in arns}
+    store = memory(token(ARN, 5), *(token(arn, 5) for arn in arns[:25]))
+    region.play(seen, others=others, store=store).run(1.0)
+    assert [text for text in caplog.messages if "memory" in text] == [
+        "Resuming 26 streams from memory",
+        "memory holds nothing of 25 streams: they begin as --from says",
+    ]
+
+
+def test_what_is_not_watched_now_is_kept_and_said(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    store = memory(token(ARN, 5), token(SHOPS, 6), token(USERS, 7))
+    play = region.play(seen, store=store, others={}).run((OF_ORDERS, page(6)), 2.0)
+    assert f"streams that are not watched now, and keeps them: {SHOPS}, {USERS}" in caplog.text
+    kept = {each.stream_arn: each.shards[0].sequence_number for each in store.load()}
+    assert kept == {ARN: str(FIRST + 6), SHOPS: str(FIRST + 6), USERS: str(FIRST + 7)}
+    assert play.names == ["a"]
+
+
+def test_what_is_kept_is_dropped_once_nothing_of_it_can_be_there(
+    region: Region, seen: Seen
+) -> None:
+    store = memory(token(ARN, 5), token(SHOPS, 6, NOON - timedelta(hours=25)))
+    region.play(seen, store=store).run(2.0)
+    assert [each.stream_arn for each in store.load()] == [ARN, USERS]
+
+
+def test_a_checkpoint_of_one_other_stream_is_still_refused(region: Region, seen: Seen) -> None:
+    with pytest.raises(UsageError, match="choose another file"):
+        region.play(seen, store=memory(token(SHOPS, 5)), others={}).run()
+
+
+# One stream's trouble
+
+
+def test_a_stream_that_is_refused_leaves_the_others_alone_and_comes_back(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+
+    def deny() -> None:
+        region.users.errors = [StreamError("not authorized")] * 3
+
+    steps: list[Step] = [(OF_ORDERS, page(1)), (OF_USERS, page(1)), deny]
+    steps += [step for number in range(2, 14) for step in (20.0, (OF_ORDERS, page(number)))]
+    play = region.play(seen).run(*steps, (OF_USERS, page(2)), 100.0)
+    assert seen.of == {"orders": list(range(1, 14)), "users": [1, 2]}
+    assert caplog.messages.count("users: not authorized; the other streams are watched on") == 1
+    assert "users can be read again" in caplog.messages
+    assert play.totals.restarts == 0
+
+
+def test_a_reader_that_is_refused_rests_with_its_stream_and_goes_on_where_delivery_stands(
+    region: Region, seen: Seen
+) -> None:
+    play = region.play(seen).run(
+        (OF_USERS, page(1)),
+        *(
+            (OF_USERS, Failed("no permission", fatal=True)),
+            (OF_ORDERS, page(1)),
+            20.0,
+            (OF_ORDERS, page(2)),
+            20.0,
+            (OF_USERS, Started(NOON)),
+            10.0,
+        ),
+    )
+    assert play.begun_by_origin[2:] == [(OF_USERS, AfterSequence(str(FIRST + 1)))]
+    assert seen.of["orders"] == [1, 2]
+
+
+def test_a_permission_that_one_stream_lacks_is_its_own_trouble_and_said_once(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its listings are answered all the while."""
+    caplog.set_level(logging.INFO, "watcher")
+    denied = Retrying("not authorized", 1, ErrorKind.DENIED)
+    steps: list[Step] = [(OF_ORDERS, page(1))]
+    steps += [step for _ in range(12) for step in ((OF_USERS, denied), 10.0)]
+    with pytest.raises(StreamError, match="not authorized"):
+        region.play(seen).run(*steps, (OF_ORDERS, page(2)), 1.0)
+    assert seen.of == {"orders": [1, 2]}
+    told = [text for text in caplog.messages if text.startswith("users")]
+    assert told == ["users: not authorized; the other streams are watched on"]
+
+
+def test_where_no_read_of_any_is_allowed_from_the_start_the_watch_ends(
+    region: Region, seen: Seen
+) -> None:
+    denied = Retrying("not authorized", 1, ErrorKind.DENIED)
+    play = region.play(seen)
+    with pytest.raises(StreamError, match="2 streams could not be read: not authorized"):
+        play.run((OF_ORDERS, denied), 5.0, (OF_USERS, denied), 1000.0)
+    assert not play.totals.stopped
+
+
+def test_a_stream_whose_shards_are_all_refused_at_once_is_tried_again_as_soon_as_one_of_one(
+    region: Region, seen: Seen
+) -> None:
+    for name in "bcdef":
+        region.users.add(name)
+    refused = [
+        (ShardKey(USERS, name), message)
+        for name in "abcdef"
+        for message in (Failed("no permission", fatal=True), None)
+    ]
+    play = region.play(seen).run(*refused, 40.0, (OF_USERS, Started(NOON)), 10.0)
+    assert len(play.begun_by_origin) == 1 + 6 + 6
+
+
+def test_a_stream_that_could_not_be_begun_begins_at_the_moment_of_the_watch(
+    region: Region, seen: Seen
+) -> None:
+    region.users.errors = [StreamGoneError("no such stream")]
+    play = region.play(seen, start=Latest()).run((OF_ORDERS, page(1)), 40.0)
+    begun = dict(play.begun_by_origin)
+    assert begun[OF_ORDERS] == Latest()
+    position = begun[OF_USERS]
+    assert isinstance(position, AtTime) and timedelta() <= NOON - position.time < timedelta(
+        seconds=5
+    )
+
+
+def test_its_moment_is_by_the_services_clock_where_ours_is_ahead(
+    region: Region, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind, listing = timedelta(minutes=4), region.users.listing
+
+    def late(arn: str) -> Listing:
+        found = listing(arn)
+        return msgspec.structs.replace(found, time=found.time - behind)
+
+    region.users.errors = [StreamGoneError("no such stream")]
+    monkeypatch.setattr(region.users, "listing", late)
+    play = region.play(seen, start=Latest()).run((OF_ORDERS, page(1)), 40.0)
+    position = dict(play.begun_by_origin)[OF_USERS]
+    assert isinstance(position, AtTime) and position.time <= NOON - behind
+
+
+def test_the_status_at_the_end_says_which_could_not_be_read(region: Region, seen: Seen) -> None:
+    region.users.errors = [StreamError("not authorized")] * 9
+    with pytest.raises(StreamError, match="not authorized"):
+        region.play(seen).run((OF_ORDERS, page(1)), 10.0)
+    assert seen.of == {"orders": [1]}
+
+
+def test_up_to_now_the_others_are_read_and_one_that_fails_is_given_up(
+    region: Region, seen: Seen
+) -> None:
+    region.users.errors = [StreamError("not authorized")] * 9
+    play = region.play(seen, follow=False)
+    with pytest.raises(StreamError, match="not authorized"):
+        play.run(
+            (OF_ORDERS, page(1)), GRACE, (OF_ORDERS, Finished(False)), (OF_ORDERS, None), 1000.0
+        )
+    assert not play.totals.stopped, "it ends by itself"
+
+
+def test_where_all_are_refused_at_the_start_the_watch_ends(region: Region, seen: Seen) -> None:
+    region.orders.errors = [StreamError("no")]
+    region.users.errors = [StreamError("nor this")]
+    with pytest.raises(StreamError, match="2 streams could not be read: no; nor this"):
+        region.play(seen).run(10.0)
+
+
+def test_credentials_are_everybodys(region: Region, seen: Seen) -> None:
+    region.users.errors = [CredentialsError("no credentials")]
+    with pytest.raises(CredentialsError):
+        region.play(seen).run(10.0)
+
+
+def test_a_listing_that_fails_for_a_moment_is_no_trouble(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    def throttle() -> None:
+        region.users.errors = [TransientError("throttled", throttled=True)]
+
+    region.play(seen).run(throttle, 20.0, (OF_USERS, page(1)))
+    assert not caplog.messages and seen.of == {"users": [1]}
+
+
+def test_a_loss_names_its_stream_and_counts_once(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = Loss("a", "sequence number 1", "trimmed")
+    play = region.play(seen).run(
+        (OF_ORDERS, page(1)), (OF_USERS, page(1)), (OF_USERS, lost), (OF_ORDERS, page(2))
+    )
+    assert play.totals.losses == 1
+    (record,) = [each for each in caplog.records if "DATA LOSS" in each.message]
+    assert record.stream == USERS  # type: ignore[attr-defined]
+
+
+# Coming and going
+
+
+def test_a_stream_that_ends_leaves_and_the_others_go_on(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+
+    def disable() -> None:
+        region.users.status, region.users.newest = "DISABLED", USERS
+
+    play = region.play(seen).run(
+        (OF_USERS, page(1)),
+        disable,
+        (OF_USERS, Finished(True)),
+        (OF_USERS, None),
+        100.0,
+        (OF_ORDERS, page(1)),
+        100.0,
+    )
+    assert play.totals.stopped, "orders goes on"
+    assert (
+        sum(
+            "The stream of users is disabled: nothing more will come" in text
+            for text in caplog.messages
+        )
+        == 1
+    )
+    assert {each.stream_arn for each in play.store.load()} == {ARN, USERS}, (
+        "it can be read for 24 hours more"
+    )
+
+
+def test_a_watch_of_several_ends_with_the_last_of_them(region: Region, seen: Seen) -> None:
+    def disable() -> None:
+        for service in (region.orders, region.users):
+            service.status = "DISABLED"
+        region.users.newest = USERS
+
+    ends: list[Step] = [
+        (each, what) for each in (OF_ORDERS, OF_USERS) for what in (Finished(True), None)
+    ]
+    play = region.play(seen).run(disable, *ends, 1000.0)
+    assert not play.totals.stopped
+
+
+def test_a_table_goes_on_with_its_new_stream_beside_others(region: Region, seen: Seen) -> None:
+    def renew() -> None:
+        region.orders.status, region.orders.newest = "DISABLED", NEW_ARN
+
+    def enable() -> None:
+        region.orders.status = "ENABLED"
+        region.orders.shards.clear()
+        region.orders.add("n")
+
+    play = region.play(seen, of_table=True).run(
+        renew,
+        (OF_ORDERS, Finished(True)),
+        (OF_ORDERS, None),
+        GRACE,
+        enable,
+        (OF_USERS, page(1)),
+        GRACE,
+    )
+    assert (ShardKey(NEW_ARN, "n"), TrimHorizon()) in play.begun_by_origin
+    assert {each.stream_arn for each in play.store.load()} == {NEW_ARN, USERS}
+
+
+class Comes:
+    """Newcomers that a test lets come."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self.arns: list[str] = []
+
+    def look(self) -> list[WatchedStream]:
+        arns, self.arns = self.arns, []
+        service, clock = self._region.users, self._region.clock
+        return [
+            WatchedStream(
+                arn,
+                Settings(),
+                first=service,
+                service=service,
+                of_table=True,
+                start=TrimHorizon(),
+                clock=clock,
+            )
+            for arn in arns
+        ]
+
+
+def test_a_newcomer_begins_at_its_trim_horizon_once(
+    region: Region, seen: Seen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "watcher")
+    comes = Comes(region)
+
+    def come() -> None:
+        comes.arns = [ARN, USERS, USERS[:-1] + "2"]
+
+    play = region.play(seen, others={}, newcomers=comes, start=Latest(), of_table=True)
+    play.run((OF_ORDERS, Started(NOON)), come, 1.0, (OF_USERS, page(1)), come, 1.0)
+    assert play.begun_by_origin == [(OF_ORDERS, Latest()), (OF_USERS, TrimHorizon())]
+    assert caplog.messages.count("users joins the watch") == 1
+    assert seen.of == {"users": [1]}
+
+
+def test_a_newcomer_that_the_checkpoint_knows_goes_on_there(region: Region, seen: Seen) -> None:
+    comes = Comes(region)
+    comes.arns = [USERS]
+    store = memory(token(ARN, 5), token(USERS, 7))
+    play = region.play(seen, others={}, newcomers=comes, store=store).run(1.0)
+    assert (OF_USERS, AfterSequence(str(FIRST + 7))) in play.begun_by_origin
+
+
+def test_a_watch_that_awaits_more_goes_on_without_any(region: Region, seen: Seen) -> None:
+    comes = Comes(region)
+
+    def disable() -> None:
+        region.orders.status = "DISABLED"
+
+    play = region.play(seen, others={}, newcomers=comes).run(
+        disable,
+        *(
+            (OF_ORDERS, Finished(True)),
+            (OF_ORDERS, None),
+            200.0,
+            lambda: comes.arns.append(USERS),
+            1.0,
+        ),
+        *((OF_USERS, page(3)), 1.0),
+    )
+    assert seen.of == {"users": [3]} and play.totals.stopped

@@ -1,0 +1,227 @@
+"""A worker's process: it says all it reads, and never outlives its manager."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+
+import pytest
+
+from tests.simulator import Simulator
+from tests.support.wire import origin
+from watcher.aws.arns import place_of
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import for_worker
+from watcher.aws.counters import Counters, SharedCounters
+from watcher.aws.model import ShardKey, TrimHorizon
+from watcher.errors import StreamError
+from watcher.records import page as pages
+from watcher.runtime.protocol import CommandWriter, PollNow, Queue, ReadShard, ShardAssignment
+from watcher.runtime.worker import run
+from watcher.streams.messages import Failed, Finished, Message, Page, Retrying, Started
+
+fork = multiprocessing.get_context("fork")
+
+
+workers: list[Worker] = []
+"""Those of the test that runs: one that nobody can tell anything ends."""
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    made = Queue()
+    yield made
+    made.close()
+    while workers:
+        workers.pop().dismiss()
+
+
+class Worker:
+    """A worker's process that reads a simulator's first shard, and others on demand."""
+
+    def __init__(self, sim: Simulator, queue: Queue, board: SharedCounters | None = None) -> None:
+        self._sim = sim
+        self._connection = AwsConfig("us-east-1", None, sim.endpoint)
+        self.board = board or SharedCounters(8)
+        writer = queue.writer("worker")
+        reading, writing = multiprocessing.Pipe(duplex=False)
+        clients = {place_of(sim.stream_arn): for_worker(self._connection, sim.stream_arn)}
+        self._orders = CommandWriter(writing)
+        self.process = fork.Process(target=run, args=(reading, writer, self.board, clients))
+        self.process.start()
+        writer.close()
+        reading.close()
+
+    def read(self, shard: int = 0) -> Counters:
+        """Have a shard read; what is counted for it."""
+        tally = self.board.new()
+        name = self._sim.shards[shard].id
+        arn = self._sim.stream_arn
+        work = ShardAssignment(self._connection, arn, name, TrimHorizon(), None, 0.05)
+        self._orders.give(ReadShard(work, tally.place))
+        return tally
+
+    def hurry(self) -> None:
+        self._orders.give(PollNow(self._sim.stream_arn))
+
+    def dismiss(self) -> None:
+        self._orders.close()
+
+
+def started(sim: Simulator, queue: Queue) -> BaseProcess:
+    """A process that reads the simulator's first shard."""
+    worker = Worker(sim, queue)
+    worker.read()
+    workers.append(worker)
+    return worker.process
+
+
+def said(queue: Queue, until: type) -> list[Message]:
+    """What comes up to the first message of a kind (NoneType: the end)."""
+    messages: list[Message] = []
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        received = queue.receive(1.0)
+        if received is None:
+            continue
+        if received[1] is not None:
+            messages.append(received[1])
+        if isinstance(received[1], until):
+            return messages
+    raise AssertionError(f"no {until} after {messages}")
+
+
+def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
+    simulator: Simulator, queue: Queue
+) -> None:
+    simulator.write("a", 30)
+    simulator.rotate()
+    process = started(simulator, queue)
+    messages = said(queue, Finished)
+    workers.pop().dismiss()
+    said(queue, type(None))
+    process.join(30)
+    assert process.exitcode == 0
+    assert isinstance(messages[0], Started) and messages[-1] == Finished(True)
+    numbers = [
+        record.sequence_number
+        for message in messages
+        if isinstance(message, Page)
+        for record in pages.records(bytes(message.body), origin("s"), message.first, message.last)
+    ]
+    assert numbers == [record.sequence_number for record in simulator.records]
+
+
+def test_what_only_the_user_can_mend_is_said_as_fatal(
+    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: object) -> list[Message]:
+        raise StreamError("no AWS region")
+
+    monkeypatch.setattr("watcher.streams.shard_reader.ShardReader.read", refused)
+    started(simulator, queue)
+    (failed,) = said(queue, Failed)
+    assert failed == Failed("no AWS region", fatal=True)
+
+
+def test_an_error_of_ours_is_said_and_not_fatal(
+    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: object) -> list[Message]:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("watcher.streams.shard_reader.ShardReader.read", broken)
+    started(simulator, queue)
+    (failed,) = said(queue, Failed)
+    assert isinstance(failed, Failed) and not failed.fatal and "a bug" in failed.text
+
+
+def test_refused_credentials_are_trouble_that_passes(
+    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.streams.shard_reader._PAUSE_REFUSED", 0.01)
+    simulator.set_faults(expired_access_keys=("test",))
+    process = started(simulator, queue)
+    (trouble,) = said(queue, Retrying)
+    assert isinstance(trouble, Retrying) and "refused the credentials" in trouble.text
+    simulator.set_faults(expired_access_keys=())
+    simulator.write("a", 3)
+    assert isinstance(said(queue, Page)[-1], Page)
+    process.kill()
+    process.join()
+
+
+def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(simulator: Simulator, queue: Queue) -> None:
+    process = started(simulator, queue)
+    said(queue, Started)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    simulator.write("a", 1)
+    said(queue, Page)
+    process.terminate()
+    process.join(30)
+    assert process.exitcode == -signal.SIGTERM
+
+
+def test_a_worker_whose_manager_stopped_listening_ends(simulator: Simulator, queue: Queue) -> None:
+    process = started(simulator, queue)
+    said(queue, Started)
+    queue.close()
+    simulator.write("a", 1)
+    process.join(30)
+    assert process.exitcode == 0
+
+
+def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
+    simulator: Simulator, queue: Queue
+) -> None:
+    simulator.fail_next("GetRecords", "ThrottlingException", times=2)
+    simulator.write("a", 30)
+    worker = Worker(simulator, queue)
+    workers.append(worker)
+    tally, process = worker.read(), worker.process
+    said(queue, Page)
+    end = time.monotonic() + 20
+    while tally.tip is None and time.monotonic() < end:
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    assert tally.tip is not None and tally.tip[1] == tally.records_read == 30
+    assert tally.throttles == 2
+    made = {name: count for name, count in tally.calls.items() if count}
+    assert made == dict(simulator.calls)
+
+
+def test_a_worker_that_is_dismissed_ends_even_while_it_waits(
+    simulator: Simulator, queue: Queue
+) -> None:
+    process = started(simulator, queue)
+    said(queue, Started)
+    workers.pop().dismiss()
+    process.join(30)
+    assert process.exitcode == 0
+
+
+def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
+    simulator: Simulator, queue: Queue
+) -> None:
+    simulator.split(simulator.shards[0].id, 12)
+    hanging = simulator.shards[1:7]
+    for shard in hanging:
+        simulator.fail_next("GetShardIterator", "hang", times=1, shard_id=shard.id)
+    worker = Worker(simulator, queue)
+    workers.append(worker)
+    for number in range(1, 13):
+        worker.read(number)
+    began = time.monotonic()
+    heard: set[str] = set()
+    while len(heard) < 6 and time.monotonic() < began + 20:
+        if (received := queue.receive(0.1)) is not None:
+            assert isinstance(received[0], ShardKey)
+            heard.add(received[0].shard_id)
+    assert heard == {shard.id for shard in simulator.shards[7:]}
+    assert time.monotonic() - began < 8  # a call that hangs is given up after 10 s

@@ -1,0 +1,279 @@
+"""The workers: who reads which shards, when they are started again, and what their ends mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from multiprocessing.connection import Connection as Connection_
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.play import PlayedProcess
+from tests.support.wire import origin
+from watcher.aws.config import AwsConfig
+from watcher.aws.counters import Counters, SharedCounters
+from watcher.aws.model import ShardKey, TrimHorizon
+from watcher.errors import WatcherError
+from watcher.runtime.protocol import PollNow, Queue, ReadShard, ShardAssignment, ShardClosed, Writer
+from watcher.runtime.workers import Workers
+from watcher.streams.messages import Failed, Finished, Message
+
+
+class Played:
+    """Workers whose processes are started in name only."""
+
+    def __init__(self, processes: int = 64) -> None:
+        self.clock = HandClock()
+        self.queue = Queue()
+        self.workers = Workers(
+            self.queue, self._start, self.clock, processes=processes, board=SharedCounters(8)
+        )
+        self.processes: list[PlayedProcess] = []
+        self.writers: dict[str, Writer] = {}
+        self.exitcode = -9
+        self.refuse = False
+
+    def _start(
+        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+    ) -> PlayedProcess:
+        if self.refuse:
+            raise OSError(24, "Too many open files")
+        self.processes.append(PlayedProcess(self.exitcode))
+        # As a process has it: its own copy of the pipe's end.
+        self.writers[name] = Writer(Connection_(os.dup(writer.fileno()), readable=False))
+        return self.processes[-1]
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            work = ShardAssignment(AwsConfig(), "", name, TrimHorizon(), None, 1.0)
+            self.workers.start(work, Counters())
+
+    def die(self, *names: str) -> None:
+        """The process of these shards dies; the first of them is its name."""
+        self.writers.pop(names[0]).close()
+        for name in names:
+            assert self.receive() == (origin(name), None)
+            self.workers.ended(origin(name), for_good=False)
+
+    def receive(self) -> tuple[ShardKey, Message | None] | None:
+        return self.workers.receive(1.0)
+
+    def read_by(self) -> list[list[str]]:
+        """What each process was told to read."""
+        return [
+            [order.work.shard_id for order in process.orders if isinstance(order, ReadShard)]
+            for process in self.processes
+        ]
+
+    def close(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
+        self.queue.close()
+
+
+@pytest.fixture
+def played() -> Iterator[Played]:
+    made = Played()
+    yield made
+    made.close()
+
+
+def test_a_shard_has_a_process_until_its_end(played: Played) -> None:
+    played.start("a")
+    assert origin("a") in played.workers and len(played.workers) == 1
+    played.writers["a"].send(origin("a"), Finished(True))
+    assert played.receive() == (origin("a"), Finished(True))
+    assert played.receive() == (origin("a"), None)
+    played.workers.ended(origin("a"), for_good=True)
+    assert played.processes[0].ended == "dismissed"
+    assert origin("a") not in played.workers and not played.workers
+
+
+def test_a_process_that_died_is_due_again_the_later_the_more_often_it_did(played: Played) -> None:
+    pauses = []
+    for _ in range(4):
+        played.start("a")
+        played.die("a")
+        pause = 0.0
+        while not played.workers.to_restart():
+            played.clock.sleep(0.1)
+            pause += 0.1
+        pauses.append(round(pause, 1))
+    assert pauses == [0.1, 0.2, 0.4, 0.8]
+
+
+@pytest.mark.parametrize("lives", ["long", "with records"])
+def test_a_life_well_lived_makes_up_for_earlier_deaths(played: Played, lives: str) -> None:
+    for _ in range(5):
+        played.start("a")
+        played.die("a")
+        played.clock.sleep(20)
+    played.start("a")
+    if lives == "long":
+        played.clock.sleep(61)
+    else:
+        played.workers.delivers(origin("a"))
+    played.die("a")
+    played.clock.sleep(0.11)
+    assert played.workers.to_restart() == [origin("a")]
+
+
+def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
+    played: Played, caplog: pytest.LogCaptureFixture
+) -> None:
+    played.refuse = True
+    played.start("a")
+    assert caplog.messages == ["Can't start a process for shard a: Too many open files"]
+    assert played.queue.receive(0.0) is None
+    played.clock.sleep(1)
+    assert played.workers.to_restart() == [origin("a")]
+
+
+def test_all_are_read_once_each_has_an_iterator(played: Played) -> None:
+    played.start("a")
+    played.start("b")
+    played.workers.reads(origin("a"))
+    assert not played.workers.all_read()
+    played.workers.reads(origin("b"))
+    assert played.workers.all_read()
+
+
+def test_processes_that_all_fail_as_they_start_are_an_error(played: Played) -> None:
+    played.exitcode = 1
+    for _ in range(2):
+        played.start("a")
+        played.die("a")
+    played.start("a")
+    with pytest.raises(WatcherError, match="under `if __name__"):
+        played.die("a")
+
+
+def test_stopping_asks_the_living_and_forgets_the_dead(played: Played) -> None:
+    played.start("a")
+    played.die("a")
+    played.start("b")
+    played.workers.stop()
+    assert len(played.workers) == 1 and played.processes[1].ended == "terminated"
+    played.workers.end()
+    assert played.processes[1].ended == "killed"
+
+
+@pytest.fixture
+def two() -> Iterator[Played]:
+    made = Played(processes=2)
+    yield made
+    made.close()
+
+
+def test_beyond_the_number_of_processes_shards_share_them_evenly(two: Played) -> None:
+    two.start(*"abcde")
+    assert two.read_by() == [["a", "c", "e"], ["b", "d"]]
+
+
+def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None:
+    two.start(*"abc")
+    two.writers["a"].send(origin("a"), Finished(True))
+    two.receive()
+    assert two.receive() == (origin("a"), None)
+    two.workers.ended(origin("a"), for_good=True)
+    assert not two.processes[0].ended
+    two.start("d")
+    assert two.read_by() == [["a", "c", "d"], ["b"]]
+
+
+def test_a_process_that_has_done_its_work_gets_no_more(two: Played) -> None:
+    two.start("a", "b")
+    two.writers["a"].send(origin("a"), Finished(True))
+    two.receive()
+    two.start("c", "d")
+    assert two.read_by() == [["a"], ["b", "d"], ["c"]]
+
+
+def test_all_shards_of_a_process_that_died_are_due_again(
+    two: Played, caplog: pytest.LogCaptureFixture
+) -> None:
+    two.start(*"abcd")
+    two.die("a", "c")
+    assert caplog.messages == [
+        "The process of 2 shards ended (signal 9); starting them again where delivery stands"
+    ]
+    two.clock.sleep(1)
+    assert two.workers.to_restart() == [origin("a"), origin("c")]
+    two.start("a", "c")
+    assert two.read_by() == [["a", "c"], ["b", "d"], ["a", "c"]]
+
+
+def test_a_reader_that_failed_is_due_again_its_neighbours_read_on(two: Played) -> None:
+    two.start(*"abc")
+    two.writers["a"].send(origin("a"), Failed("no", fatal=False))
+    assert two.receive() == (origin("a"), Failed("no", fatal=False))
+    assert two.receive() == (origin("a"), None)
+    two.workers.ended(origin("a"), for_good=False)
+    two.clock.sleep(1)
+    assert two.workers.to_restart() == [origin("a")] and not two.processes[0].ended
+
+
+def test_where_no_further_process_can_be_started_shards_share_them_and_it_is_said_once(
+    played: Played, caplog: pytest.LogCaptureFixture
+) -> None:
+    played.start("a", "b")
+    played.refuse = True
+    played.start("c", "d", "e")
+    assert caplog.messages == [
+        "No more than 2 processes can be started: Too many open files; shards share them"
+    ]
+    assert played.read_by() == [["a", "c", "e"], ["b", "d"]]
+    played.clock.sleep(61)
+    played.refuse = False
+    played.start("f")
+    assert played.read_by()[2] == ["f"]
+
+
+def test_where_none_can_be_started_it_is_said_ever_less_often(
+    played: Played, caplog: pytest.LogCaptureFixture
+) -> None:
+    played.refuse = True
+    for _ in range(20):
+        played.start("a")
+        played.clock.sleep(20)
+    assert len(caplog.messages) == 5
+
+
+def test_a_shard_given_to_a_process_that_is_dying_is_due_again_with_the_others(two: Played) -> None:
+    two.start("a", "b")
+    two.processes[0].ended = "dead"
+    two.start("c")
+    two.die("a", "c")
+    two.clock.sleep(1)
+    assert two.workers.to_restart() == [origin("a"), origin("c")]
+
+
+def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
+    two: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.start("a", "b")
+
+    def full(order: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(two.processes[0], "give", full)
+    two.start("c")
+    two.clock.sleep(1)
+    assert two.workers.to_restart() == [origin("c")]
+
+
+def test_the_shards_of_a_stream_with_records_hurry_now_and_then(two: Played) -> None:
+    two.start("a", "b")
+    for _ in range(3):
+        two.workers.delivers(origin("a"))
+    two.clock.sleep(31)
+    two.workers.delivers(origin("b"))
+    for process in two.processes:
+        assert process.orders[1:] == [PollNow(""), PollNow("")]
+
+
+def test_the_process_of_a_shard_that_closes_is_told_so_and_no_other(two: Played) -> None:
+    two.start("a", "b")
+    two.workers.close(origin("b"))
+    assert [process.orders[1:] for process in two.processes] == [[], [ShardClosed("", "b")]]

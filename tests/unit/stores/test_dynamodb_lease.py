@@ -1,0 +1,329 @@
+"""The lease: whose turn it is, by nobody's wall clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from watcher.aws.lease_table import Leased
+from watcher.errors import CheckpointError, DeniedError, LeaseLostError, TransientError
+from watcher.stores.dynamodb_lease import LEASE_SECONDS, Lease, LeasedStore
+from watcher.streams.token import Token, encode
+
+
+class Item:
+    """The table's item, for everybody; `trouble` is what calls end with."""
+
+    name = "dynamodb://leases/orders"
+
+    def __init__(self) -> None:
+        self.there: Leased | None = None
+        self.trouble: CheckpointError | None = None
+        self.write_trouble: Exception | None = None
+        self.answers_get_lost = False
+
+    def get(self) -> Leased | None:
+        if self.trouble:
+            raise self.trouble
+        return self.there
+
+    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+        if self.write_trouble:
+            raise CheckpointError("no write", answered=True) from self.write_trouble
+        if self.trouble:
+            raise self.trouble
+        now = self.there and (self.there.holder, self.there.counter)
+        if now != (seen and (seen.holder, seen.counter)):
+            return False
+        self.there = leased
+        if self.answers_get_lost:
+            raise CheckpointError("no answer")
+        return True
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def item() -> Item:
+    return Item()
+
+
+def never() -> bool:
+    return False
+
+
+def after(clock: HandClock, seconds: float) -> Callable[[], bool]:
+    until = clock.passed + seconds
+    return lambda: clock.passed >= until
+
+
+def held(item: Item, clock: HandClock, holder: str = "one:1:a") -> Lease:
+    lease = Lease(item, holder, clock)
+    assert lease.stand_by(never)
+    return lease
+
+
+def test_who_stands_by_waits_for_a_holder_that_writes_and_takes_over_from_one_that_does_not(
+    item: Item, clock: HandClock
+) -> None:
+    first = held(item, clock)
+    first.write(b"token")
+    second = Lease(item, "two:2:b", clock)
+
+    def writes() -> bool:
+        first.renew()
+        return clock.passed > 600
+
+    assert not second.stand_by(writes)
+    died = clock.passed
+    assert second.stand_by(never)
+    assert LEASE_SECONDS < clock.passed - died < LEASE_SECONDS + 2
+    assert second.token == b"token"
+
+
+def test_one_that_was_paused_delivers_and_saves_nothing_more(item: Item, clock: HandClock) -> None:
+    first = held(item, clock)
+    second = Lease(item, "two:2:b", clock)
+    assert second.stand_by(never)  # in virtual time: the first one stands still
+    with pytest.raises(LeaseLostError, match="two:2 has it now"):
+        first.check()
+    with pytest.raises(LeaseLostError):
+        first.write(b"old")
+    assert first.renew() == 0.0
+    second.check()
+    assert item.there is not None
+    assert item.there.token == b""
+
+
+def test_one_that_was_paused_for_long_goes_on_where_nobody_else_was_there(
+    item: Item, clock: HandClock
+) -> None:
+    lease = held(item, clock)
+    clock.passed += 3600
+    lease.check()
+    assert item.there is not None
+    assert item.there.counter == 2
+
+
+def test_a_table_in_trouble_for_ten_minutes_holds_up_nothing_and_nobody_takes_over(
+    item: Item, clock: HandClock
+) -> None:
+    lease = held(item, clock)
+    other = Lease(item, "two:2:b", clock)
+    assert not other.stand_by(after(clock, 3))
+    trouble = CheckpointError("ThrottlingException", answered=True)
+    began = clock.passed + 2
+
+    def time_passes() -> bool:
+        item.trouble = trouble if began < clock.passed < began + 600 else None
+        lease.renew()
+        now = clock.passed
+        lease.check()
+        assert clock.passed == now, "delivery waits for nothing"
+        return clock.passed > began + 660
+
+    assert not other.stand_by(time_passes)
+    lease.write(b"later")
+
+
+def test_one_that_gets_no_answer_delivers_nothing_once_its_lease_has_run_out(
+    item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = held(item, clock)
+    item.trouble = CheckpointError("can't be reached")
+    for _ in range(5):
+        clock.sleep(1)
+        lease.renew()
+        lease.check()
+    clock.sleep(LEASE_SECONDS)
+    began = clock.passed
+
+    class Healing(HandClock):
+        def sleep(self, seconds: float) -> None:
+            clock.passed += seconds
+            item.trouble = item.trouble if clock.passed < began + 30 else None
+
+    clock.sleep = Healing().sleep  # type: ignore[method-assign]
+    lease.check()
+    assert clock.passed - began >= 30
+    assert [line for line in caplog.messages if "delivery waits" in line]
+
+
+def test_one_that_was_paused_does_not_deliver_because_the_table_is_in_trouble(
+    item: Item, clock: HandClock
+) -> None:
+    lease = Lease(item, "one:1:a", clock)
+    assert lease.stand_by(lambda: clock.passed > 60)
+    clock.passed += 3600
+    item.trouble = CheckpointError("ThrottlingException", answered=True)
+    with pytest.raises(LeaseLostError, match="nobody can be asked"):
+        lease.check()
+
+
+def test_an_answer_that_gets_lost_loses_no_lease(item: Item, clock: HandClock) -> None:
+    lease = held(item, clock)
+    item.answers_get_lost = True
+    with pytest.raises(CheckpointError):
+        lease.write(b"1")
+    item.answers_get_lost = False
+    lease.write(b"2")
+    assert item.there is not None
+    assert item.there.token == b"2"
+
+
+def test_of_two_that_stand_by_one_takes_over(item: Item, clock: HandClock) -> None:
+    held(item, clock)
+    second, third = Lease(item, "two:2:b", clock), Lease(item, "three:3:c", clock)
+    assert second.stand_by(never)
+    assert not third.stand_by(after(clock, LEASE_SECONDS))
+    second.check()
+
+
+def test_what_is_given_back_is_taken_at_once(item: Item, clock: HandClock) -> None:
+    held(item, clock).release()
+    began = clock.passed
+    held(item, clock, "two:2:b")
+    assert clock.passed == began
+
+
+def test_what_cannot_be_read_at_first_is_an_error(item: Item, clock: HandClock) -> None:
+    item.trouble = CheckpointError("no permission", answered=True)
+    with pytest.raises(CheckpointError):
+        Lease(item, "one:1:a", clock).stand_by(never)
+
+
+def test_who_may_not_write_is_told_so_at_once_and_does_not_stand_by(
+    item: Item, clock: HandClock
+) -> None:
+    item.write_trouble = DeniedError("no permission")
+    with pytest.raises(CheckpointError, match="no write"):
+        Lease(item, "one:1:a", clock).stand_by(never)
+    item.write_trouble = TransientError("throttled")
+    assert not Lease(item, "one:1:a", clock).stand_by(after(clock, 60.0))
+
+
+TEN_MINUTES = 600.0
+TROUBLES = {
+    "GetItem is denied": CheckpointError("the role needs dynamodb:GetItem", answered=True),
+    "the table is deleted": CheckpointError("ResourceNotFoundException", answered=True),
+    "throttled": CheckpointError("ThrottlingException", answered=True),
+    "no answer": CheckpointError("can't be reached"),
+}
+
+
+def standing(item: Item, clock: HandClock, play: Callable[[float], object]) -> Lease:
+    """A lease that stands by for ten minutes in which this is played, moment by moment."""
+    second = Lease(item, "two:2:b", clock)
+    began = clock.passed
+
+    def is_ending() -> bool:
+        play(clock.passed - began)
+        return clock.passed - began > TEN_MINUTES
+
+    assert not second.stand_by(is_ending)
+    return second
+
+
+def test_one_that_may_not_take_over_any_more_names_what_it_lacks_and_says_it_seldom(
+    item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = held(item, clock)
+
+    def play(moment: float) -> None:
+        if moment < 60.0:
+            first.renew()
+        else:  # it has died
+            item.write_trouble = DeniedError("PutItem")
+
+    second = standing(item, clock, play)
+    assert second.trouble == "no write"
+    assert caplog.messages.count("no write; standing by, trying again") == 2
+    item.write_trouble = None
+    assert second.stand_by(never)
+    assert second.trouble == ""
+
+
+def test_one_that_may_not_take_over_stands_by_as_ever_once_the_lease_is_anothers_again(
+    item: Item, clock: HandClock
+) -> None:
+    first, troubles = held(item, clock), set[str]()
+
+    def play(moment: float) -> None:
+        item.write_trouble = DeniedError("PutItem") if 60.0 < moment < 90.0 else None
+        if not 57.0 < moment < 90.0:
+            first.renew()
+
+    second = Lease(item, "two:2:b", clock)
+
+    def is_ending() -> bool:
+        play(clock.passed)
+        troubles.add(second.trouble)
+        return clock.passed > 120.0
+
+    assert not second.stand_by(is_ending)
+    assert troubles == {"", "no write"} and second.trouble == ""
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_one_that_cant_see_whose_turn_it_is_says_why_and_seldom(
+    trouble: CheckpointError, item: Item, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, told = held(item, clock), set[str]()
+    second = Lease(item, "two:2:b", clock)
+
+    def is_ending() -> bool:
+        flickers = clock.passed % 30 > 3  # an answer in between
+        item.trouble = trouble if 30 < clock.passed < TEN_MINUTES and flickers else None
+        if item.trouble is None:
+            first.renew()
+        told.add(second.trouble)
+        return clock.passed > TEN_MINUTES + 30
+
+    assert not second.stand_by(is_ending)
+    assert told == {"", str(trouble)} and second.trouble == ""
+    assert caplog.messages.count(f"{trouble}; standing by, trying again") == 2
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_a_holder_whose_writes_fail_knows_that_also_while_all_is_idle(
+    trouble: CheckpointError, item: Item, clock: HandClock
+) -> None:
+    lease = held(item, clock)
+    store = LeasedStore(lease, item.name)
+    assert store.trouble == ""
+    item.trouble = trouble
+    clock.sleep(3.0)
+    lease.renew()
+    assert store.trouble == str(trouble)
+    item.trouble = None
+    lease.renew()
+    assert store.trouble == ""
+
+
+def test_what_is_stored_is_seen_before_the_lease_is_taken(item: Item, clock: HandClock) -> None:
+    made: list[str] = []
+    store = LeasedStore(Lease(item, "two:2:b", clock), item.name, lambda: made.append("table"))
+    assert store.peek() == [] and made == ["table"]
+    held(item, clock).write(encode(Token("arn", [], [])))
+    assert [token.stream_arn for token in store.peek()] == ["arn"]
+    item.trouble = CheckpointError("no permission", answered=True)
+    with pytest.raises(CheckpointError):
+        store.peek()
+
+
+def test_a_store_tells_of_a_lease_that_has_run_out_or_is_lost(item: Item, clock: HandClock) -> None:
+    lease = held(item, clock)
+    store = LeasedStore(lease, item.name)
+    assert not store.in_doubt and not store.is_lost
+    item.trouble = CheckpointError("no answer")
+    clock.passed += LEASE_SECONDS
+    assert store.in_doubt, "also where nothing is delivered"
+    item.trouble = None
+    assert Lease(item, "two:2:b", clock).stand_by(never)
+    assert lease.renew() == 0.0
+    assert store.is_lost

@@ -1,0 +1,198 @@
+"""A program's own object as its checkpoint, and what is no checkpoint at all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from tests.support.play import Play, Seen, page
+from watcher.aws.config import AwsConfig
+from watcher.errors import UsageError, WatcherError
+from watcher.stores import stores
+from watcher.streams.messages import Started
+from watcher.streams.token import Token
+
+
+def store_of(given: Any) -> Any:
+    return stores.store_of(given, AwsConfig(), None)
+
+
+class Kept:
+    """Ten lines of somebody's."""
+
+    def __init__(self) -> None:
+        self.token: str | None = None
+        self.fails = False
+        self.tries = 0
+
+    def load(self) -> str | None:
+        return self.token
+
+    def save(self, token: str) -> None:
+        self.tries += 1
+        if self.fails:
+            raise ConnectionError("the database\nis away")
+        self.token = token
+
+
+def play(kept: Kept, seen: Seen) -> Play:
+    made = Play(seen, store=store_of(kept))
+    made.service.add("a")
+    return made
+
+
+def test_an_object_of_the_callers_keeps_the_positions() -> None:
+    kept, seen = Kept(), Seen()
+    first = play(kept, seen)
+    first.run(("a", Started(first.service.now)), ("a", page(1, 2)))
+    again = play(kept, seen)
+    again.run(("a", page(3)))
+    assert seen.numbers == [1, 2, 3]
+    assert "AfterSequence" in repr(again.begun[0]), "not from the horizon again"
+
+
+def test_a_save_that_raises_is_said_once_and_delivery_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "watcher")
+    kept, seen = Kept(), Seen()
+    made = play(kept, seen)
+
+    def fail() -> None:
+        kept.fails = True
+
+    def heal() -> None:
+        kept.fails = False
+
+    pages = [("a", page(number)) for number in range(2, 600)]  # of ten minutes
+    steps: list[Any] = [("a", page(1)), fail]
+    for each in pages:
+        steps += [each, 1.0]
+    made.run(*steps, heal, ("a", page(600)), 2.0)
+    assert seen.numbers == list(range(1, 601))
+    said = [line for line in caplog.messages if "database" in line]
+    assert said == [
+        "checkpoint Kept: its save failed: ConnectionError: the database is away; "
+        "the watch goes on, its positions are not saved"
+    ]
+    assert caplog.messages.count("The positions are saved again") == 1
+    assert 500 < kept.tries < 1500
+
+
+def test_what_was_never_saved_again_ends_with_an_error() -> None:
+    kept, seen = Kept(), Seen()
+    made = play(kept, seen)
+
+    def fail() -> None:
+        kept.fails = True
+
+    with pytest.raises(WatcherError, match="the positions of this run are not saved"):
+        made.run(fail, ("a", page(1)), 5.0)
+    assert seen.numbers == [1]
+
+
+def test_a_slow_save_leaves_delivery_half_of_the_time() -> None:
+    kept, seen = Kept(), Seen()
+    made = play(kept, seen)
+
+    def slow(token: str) -> None:
+        kept.tries += 1
+        made.clock.sleep(7.0)
+
+    kept.save = slow  # type: ignore[method-assign]
+    made.run(*[("a", page(number)) for number in range(1, 400)])
+    assert kept.tries * 7.0 <= made.clock.passed / 2 + 14.0
+    assert len(seen.numbers) == 399
+
+
+class Async(Kept):
+    async def save(self, token: str) -> None:  # type: ignore[override]
+        raise AssertionError
+
+
+class Answers(Kept):
+    def load(self) -> Any:
+        return self.token
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (object(), r"checkpoint object: give a file, dynamodb://TABLE/NAME, or an object with"),
+        (7, "checkpoint int: give a file"),
+        (Async(), "its save is async"),
+        ("dynamodb://leases", "checkpoint dynamodb://leases: give dynamodb://TABLE/NAME"),
+        ("dynamodb://x/orders", "give dynamodb://TABLE/NAME"),
+        ("s3://bucket/key", "no s3:// here: give a file, dynamodb://TABLE/NAME, or an object"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused(given: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        store_of(given)
+
+
+@pytest.mark.parametrize(
+    ("loaded", "text"),
+    [("{", "can't be read"), ({"a": 1}, "its load gave dict"), ('{"x": 1}', "can't be read")],
+)
+def test_what_it_loads_is_looked_at(loaded: Any, text: str) -> None:
+    kept = Answers()
+    kept.token = loaded
+    with pytest.raises(UsageError, match=text):
+        store_of(kept).load()
+
+
+def test_a_load_that_raises_is_said_in_one_line() -> None:
+    class Broken(Kept):
+        def load(self) -> str | None:
+            raise OSError("no\nway")
+
+    with pytest.raises(UsageError, match="checkpoint Broken: its load failed: OSError: no way"):
+        store_of(Broken()).load()
+
+
+def test_a_path_is_a_file_whatever_it_is_called(tmp_path: Path) -> None:
+    store_of(tmp_path / "s3:" / ".." / "c.json").close()
+
+
+def test_that_positions_are_not_saved_shows_in_the_figures() -> None:
+    kept, saved = Kept(), list[bool]()
+    made = play(kept, Seen())
+
+    def look(fails: bool) -> None:
+        saved.append(made.totals.saved)
+        kept.fails = fails
+
+    made.run(
+        *(("a", page(1)), 2.0, lambda: look(True), ("a", page(2)), 2.0),
+        *(lambda: look(False), ("a", page(3)), 2.0, lambda: look(False)),
+    )
+    assert saved == [True, False, True]
+
+
+def test_the_recipe_for_s3_keeps_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "positions.md").read_text()
+    (text,) = re.findall(r"```python\n# in_s3\.py\n(.*?)```", page, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(text, found)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="bucket")
+        store = store_of(found["InS3"](client, "bucket", "orders.json"))
+        assert store.load() == []
+        token = Token("arn", ["a"], [])
+        store.save([token])
+        assert store.load() == [token]
+
+
+def test_the_root_is_no_checkpoint() -> None:
+    with pytest.raises(UsageError, match="can't be used: Is a directory"):
+        stores.CheckpointFile("/")

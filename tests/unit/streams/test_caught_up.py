@@ -1,0 +1,141 @@
+"""The end of an open shard: told by LATEST, and by more than one answer of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.spark.played import ARN, PlayedStream, number
+from tests.support.hand_clock import HandClock
+from tests.support.times import NOON
+from watcher.errors import DeniedError, TransientError, WatcherError
+from watcher.streams.caught_up import CaughtUpDetector
+from watcher.streams.page_fetcher import PageFetcher
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def stream(clock: HandClock) -> PlayedStream:
+    made = PlayedStream(clock)
+    made.write("a", range(10))
+    return made
+
+
+def end(clock: HandClock) -> CaughtUpDetector:
+    made = CaughtUpDetector(ARN, "a", NOON + timedelta(seconds=3), clock, PageFetcher(clock))
+    made.began(NOON)
+    return made
+
+
+def reads(made: CaughtUpDetector, empty_pages: int) -> None:
+    for _ in range(empty_pages):
+        made.read(is_empty=True)
+
+
+def test_it_is_looked_for_once_the_beginning_is_past(
+    clock: HandClock, stream: PlayedStream
+) -> None:
+    made = end(clock)
+    made.ask(stream, -1)
+    reads(made, 29)
+    assert not stream.reads and not made.is_left
+    clock.sleep(2)
+    made.ask(stream, int(number(9)))
+    assert stream.reads and not made.is_left
+    reads(made, 1)
+    assert made.is_left
+
+
+def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
+    clock: HandClock, stream: PlayedStream
+) -> None:
+    made = end(clock)
+    clock.sleep(60)
+    made.read(is_empty=False)
+    made.ask(stream, int(number(9)))
+    reads(made, 1000)
+    clock.sleep(1.9)
+    assert made.is_open and not made.is_left
+    clock.sleep(0.1)
+    assert made.is_left
+    made.read(is_empty=False)
+    reads(made, 10)
+    assert not made.is_left
+
+
+def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
+    clock: HandClock, stream: PlayedStream
+) -> None:
+    made = end(clock)
+    reads(made, 29)
+    clock.sleep(60)
+    made.ask(stream, int(number(9)))
+    for _ in range(2):
+        made.began(NOON)
+        reads(made, 28)
+        assert not made.is_left
+    reads(made, 2)
+    assert made.is_left
+    made.began(NOON)
+    assert not made.is_left
+    reads(made, 13)
+    assert made.is_left, "where each of them is refused soon, there is an end to it all the same"
+
+
+def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
+    clock: HandClock, stream: PlayedStream
+) -> None:
+    made = end(clock)
+    stream.closed.add("a")
+    reads(made, 100)
+    clock.sleep(5)
+    made.ask(stream, int(number(9)))
+    assert stream.reads and not made.is_left
+    clock.sleep(0.5)
+    assert made.is_left and not made.is_open
+
+
+@pytest.mark.parametrize("minutes", [-10, 0, 10])
+def test_it_is_enough_that_one_clock_goes_on(clock: HandClock, minutes: int) -> None:
+    made = end(clock)
+    made.began(NOON + timedelta(minutes=minutes))
+    assert made.is_due == (minutes > 0)
+    clock.sleep(6)
+    assert made.is_due
+
+
+def test_the_latest_of_three_answers_counts(clock: HandClock, stream: PlayedStream) -> None:
+    made = end(clock)
+    clock.sleep(6)
+    made.ask(stream, int(number(5)))
+    assert made.number is None
+    stream.write("a", range(20, 30))
+    records, firsts = stream.records, iter([5, 20, 15])
+
+    def from_others(iterator: str, limit: int | None = None) -> bytes:
+        return records(f"a {next(firsts)}", limit)
+
+    stream.records = from_others  # type: ignore[method-assign]
+    clock.sleep(1)
+    made.ask(stream, int(number(5)))
+    assert made.number is None, "one knows no LATEST: all are asked for anew"
+    firsts = iter([20, 6, 22])
+    clock.sleep(1)
+    made.ask(stream, int(number(5)))
+    assert made.number == int(number(22))
+
+
+@pytest.mark.parametrize("error", [TransientError("500"), DeniedError("no permission")])
+def test_what_goes_wrong_with_it_ends_nothing(
+    clock: HandClock, stream: PlayedStream, error: WatcherError
+) -> None:
+    made = end(clock)
+    clock.sleep(6)
+    stream.read_errors = [error]
+    made.ask(stream, -1)
+    assert made.number is None

@@ -1,0 +1,517 @@
+"""The roster: what it asks, which shards it begins, and what their ends mean."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.play import ARN, PlayedService
+from tests.support.times import NOON
+from watcher.aws.model import (
+    CLOCKS_APART,
+    AfterSequence,
+    AtTime,
+    Latest,
+    Position,
+    Shard,
+    TrimHorizon,
+)
+from watcher.errors import (
+    CredentialsError,
+    StreamError,
+    StreamGoneError,
+    TransientError,
+)
+from watcher.streams.coordinator import Coordinator, RequestKind, ShardEnd
+from watcher.streams.lineage import ShardStatus, TrackedShard
+from watcher.streams.losses import Losses
+from watcher.streams.messages import Finished, Loss, Notice
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def service(clock: HandClock) -> PlayedService:
+    made = PlayedService(clock)
+    made.add("a")
+    return made
+
+
+def roster(
+    service: PlayedService, start: Position | None = None, resumed: list[TrackedShard] | None = None
+) -> Coordinator:
+    clock = service._clock
+    made = Coordinator(
+        ARN, start or TrimHorizon(), resumed, losses=Losses(clock=clock), clock=clock
+    )
+    made.begin(service)
+    return made
+
+
+def begun(made: Coordinator) -> list[str]:
+    return [shard.id for shard in made.to_begin()]
+
+
+def pass_time(made: Coordinator, service: PlayedService, seconds: float) -> None:
+    """Tick by tick, as an engine's loop does."""
+    for _ in range(round(seconds / 0.05)):
+        service._clock.sleep(0.05)
+        made.attend(service)
+
+
+def end(made: Coordinator, name: str, *, gone: bool = False) -> ShardEnd:
+    shard = made.lineage.shards[name]
+    loss = Loss(name, "its trim horizon", "no such shard") if gone else None
+    meaning = made.meaning(shard, Finished(True, loss))
+    if meaning is ShardEnd.CLOSED:
+        made.finish(shard)
+    return meaning
+
+
+# Listings
+
+
+def test_a_shard_begins_once(service: PlayedService) -> None:
+    made = roster(service)
+    assert begun(made) == ["a"] and begun(made) == []
+
+
+def test_the_beginning_waits_for_troubles_only_a_little(service: PlayedService) -> None:
+    service.errors = [TransientError("throttled")] * 4
+    assert begun(roster(service)) == ["a"]
+    service.errors = [TransientError("throttled")] * 5
+    with pytest.raises(StreamError, match="can't reach the stream: throttled"):
+        roster(service)
+    service.errors = [TransientError("no answer", unreachable=True)]
+    with pytest.raises(StreamError, match="no answer"):
+        roster(service)
+
+
+def test_a_listing_comes_every_few_seconds(service: PlayedService) -> None:
+    made = roster(service)
+    pass_time(made, service, 60)
+    assert 10 <= service.listings <= 13
+
+
+def test_a_history_of_closed_shards_takes_hardly_a_listing_until_its_open_end(
+    service: PlayedService,
+) -> None:
+    for parent, child in pairwise("abcd"):
+        service.add(child, parent)
+    made = roster(service)
+    for name in "abc":
+        assert begun(made) == [name]
+        pass_time(made, service, 30)
+        end(made, name)
+        made.attend(service)
+    assert service.listings == 2, "the first, and one in a minute"
+    assert begun(made) == ["d"]
+    pass_time(made, service, 12)
+    assert 3 <= service.listings <= 4, "what comes after it is to be found out again"
+
+
+def test_between_a_closed_shard_and_its_child_nothing_is_listed_either(
+    service: PlayedService,
+) -> None:
+    names = ["a", *map(str, range(400))]
+    for parent, child in pairwise(names):
+        service.add(child, parent)
+    made = roster(service)
+    for name in names[:-1]:
+        assert begun(made) == [name]
+        service._clock.sleep(0.05)
+        end(made, name)
+        made.attend(service)
+    assert service._clock.monotonic() > 15 and service.listings == 1
+
+
+def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_history(
+    service: PlayedService,
+) -> None:
+    service.add("other")
+    service.add("its child", "other")
+    made = roster(service)
+    begun(made)
+    pass_time(made, service, 30)
+    end(made, "a")
+    pass_time(made, service, 8)
+    service.add("late", "a")
+    pass_time(made, service, 6)
+    assert begun(made) == ["late"]
+
+
+def test_troubles_of_a_listing_pass_and_wait_longer_each_time(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = roster(service)
+    service.errors = [TransientError("throttled")] * 8
+    pass_time(made, service, 60)
+    assert not service.errors
+    assert caplog.messages == ["Can't list shards, trying again: throttled"] * 3  # 2, 4, 8
+
+
+def test_a_machine_that_has_slept_for_longer_than_retention_has_missed_something(
+    service: PlayedService,
+) -> None:
+    made = roster(service)
+    service._clock.sleep(25 * 3600)
+    made.attend(service)
+    (line,) = made.losses.lines
+    assert line.startswith("the last listing is of 2026-")
+
+
+def test_an_expired_token_passes_once_there_is_a_new_one(service: PlayedService) -> None:
+    made = roster(service)
+    service.errors = [CredentialsError("the token has expired")] * 2
+    service.add("b")
+    pass_time(made, service, 15)
+    assert service.renewed == 2 and "b" in made.lineage.shards
+
+
+def test_what_only_the_user_can_mend_is_raised(service: PlayedService) -> None:
+    made = roster(service)
+    service.errors = [StreamError("no permission")]
+    with pytest.raises(StreamError, match="no permission"):
+        pass_time(made, service, 15)
+
+
+def test_a_stream_that_is_gone_has_ended(service: PlayedService) -> None:
+    made = roster(service)
+    assert not made.has_ended
+    service.errors = [StreamGoneError("no such stream")]
+    pass_time(made, service, 6)
+    assert made.is_gone and made.has_ended
+
+
+def test_before_each_call_its_caller_may_do_what_must_not_wait(service: PlayedService) -> None:
+    made = roster(service)
+    calls: list[int] = []
+    service._clock.sleep(10)
+    made.attend(service, before=lambda: calls.append(service.listings))
+    assert calls == [1]
+
+
+# The children of a finished shard
+
+
+def test_the_children_of_a_finished_shard_begin_at_once(service: PlayedService) -> None:
+    made = roster(service, Latest())
+    begun(made)
+    service.add("b", "a")
+    assert end(made, "a") is ShardEnd.CLOSED
+    made.attend(service)
+    assert begun(made) == ["b"]
+    assert made.lineage.shards["b"].position == TrimHorizon(), "whatever the start was"
+    assert service.listings == 1
+
+
+def test_children_that_are_listed_already_take_no_call(
+    service: PlayedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.add("b", "a")
+    made = roster(service)
+    begun(made)
+    monkeypatch.setattr(service, "children", None)
+    end(made, "a")
+    made.attend(service)
+    assert begun(made) == ["b"]
+
+
+def test_a_late_child_is_looked_for_quickly_and_then_seldom(service: PlayedService) -> None:
+    made = roster(service)
+    begun(made)
+    end(made, "a")
+    pass_time(made, service, 5)
+    assert 5 <= service.listings <= 9
+    pass_time(made, service, 60)
+    assert service.listings <= 22
+    service.add("b", "a")
+    pass_time(made, service, 6)
+    assert begun(made) == ["b"]
+
+
+def test_a_refused_call_for_children_is_made_up_by_the_listing(
+    service: PlayedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = roster(service)
+    begun(made)
+    service.add("b", "a")
+
+    def refuse(arn: str, shard_id: str) -> list[Shard]:
+        raise CredentialsError("expired")
+
+    monkeypatch.setattr(service, "children", refuse)
+    end(made, "a")
+    pass_time(made, service, 1)
+    assert begun(made) == ["b"]
+
+
+# Ends
+
+
+def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
+    made = roster(service)
+    assert not made.is_settled(), "a shard waits for its turn"
+    begun(made)
+    shard = made.lineage.shards["a"]
+    pass_time(made, service, 5.1)
+    assert made.meaning(shard, Finished(False)) is ShardEnd.CAUGHT_UP
+    assert not made.is_settled(), "the shard may have been closed since the last listing"
+    pass_time(made, service, 0.1)
+    assert made.is_settled()
+
+
+def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: PlayedService) -> None:
+    made = roster(service)
+    begun(made)
+    pass_time(made, service, 5.1)
+    service.add("b", "a")
+    assert made.meaning(made.lineage.shards["a"], Finished(False)) is ShardEnd.CAUGHT_UP
+    assert not made.is_settled()
+    pass_time(made, service, 0.1)
+    assert begun(made) == ["a"]
+    end(made, "a")
+    made.attend(service)
+    assert begun(made) == ["b"]
+
+
+def test_a_shard_left_as_open_is_read_again_where_listings_may_not_show_its_end_yet(
+    service: PlayedService,
+) -> None:
+    made = roster(service)
+    begun(made)
+    shard = made.lineage.shards["a"]
+    pass_time(made, service, 4)
+    assert made.meaning(shard, Finished(False)) is ShardEnd.READ_AGAIN
+    service.add("b", "a")
+    pass_time(made, service, 2)
+    assert made.is_closed("a")
+    assert made.meaning(shard, Finished(False)) is ShardEnd.READ_AGAIN
+
+
+def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedService) -> None:
+    made = roster(service)
+    begun(made)
+    pass_time(made, service, 2)
+    meaning = made.meaning(made.lineage.shards["a"], Finished(False, proven=True))
+    assert meaning is ShardEnd.CAUGHT_UP and made.is_settled()
+    assert service.listings == 1
+
+
+def test_that_a_shard_is_left_is_said(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "watcher")
+    made = roster(service)
+    begun(made)
+    pass_time(made, service, 5.1)
+    made.say_left()
+    made.meaning(made.lineage.shards["a"], Finished(False, reason="27 empty pages in a row"))
+    made.say_left()
+    made.say_left(NOON)
+    said = [each.message for each in caplog.records if each.levelno >= logging.INFO]
+    noon = NOON.astimezone()
+    assert said == [
+        f"1 shard of orders is open; read up to now ({noon:%H:%M:%S})",
+        f"1 shard of orders is open; read up to {noon:%Y-%m-%d %H:%M:%S}",
+    ]
+    assert "Left open: a: 27 empty pages in a row" in caplog.text
+
+
+def test_a_remark_on_a_shard_is_made_once(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = roster(service)
+    for _ in range(3):
+        made.in_trouble(made.lineage.shards["a"], Notice("odd"))
+    assert [record.getMessage() for record in caplog.records] == ["Shard a: odd"]
+
+
+def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedService) -> None:
+    made = roster(service)
+    begun(made)
+    end(made, "a")
+    made.attend(service)
+    assert not made.is_settled()
+    pass_time(made, service, 6)
+    made.is_settled()
+    pass_time(made, service, 1)
+    assert made.is_settled()
+
+
+def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
+    service: PlayedService,
+) -> None:
+    service.add("b", "a", hidden=True)
+    made = roster(service, resumed=[TrackedShard("a", None, TrimHorizon(), ShardStatus.FINISHED)])
+    made.attend(service)
+    assert not made.is_settled()
+    service.hidden.clear()
+    pass_time(made, service, 1)
+    assert begun(made) == ["b"]
+
+
+def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = roster(service)
+    begun(made)
+    for _ in range(4):
+        assert end(made, "a", gone=True) is ShardEnd.READ_AGAIN
+    assert caplog.messages == ["Shard a: 4 failures in a row: no such shard"]
+    due = made.due()
+    assert due is not None and due.question is RequestKind.LISTING
+    service.add("b", "a")
+    made.attend(service)
+    assert end(made, "a", gone=True) is ShardEnd.CLOSED, (
+        "with a child it has ended, however it looks"
+    )
+
+
+def test_of_a_stream_that_is_gone_a_shards_end_is_the_end(service: PlayedService) -> None:
+    made = roster(service)
+    begun(made)
+    made.is_gone = True
+    assert end(made, "a", gone=True) is ShardEnd.CLOSED
+
+
+# Positions
+
+
+def test_latest_is_the_moment_of_the_first_iterator(service: PlayedService) -> None:
+    made = roster(service, Latest())
+    (shard,) = made.to_begin()
+    made.started(shard, NOON + timedelta(seconds=3))
+    assert shard.position == AtTime(NOON + timedelta(seconds=3))
+
+
+@pytest.mark.parametrize(("minutes", "believed"), [(-10, -10), (10, 0), (60, 60)])
+def test_a_service_whose_clock_is_minutes_ahead_puts_no_beginning_into_the_future(
+    service: PlayedService, monkeypatch: pytest.MonkeyPatch, minutes: int, believed: int
+) -> None:
+    ahead = NOON + timedelta(minutes=minutes)
+    monkeypatch.setattr(PlayedService, "now", ahead)
+    made = roster(service, Latest())
+    (shard,) = made.to_begin()
+    assert made.begin_again(shard) == AtTime(NOON + timedelta(minutes=believed) - CLOCKS_APART)
+    assert made.written_at > ahead
+
+
+def test_a_reader_that_died_before_it_had_an_iterator_goes_back_to_the_beginning(
+    service: PlayedService,
+) -> None:
+    made = roster(service, Latest())
+    (shard,) = made.to_begin()
+    pass_time(made, service, 30)
+    position = made.begin_again(shard)
+    assert isinstance(position, AtTime) and position.time <= NOON
+
+
+def test_a_position_with_a_number_stays_where_it_is(service: PlayedService) -> None:
+    tracked = TrackedShard("a", None, AfterSequence("5"))
+    made = roster(service, resumed=[tracked])
+    (shard,) = made.to_begin()
+    made.started(shard, NOON)
+    assert made.begin_again(shard) == AfterSequence("5")
+
+
+# Parents that no listing shows
+
+
+def test_a_parent_that_is_gone_is_found_out_by_one_call(service: PlayedService) -> None:
+    service.shards["a"] = Shard("a", "gone")
+    made = roster(service)
+    assert begun(made) == []
+    made.attend(service)
+    assert begun(made) == ["a"] and made.losses.lines == []
+
+
+def test_a_hundred_gone_parents_do_not_wait_for_each_other(service: PlayedService) -> None:
+    for number in range(100):
+        service.add(f"child-{number}", f"gone-{number}")
+    made = roster(service)
+    begun(made)
+    made.attend(service)
+    assert len(begun(made)) == 100
+
+
+def test_a_parent_that_no_listing_shows_is_read_in_the_end_and_said(
+    service: PlayedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.add("hidden", hidden=True)
+    service.shards["a"] = Shard("a", "hidden")
+    made = roster(service)
+    begun(made)
+    pass_time(made, service, 9)
+    assert begun(made) == [] and not caplog.messages
+    pass_time(made, service, 5)
+    (message,) = caplog.messages
+    assert message.startswith("Shard hidden can't be read yet, and its children wait for it")
+    pass_time(made, service, 50)
+    assert begun(made) == ["hidden"]
+
+
+def test_a_parent_that_answers_errors_blocks_only_its_children(
+    service: PlayedService, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.add("b", "sick")
+
+    def refuse(arn: str, shard_id: str, position: Position) -> None:
+        raise TransientError("500")
+
+    monkeypatch.setattr(service, "iterator", refuse)
+    made = roster(service)
+    assert begun(made) == ["a"]
+    pass_time(made, service, 15)
+    assert [message for message in caplog.messages if "sick" in message and "500" in message]
+    monkeypatch.undo()
+    pass_time(made, service, 2)
+    assert begun(made) == ["b"]
+
+
+def test_a_time_without_listings_does_not_count_for_a_hidden_parent(service: PlayedService) -> None:
+    """The first listing after it shows the parent, and the one above it, too."""
+    service.add("b", "a", hidden=True)
+    service.add("c", "b")
+    made = roster(service)
+    assert begun(made) == ["a"]
+    end(made, "a")
+    pass_time(made, service, 3)
+    service.errors = [CredentialsError("the token has expired")] * 30
+    pass_time(made, service, 120)
+    assert begun(made) == [] and service.errors
+    service.errors.clear()
+    service.hidden.clear()
+    pass_time(made, service, 6)
+    assert begun(made) == ["b"]
+
+
+# For those who ask only once
+
+
+def test_a_listing_is_whole_once_no_parent_is_missing(service: PlayedService) -> None:
+    service.add("hidden", hidden=True)
+    service.add("b", "hidden")
+    made = roster(service)
+    begun(made)
+    assert not made.is_whole()
+    service.hidden.clear()
+    pass_time(made, service, 6)
+    begun(made)
+    assert made.is_whole() and "hidden" in made.lineage.shards
+
+
+def test_a_listing_is_whole_once_it_had_time_to_show_what_was_opened(
+    service: PlayedService,
+) -> None:
+    made = roster(service)
+    assert not made.is_whole()
+    pass_time(made, service, 8)
+    assert made.is_whole()

@@ -1,0 +1,126 @@
+"""Which losses count, and how they are said."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.times import NOON
+from watcher.aws.model import AfterSequence, AtTime, Latest, Listing, Position, TrimHorizon
+from watcher.errors import DataLossError
+from watcher.streams.lineage import TrackedShard
+from watcher.streams.losses import Losses
+from watcher.streams.messages import Loss
+
+LOSS = Loss("a", "sequence number 7", "trimmed")
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+def begun(clock: HandClock, *, is_error: bool = False, remedy: str = "") -> Losses:
+    made = Losses(is_error=is_error, remedy=remedy, clock=clock)
+    made.begin("arn", TrimHorizon())
+    return made
+
+
+def test_a_loss_is_said_once_and_the_shard_goes_on_at_its_horizon(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses, shard = begun(clock), TrackedShard("a", None, AfterSequence("7"))
+    losses.heard(shard, LOSS)
+    losses.heard(shard, LOSS)
+    assert losses.lines == ["shard a from sequence number 7: trimmed"]
+    assert caplog.messages == [
+        "DATA LOSS: shard a from sequence number 7: records may be gone before they were read "
+        "(trimmed)"
+    ]
+    assert shard.position == TrimHorizon()
+
+
+def test_a_loss_after_records_is_another_one(clock: HandClock) -> None:
+    losses, shard = begun(clock), TrackedShard("a", None, AfterSequence("7"))
+    losses.heard(shard, LOSS)
+    shard.loss_said, shard.position = False, AfterSequence("9")
+    losses.heard(shard, LOSS)
+    assert len(losses.lines) == 2
+
+
+def test_as_an_error_it_comes_before_the_position_moves(clock: HandClock) -> None:
+    losses = begun(clock, is_error=True, remedy="; try that")
+    shard = TrackedShard("a", None, AfterSequence("7"))
+    with pytest.raises(DataLossError, match=r"from sequence number 7.*; try that$"):
+        losses.heard(shard, LOSS)
+    assert shard.position == AfterSequence("7"), "for the next one to find it again"
+
+
+def test_what_was_gone_as_the_reading_began_is_no_loss(clock: HandClock) -> None:
+    losses = begun(clock)
+    losses.heard(TrackedShard("a", None, TrimHorizon()), LOSS)
+    assert losses.lines == []
+    clock.sleep(61)
+    losses.heard(TrackedShard("b", None, TrimHorizon()), LOSS)
+    assert len(losses.lines) == 1
+
+
+def test_what_was_there_before_the_machine_slept_is_one(clock: HandClock) -> None:
+    """Its monotonic clock has not seen it: by that, the reading has just begun."""
+    losses, shard = begun(clock), TrackedShard("a", None, TrimHorizon())
+    losses.say_if_old("last listing", NOON, NOON + timedelta(hours=25))
+    losses.heard(shard, LOSS)
+    assert len(losses.lines) == 2
+
+
+def test_of_a_parent_that_only_its_child_named_nothing_is_lost(clock: HandClock) -> None:
+    losses = begun(clock)
+    losses.heard(TrackedShard("a", None, AfterSequence("7"), expected=False), LOSS)
+    assert losses.lines == []
+
+
+def test_a_shard_that_waited_for_longer_than_retention_is_said_once(clock: HandClock) -> None:
+    losses, since = begun(clock), NOON - timedelta(hours=25)
+    opened = int((NOON - timedelta(hours=26)).timestamp() * 1000)
+    shard = TrackedShard(f"shardId-{opened:020}-a", None, TrimHorizon(), since=since)
+    losses.say_if_too_late(shard, NOON)
+    losses.say_if_too_late(shard, NOON)
+    (line,) = losses.lines
+    assert line.startswith(f"shard {shard.id}, unread since {since}")
+
+
+def test_a_checkpoint_older_than_retention_has_lost_something(clock: HandClock) -> None:
+    losses = begun(clock)
+    losses.say_if_old("checkpoint", None, NOON)
+    losses.say_if_old("checkpoint", NOON - timedelta(hours=23), NOON)
+    assert losses.lines == []
+    losses.say_if_old("checkpoint", NOON - timedelta(hours=25), NOON)
+    assert losses.lines == [
+        "the checkpoint is of 2026-11-20T11:00:00+00:00: older than the retention of 24 hours"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "enabled", "said"),
+    [
+        (AtTime(NOON - timedelta(hours=30)), None, "retention is 24 hours"),
+        (AtTime(NOON - timedelta(hours=30)), timedelta(hours=40), "retention is 24 hours"),
+        (AtTime(NOON - timedelta(hours=2)), timedelta(hours=1), "its stream was enabled then"),
+        (AtTime(NOON - timedelta(hours=24, seconds=5)), timedelta(hours=40), ""),
+        (AtTime(NOON - timedelta(hours=2)), None, ""),
+        (TrimHorizon(), timedelta(hours=1), ""),
+        (Latest(), timedelta(hours=1), ""),
+    ],
+)
+def test_a_start_before_all_that_the_stream_holds_is_said(
+    caplog: pytest.LogCaptureFixture, start: Position, enabled: timedelta | None, said: str
+) -> None:
+    created = None if enabled is None else NOON - enabled
+    losses = Losses()
+    losses.begin("arn", start)
+    losses.say_if_begins_late(Listing("arn", "orders", "ENABLED", "", [], 1, NOON, created))
+    assert losses.lines == []
+    assert bool(said) == bool(caplog.messages)
+    assert all(f"({said}), and none" in line for line in caplog.messages)

@@ -1,0 +1,89 @@
+"""What crosses from a worker where there is a filter: delivered, it is the same as without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.odd_pages import pages
+from tests.support.play import ARN
+from watcher.aws.counters import SharedCounters
+from watcher.aws.model import Position, ShardKey, TrimHorizon
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.failures import FailurePolicy
+from watcher.delivery.handler import Handler
+from watcher.delivery.sequential import SequentialDelivery
+from watcher.observability.watch_stats import Totals
+from watcher.records.page import RecordPage, decode
+from watcher.records.wire import WireRecord
+from watcher.runtime.stats import StatsCollector
+from watcher.streams.lineage import TrackedShard
+from watcher.streams.messages import Wanted, part
+
+
+class Delivered:
+    """What has become of a page at the end of its delivery."""
+
+    def __init__(self, wanted: Wanted, limit: int | None, *, together: bool) -> None:
+        self.lines: list[bytes] = []
+        self.shard = TrackedShard("a", None, TrimHorizon())
+        self.totals = Totals()
+        observer = Handler("lines", lambda record: self.lines.append(bytes(record.raw)))
+        observer.handle_page = self.take if together else None
+        figures = StatsCollector(1.0, SharedCounters(1))
+        figures.tally(ShardKey(ARN, "a"))
+        self.figures = figures.shards[ShardKey(ARN, "a")]
+        dispatcher = Dispatcher([observer], FailurePolicy())
+        self.handover = SequentialDelivery(dispatcher, figures, self.totals, wanted, limit)
+
+    def take(self, page: RecordPage) -> bool:
+        self.lines += map(bytes, page.raws)
+        return True
+
+    def outcome(self) -> tuple[list[bytes], Totals, Position, tuple[int, float | None]]:
+        figures = self.figures.delivered, self.figures.last
+        return self.lines, self.totals, self.shard.position, figures
+
+
+@given(
+    body=pages(),
+    unwanted=st.sets(st.integers(0, 6)),
+    limit=st.none() | st.integers(1, 4),
+    together=st.booleans(),
+    first=st.integers(0, 2),
+)
+def test_what_the_worker_leaves_out_is_what_the_manager_would(
+    body: bytes, unwanted: set[int], limit: int | None, together: bool, first: int
+) -> None:
+    records = decode(body).Records
+    if first >= len(records):
+        return
+
+    def wanted(record: WireRecord) -> bool:
+        return int(record.dynamodb.SequenceNumber[-1]) not in unwanted
+
+    def chosen(some: Sequence[WireRecord]) -> list[int]:
+        return [place for place, record in enumerate(some) if wanted(record)]
+
+    outcomes = []
+    for test in (None, chosen):
+        delivered = Delivered(wanted, limit, together=together)
+        message = part(body, records, first, len(records), test)
+        assert message.read == len(records) - first
+        assert [*delivered.handover.deliver(ARN, delivered.shard, message)] == []
+        outcomes.append(delivered.outcome())
+    assert outcomes[0] == outcomes[1]
+
+
+@given(body=pages())
+def test_a_filter_that_fails_leaves_nothing_out(body: bytes) -> None:
+    records = decode(body).Records
+
+    def fail(some: Sequence[WireRecord]) -> list[int]:
+        raise ValueError("no such key")
+
+    if records:
+        whole = part(body, records, 0, len(records), fail)
+        assert whole == part(body, records, 0, len(records))

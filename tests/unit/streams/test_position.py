@@ -1,0 +1,86 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from watcher.aws.model import AtTime, Latest, TrimHorizon
+from watcher.errors import UsageError
+from watcher.streams.position import at_time, parse_start
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, 700_000, UTC)
+
+
+@pytest.mark.parametrize("text", ["latest", "LATEST", " latest "])
+def test_latest_by_its_name(text: str) -> None:
+    assert parse_start(text, NOW) == Latest()
+
+
+@pytest.mark.parametrize("text", ["trim-horizon", "trim_horizon", "TRIM_HORIZON"])
+def test_trim_horizon_as_the_aws_cli_and_boto3_spell_it(text: str) -> None:
+    assert parse_start(text, NOW) == TrimHorizon()
+
+
+@pytest.mark.parametrize(
+    ("text", "age"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("15m", timedelta(minutes=15)),
+        ("2h", timedelta(hours=2)),
+        ("1.5h", timedelta(minutes=90)),
+        ("1d", timedelta(days=1)),
+        ("2 hours ago", timedelta(hours=2)),
+        ("an hour ago", timedelta(hours=1)),
+        ("2h 30m", timedelta(minutes=150)),
+        ("1 day, 2 hours and 5 mins ago", timedelta(hours=26, minutes=5)),
+    ],
+)
+def test_an_age_is_a_moment_before_now(text: str, age: timedelta) -> None:
+    assert parse_start(text, NOW) == AtTime((NOW - age).replace(microsecond=0))
+
+
+def test_a_time_with_a_zone() -> None:
+    moment = AtTime(datetime(2026, 11, 21, 8, 0, tzinfo=UTC))
+    assert parse_start("2026-11-21T08:00Z", NOW) == moment
+    assert parse_start("2026-11-21T10:00+02:00", NOW) == moment
+    assert parse_start("20261121T080000Z", NOW) == moment
+
+
+def test_a_time_without_a_zone_is_local() -> None:
+    local = datetime(2026, 11, 21, 8, 0).astimezone()
+    assert parse_start("2026-11-21 08:00", NOW + timedelta(days=2)) == AtTime(local)
+
+
+def test_a_date_alone_is_its_midnight() -> None:
+    midnight = datetime(2026, 11, 20).astimezone()
+    assert parse_start("2026-11-20", NOW) == AtTime(midnight)
+
+
+def test_a_moment_is_rounded_down_to_whole_seconds_since_creation_times_are() -> None:
+    position = at_time(datetime(2026, 11, 21, 11, 0, 10, 999_999, UTC), NOW)
+    assert position.time == datetime(2026, 11, 21, 11, 0, 10, tzinfo=UTC)
+
+
+def test_a_moment_in_the_future_is_refused() -> None:
+    with pytest.raises(UsageError, match="in the future"):
+        parse_start("2026-11-21T12:00:02Z", NOW)
+    with pytest.raises(UsageError, match="in the future"):
+        at_time(NOW.astimezone(timezone(timedelta(hours=3))) + timedelta(seconds=1), NOW)
+
+
+def test_today_and_yesterday_are_midnights_or_the_days_of_a_time() -> None:
+    midnight = NOW.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    assert parse_start("today", NOW) == AtTime(midnight)
+    assert parse_start("Yesterday", NOW) == AtTime(midnight - timedelta(days=1))
+    assert parse_start("yesterday 14:00", NOW) == AtTime(midnight - timedelta(hours=10))
+    assert parse_start("yesterday at 14:00", NOW) == AtTime(midnight - timedelta(hours=10))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "soon", "2x", "-2h", "999999999d", "2026-13-45", "08:00 EST", "0001-01-01"),
+        *("2", "2m3", "hours ago", "1 month", "yesterday noon", "yesterday 2026-01-01"),
+    ],
+)
+def test_anything_else_is_refused_with_the_forms_there_are(text: str) -> None:
+    with pytest.raises(UsageError, match=r"latest|24 hours"):
+        parse_start(text, NOW)

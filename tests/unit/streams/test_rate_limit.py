@@ -1,0 +1,131 @@
+"""A reader and others at one shard that allows only so much, on a virtual clock."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from watcher.streams.rate_limit import AdaptiveRateLimit
+
+
+class Slots:
+    """A shard's reads: a bucket with a second's worth of them, as far as AWS tells."""
+
+    def __init__(self, allowed: float, others: float = 0.0) -> None:
+        self.allowed = allowed
+        self.others = others
+        self._tokens = max(allowed, 1.0)
+        self._then = 0.0
+        self._others_due = 0.0
+
+    def is_free(self, now: float) -> bool:
+        while self.others and self._others_due <= now:
+            self._take(self._others_due)
+            self._others_due += 1 / self.others
+        return self._take(now)
+
+    def _take(self, now: float) -> bool:
+        most = max(self.allowed, 1.0)
+        self._tokens = min(most, self._tokens + (now - self._then) * self.allowed)
+        self._then = now
+        if self._tokens < 1 - 1e-9:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class Reader:
+    """Reads a shard that always has more."""
+
+    def __init__(self, slots: Slots, latency: float = 0.01) -> None:
+        self.slots = slots
+        self.clock = HandClock()
+        self.rate = AdaptiveRateLimit(self.clock)
+        self._latency = latency
+        self._chance = random.Random(1)
+
+    def read_for(self, seconds: float) -> tuple[float, float]:
+        """The throttled share, and the reads a second that came through."""
+        clock, begin = self.clock, self.clock.passed
+        free = throttled = 0
+        while clock.passed < begin + seconds:
+            self.rate.begin()
+            if self.slots.is_free(clock.passed):
+                free += 1
+                self.rate.came_through()
+            else:
+                throttled += 1
+                self.rate.throttled()
+            clock.sleep(self._latency * self._chance.uniform(0.5, 2))
+            clock.sleep(self.rate.pause())
+        return throttled / (free + throttled), free / (clock.passed - begin)
+
+
+@pytest.mark.parametrize("latency", [0.001, 0.03, 0.08])
+@pytest.mark.parametrize("allowed", [5.0, 4.0, 2.0, 1.0])
+def test_few_reads_are_throttled_and_nearly_all_that_is_allowed_is_had(
+    allowed: float, latency: float
+) -> None:
+    reader = Reader(Slots(allowed), latency)
+    reader.read_for(180)
+    share, rate = reader.read_for(1800)
+    assert share < 0.05
+    assert rate >= 0.9 * allowed
+
+
+def test_what_lambda_leaves_is_had() -> None:
+    reader = Reader(Slots(5.0, others=4.0))
+    reader.read_for(180)
+    share, rate = reader.read_for(1800)
+    assert share < 0.05
+    assert rate >= 0.9
+
+
+def test_a_shard_that_others_leave_is_read_as_often_as_allowed_soon() -> None:
+    slots = Slots(5.0, others=4.0)
+    reader = Reader(slots)
+    reader.read_for(600)
+    slots.others = 0.0
+    reader.read_for(150)
+    assert reader.read_for(60)[1] >= 4.5
+    slots.others = 4.0
+    reader.read_for(60)
+    assert reader.read_for(600)[0] < 0.05
+
+
+def test_nothing_holds_a_reader_back_that_was_never_throttled() -> None:
+    rate = AdaptiveRateLimit(HandClock())
+    for _ in range(100):
+        rate.begin()
+        rate.came_through()
+        assert rate.pause() == 0.0
+
+
+def test_once_throttled_reads_are_200_ms_apart_at_least() -> None:
+    reader = Reader(Slots(1e9), latency=0.0)
+    reader.rate.throttled()
+    reader.read_for(60)
+    share, rate = reader.read_for(60)
+    assert share == 0.0
+    assert rate == pytest.approx(5.0, rel=0.02)
+
+
+def test_a_limit_that_nobody_sees_for_minutes_is_forgotten() -> None:
+    reader = Reader(Slots(1e9))
+    reader.rate.throttled()
+    reader.read_for(400)
+    assert reader.rate.pause() == 0.0
+
+
+def test_a_shard_that_refuses_every_read_is_asked_ever_less_often() -> None:
+    rate = AdaptiveRateLimit(HandClock())
+    pauses = []
+    for _ in range(8):
+        rate.begin()
+        rate.throttled()
+        pauses.append(rate.pause())
+    assert pauses == sorted(pauses)
+    assert 0.2 <= pauses[0] < 1
+    assert pauses[-1] == 10.0

@@ -1,0 +1,560 @@
+"""The reader against the simulator: every trouble a shard can make, one attempt at a time."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.simulator import Simulator
+from tests.simulator.errors import ODD
+from tests.support.hand_clock import HandClock
+from tests.support.wire import origin
+from watcher.aws.config import AwsConfig
+from watcher.aws.connect import for_worker
+from watcher.aws.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
+from watcher.records import page
+from watcher.streams.messages import (
+    ErrorKind,
+    Finished,
+    Loss,
+    Message,
+    Notice,
+    Page,
+    Retrying,
+    Started,
+)
+from watcher.streams.shard_reader import ShardReader
+
+
+def reader(
+    sim: Simulator, position: Position | None = None, shard: str | None = None, **options: object
+) -> ShardReader:
+    streams = for_worker(AwsConfig("us-east-1", endpoint_url=sim.endpoint), sim.stream_arn)
+    shard = shard or sim.shards[0].id
+    return ShardReader(streams, sim.stream_arn, shard, position or TrimHorizon(), **options)  # type: ignore[arg-type]
+
+
+def numbers(messages: list[Message]) -> list[str]:
+    """The sequence numbers of the pages among the messages."""
+    return [
+        record.sequence_number
+        for message in messages
+        if isinstance(message, Page)
+        for record in page.records(message.body, origin("s"), message.first, message.last)
+    ]
+
+
+def read(made: ShardReader, attempts: int = 1) -> list[Message]:
+    return [message for _ in range(attempts) for message in made.read()]
+
+
+def kinds(messages: list[Message]) -> list[type[Message]]:
+    return [type(message) for message in messages]
+
+
+@pytest.fixture
+def written(simulator: Simulator) -> list[str]:
+    return simulator.write("a", 5)
+
+
+def test_the_first_read_tells_that_the_shard_has_an_iterator(
+    simulator: Simulator, written: list[str]
+) -> None:
+    messages = read(reader(simulator))
+    assert kinds(messages) == [Started, Page]
+    assert numbers(messages) == written
+
+
+def test_latest_reads_what_comes_after_the_first_read(
+    simulator: Simulator, written: list[str]
+) -> None:
+    made = reader(simulator, Latest())
+    assert kinds(read(made)) == [Started]
+    later = simulator.write("b", 2)
+    assert numbers(read(made)) == later
+
+
+def test_the_position_is_where_a_new_reader_goes_on(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.set_faults(max_records=2)
+    first = reader(simulator)
+    assert numbers(read(first)) == written[:2]
+    assert first.position == AfterSequence(written[1])
+    assert numbers(read(reader(simulator, first.position), 2)) == written[2:]
+
+
+def test_a_latest_shard_that_stayed_idle_goes_on_from_its_start_not_from_a_later_latest(
+    simulator: Simulator,
+) -> None:
+    first = reader(simulator, Latest())
+    read(first)
+    assert isinstance(first.position, AtTime)
+    missed = simulator.write("a", 3)
+    assert numbers(read(reader(simulator, first.position))) == missed
+
+
+def test_the_end_of_a_closed_shard_comes_with_its_last_records(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.rotate()
+    made = reader(simulator)
+    messages = read(made)
+    assert kinds(messages) == [Started, Page, Finished]
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=True)
+    assert made.finished
+    assert made.read() == []
+
+
+def test_the_end_of_a_closed_shard_may_come_with_an_empty_page(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.set_faults(last_page_empty=True)
+    simulator.rotate()
+    messages = read(reader(simulator), 2)
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=True)
+
+
+def test_a_reader_is_caught_up_after_several_empty_pages_and_from_then_on_after_each(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.fail_next("GetRecords", "empty", times=2)
+    made = reader(simulator)
+    seen = []
+    for _ in range(9):
+        made.read()
+        seen.append(made.caught_up)
+    assert seen == [False] * 7 + [True] * 2, "two pages were empty though records followed"
+    simulator.write("a")
+    made.read()
+    assert not made.caught_up
+    made.read()
+    assert made.caught_up
+    simulator.fail_next("GetRecords", "InternalServerError", times=1)
+    made.read()
+    assert not made.caught_up, "nobody knows"
+
+
+def test_empty_pages_hide_nothing(simulator: Simulator, written: list[str]) -> None:
+    simulator.fail_next("GetRecords", "empty", times=7)
+    assert numbers(read(reader(simulator), 8)) == written
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        *("ThrottlingException", "LimitExceededException", "InternalServerError", "unavailable"),
+        *("reset", "reset-midway", "truncate", "invalid-json"),
+    ],
+)
+@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
+def test_a_passing_trouble_is_told_and_loses_nothing(
+    simulator: Simulator, written: list[str], trouble: str, operation: str
+) -> None:
+    simulator.fail_next(operation, trouble, times=2)
+    made = reader(simulator)
+    for failures in (1, 2):
+        (message,) = [each for each in made.read() if isinstance(each, Retrying)]
+        assert message.failures == failures
+        assert made.pause > 0
+    assert numbers(read(made)) == written
+
+
+def test_repeated_trouble_waits_ever_longer_up_to_a_limit(simulator: Simulator) -> None:
+    simulator.fail_next("GetShardIterator", "ThrottlingException", times=100)
+    made = reader(simulator)
+    pauses = []
+    for _ in range(12):
+        made.read()
+        pauses.append(made.pause)
+    assert pauses[0] < 1
+    assert pauses[-1] <= 10
+    assert max(pauses) > 4
+
+
+def test_an_expired_iterator_is_renewed_after_the_last_record_read(
+    simulator: Simulator, written: list[str]
+) -> None:
+    made = reader(simulator)
+    read(made)
+    simulator.advance(3600)
+    later = simulator.write("a", 2)
+    assert numbers(read(made, 2)) == later
+
+
+def test_an_expired_iterator_of_an_idle_latest_shard_loses_nothing(simulator: Simulator) -> None:
+    made = reader(simulator, Latest())
+    read(made)
+    later = simulator.write("a", 2)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException")
+    assert numbers(read(made, 2)) == later
+
+
+def test_each_iterator_at_a_time_is_told_because_records_may_have_left_the_shard_since(
+    simulator: Simulator,
+) -> None:
+    made = reader(simulator, Latest())
+    read(made)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException")
+    assert [message for message in read(made, 2) if isinstance(message, Started)]
+    simulator.write("a", 1)
+    read(made)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException")
+    assert not [message for message in read(made, 2) if isinstance(message, Started)]
+
+
+def test_a_service_that_grants_a_time_and_then_fails_is_read_from_its_horizon(
+    simulator: Simulator,
+) -> None:
+    simulator.write("a", 2)
+    simulator.advance(3600)
+    moment = datetime.fromtimestamp(int(simulator.now), UTC)
+    wanted = simulator.write("a", 3)
+    simulator.fail_next("GetRecords", "InternalServerError", times=3)
+    assert numbers(read(reader(simulator, AtTime(moment)), 4)) == wanted
+    assert simulator.calls["GetShardIterator"] == 2
+
+
+@pytest.mark.parametrize("older", [0, 5])
+def test_where_at_timestamp_is_refused_older_records_are_skipped(
+    simulator: Simulator, older: int
+) -> None:
+    simulator.set_faults(at_timestamp=False)
+    simulator.write("a", older)
+    simulator.advance(3600)
+    moment = simulator.now
+    wanted = simulator.write("a", 3)
+    position = AtTime(datetime.fromtimestamp(int(moment), UTC))
+    assert numbers(read(reader(simulator, position))) == wanted
+
+
+def test_a_time_that_is_doubted_after_errors_brings_the_same_records_as_one_that_is_not(
+    simulator: Simulator,
+) -> None:
+    """Else a micro-batch on Spark is another one when an executor reads it again."""
+    simulator.write("a", 3)
+    simulator.advance(30)
+    position = AtTime(datetime.fromtimestamp(int(simulator.now), UTC))
+    wanted = simulator.write("a", 3)
+    simulator.fail_next("GetRecords", "InternalServerError", times=3)
+    assert numbers(read(reader(simulator, position), 6)) == wanted
+
+
+def test_creation_times_as_coarse_as_minutes_hide_no_record_of_the_same_minute(
+    simulator: Simulator,
+) -> None:
+    simulator.set_faults(at_timestamp=False, granularity=60)
+    moment = datetime.fromtimestamp(int(simulator.now), UTC)
+    wanted = simulator.write("a", 3)
+    assert numbers(read(reader(simulator, AtTime(moment)))) == wanted
+
+
+def test_a_trimmed_position_is_a_loss_that_names_it_and_goes_on_at_the_horizon(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.trim(records=3)
+    messages = read(reader(simulator, AfterSequence(written[0])), 2)
+    (loss,) = [each for each in messages if isinstance(each, Loss)]
+    assert written[0] in loss.since
+    assert loss.shard_id == simulator.shards[0].id
+    assert numbers(messages) == written[3:]
+
+
+@pytest.mark.parametrize("position", [TrimHorizon(), Latest()])
+def test_a_horizon_that_moves_on_between_two_calls_is_no_loss(
+    simulator: Simulator, written: list[str], position: Position
+) -> None:
+    simulator.fail_next("GetRecords", "TrimmedDataAccessException")
+    made = reader(simulator, position)
+    messages = read(made)
+    later = simulator.write("b", 2)
+    messages += read(made)
+    assert Loss not in kinds(messages)
+    assert numbers(messages)[-2:] == later
+
+
+def test_a_shard_that_is_trimmed_at_every_position_is_given_up_as_lost(
+    simulator: Simulator,
+) -> None:
+    simulator.fail_next("GetRecords", "TrimmedDataAccessException", times=100)
+    messages = read(reader(simulator), 20)
+    assert isinstance(messages[-1], Finished) and messages[-1].gone
+
+
+def test_a_shard_that_is_gone_is_a_loss_and_finished(simulator: Simulator) -> None:
+    gone = simulator.shards[0].id
+    simulator.rotate()
+    simulator.drop_shard(gone)
+    messages = read(reader(simulator, shard=gone))
+    (finished,) = messages
+    assert isinstance(finished, Finished) and finished.closed
+    assert finished.gone and finished.gone.shard_id == gone
+
+
+@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
+def test_no_permission_is_trouble_of_its_kind_and_no_start(
+    simulator: Simulator, written: list[str], operation: str
+) -> None:
+    simulator.fail_next(operation, "AccessDeniedException", times=2)
+    made = reader(simulator)
+    messages = read(made, 2)
+    assert [each.kind for each in messages if isinstance(each, Retrying)] == [ErrorKind.DENIED] * 2
+    assert all("no permission" in each.text for each in messages if isinstance(each, Retrying))
+    assert Started not in kinds(messages), "nothing has been read"
+    assert kinds(read(made)) == [Started, Page]
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("operation", ["GetShardIterator", "GetRecords"])
+def test_an_odd_answer_is_trouble_and_loses_nothing(
+    simulator: Simulator, written: list[str], operation: str, odd: str
+) -> None:
+    simulator.set_faults(max_records=2)
+    made = reader(simulator)
+    messages = read(made)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException")
+    simulator.fail_next(operation, odd, times=2)
+    messages += read(made, 8)
+    assert numbers(messages) == written
+    assert [each.failures for each in messages if isinstance(each, Retrying)] == [1, 2]
+
+
+def test_a_refused_iterator_is_replaced(simulator: Simulator, written: list[str]) -> None:
+    simulator.set_faults(max_records=2)
+    made = reader(simulator)
+    messages = read(made)
+    simulator.fail_next("GetRecords", "ValidationException")
+    messages += read(made, 3)
+    assert numbers(messages) == written
+    assert simulator.calls["GetShardIterator"] == 2
+
+
+def up_to_now(made: ShardReader, clock: HandClock) -> list[Message]:
+    """All that it reads, pausing as it says."""
+    messages: list[Message] = []
+    while not made.finished:
+        messages += made.read()
+        clock.sleep(made.pause)
+    return messages
+
+
+def now(sim: Simulator) -> datetime:
+    return datetime.fromtimestamp(int(sim.now), UTC)
+
+
+def test_until_now_leaves_an_open_shard_after_many_empty_pages_and_some_seconds(
+    simulator: Simulator, written: list[str]
+) -> None:
+    clock = HandClock()
+    made = reader(simulator, until=now(simulator) + timedelta(seconds=3), clock=clock)
+    messages = up_to_now(made, clock)
+    assert numbers(messages) == written
+    assert isinstance(messages[-1], Finished) and "empty pages" in messages[-1].reason
+    assert messages[-1].proven
+    assert made.position == AfterSequence(written[-1])
+    assert 1.9 < clock.passed < 3
+
+
+def test_until_now_does_not_leave_a_shard_that_latest_knows_to_be_closed(
+    simulator: Simulator, written: list[str]
+) -> None:
+    """A listing may show it as open for seconds; and what is left of it comes late."""
+    clock = HandClock()
+    made = reader(simulator, until=now(simulator) + timedelta(seconds=3), clock=clock)
+    simulator.rotate()
+    simulator.set_faults(closed_empty=20)
+    messages = up_to_now(made, clock)
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=True)
+
+
+def test_until_now_is_no_empty_page_what_comes_again(
+    simulator: Simulator, written: list[str]
+) -> None:
+    clock = HandClock()
+    simulator.set_faults(max_records=1)
+    made = reader(simulator, until=now(simulator), clock=clock)
+    read(made, len(written) - 1)
+    simulator.set_faults(max_records=1, back_rate=0.9)
+    messages = [each for _ in range(30) if not made.finished for each in made.read()]
+    simulator.set_faults(max_records=1)
+    messages += up_to_now(made, clock)
+    assert numbers(messages) == written[-1:]
+
+
+def test_until_now_ends_at_the_first_record_that_came_after_the_beginning(
+    simulator: Simulator, written: list[str]
+) -> None:
+    """LATEST tells which, and no clock."""
+    clock = HandClock()
+    simulator.set_faults(max_records=3)
+    made = reader(simulator, until=now(simulator) + timedelta(seconds=3), clock=clock)
+    messages = read(made)
+    clock.sleep(3)
+    messages += read(made)
+    while not made.finished:
+        simulator.write("a", 4)
+        messages += read(made)
+        clock.sleep(0.2)
+    assert set(written) <= set(numbers(messages))
+    assert clock.passed < 5
+    reason = "what comes next was written later"
+    assert messages[-1] == Finished(closed=False, proven=True, reason=reason)
+
+
+@pytest.mark.parametrize("skew", [timedelta(minutes=-10), timedelta(minutes=10)])
+def test_until_now_believes_no_clock(
+    simulator: Simulator, written: list[str], skew: timedelta
+) -> None:
+    """Neither the records' stamps nor the service's `Date` say what was there at the beginning."""
+    clock = HandClock()
+    simulator.advance(600)
+    later = simulator.write("a", 5)
+    simulator.set_faults(max_records=2)
+    made = reader(simulator, until=now(simulator) + skew, clock=clock)
+    assert numbers(up_to_now(made, clock)) == written + later
+
+
+def test_a_closed_shard_ends_where_its_iterator_does_after_any_number_of_empty_pages(
+    simulator: Simulator, written: list[str]
+) -> None:
+    simulator.rotate()
+    simulator.fail_next("GetRecords", "empty", times=2100)
+    clock = HandClock()
+    made = reader(simulator, until=now(simulator), closed=True, clock=clock)
+    messages = up_to_now(made, clock)
+    assert numbers(messages) == written
+    assert messages[-1] == Finished(closed=True)
+    assert clock.passed == 0, "no pause: nothing will ever be written there"
+    remarks = [message.text for message in messages if isinstance(message, Notice)]
+    assert remarks == [
+        f"{count} empty pages in a row, and its end is still to come" for count in (1024, 2048)
+    ]
+
+
+def test_a_shard_that_is_found_to_be_closed_is_not_left(
+    simulator: Simulator, written: list[str]
+) -> None:
+    clock = HandClock()
+    simulator.fail_next("GetRecords", "empty", times=100)
+    made = reader(simulator, until=now(simulator), clock=clock)
+    read(made, 5)
+    simulator.rotate()
+    made.closed = True
+    assert numbers(up_to_now(made, clock)) == written
+
+
+def test_what_the_service_repeats_is_left_out_and_said(simulator: Simulator) -> None:
+    written = simulator.write("a", 12)
+    simulator.set_faults(max_records=3)
+    made = reader(simulator)
+    first = made._new_iterator([])
+    messages = read(made, 3)
+    made._iterator = first  # it goes back
+    messages += read(made, 6)
+    assert numbers(messages) == written
+    remarks = [message.text for message in messages if isinstance(message, Notice)]
+    assert set(remarks) == {"the service gives records again that came before; they are left out"}
+
+
+def test_an_iterator_that_goes_back_for_ever_is_trouble_and_a_new_one_is_taken(
+    simulator: Simulator,
+) -> None:
+    written = simulator.write("a", 6)
+    simulator.set_faults(max_records=3)
+    made = reader(simulator)
+    first = made._new_iterator([])
+    messages: list[Message] = []
+    for _ in range(3):
+        made._iterator = first
+        messages += read(made)
+    troubles = [message for message in messages if isinstance(message, Retrying)]
+    assert [trouble.failures for trouble in troubles] == [1]
+    assert made.at_tip and made.pause > 0
+    assert numbers(messages + read(made)) == written
+
+
+def test_what_came_before_a_restart_is_not_read_again(
+    simulator: Simulator, written: list[str]
+) -> None:
+    made = reader(simulator, AfterSequence(written[2]))
+    made._iterator = reader(simulator)._new_iterator([])
+    assert numbers(read(made)) == written[3:]
+
+
+def test_many_records_that_are_later_than_the_end_asked_for_are_its_end(
+    simulator: Simulator, written: list[str]
+) -> None:
+    end = now(simulator)
+    simulator.advance(60)
+    simulator.bulk(3000)
+    made = reader(simulator, end=end)
+    assert numbers(read(made, 2)) == written
+    assert made.finished
+
+
+def test_full_pages_follow_at_once_and_idle_ones_ever_later(simulator: Simulator) -> None:
+    simulator.bulk(2500)
+    made = reader(simulator)
+    read(made)
+    assert made.pause == 0
+    read(made)
+    assert made.pause == 0
+    read(made)
+    pauses = list(pauses_of(made, 8))
+    assert pauses == sorted(pauses)
+    assert 0 < pauses[0] <= 0.25
+    assert pauses[-1] == 1.0
+
+
+def pauses_of(made: ShardReader, attempts: int) -> Iterator[float]:
+    for _ in range(attempts):
+        made.read()
+        yield made.pause
+
+
+def test_bodies_are_handed_on_as_they_came(simulator: Simulator, written: list[str]) -> None:
+    (message,) = [each for each in read(reader(simulator)) if isinstance(each, Page)]
+    assert re.findall(rb'"SequenceNumber":"(\d+)"', message.body) == [n.encode() for n in written]
+    assert (message.first, message.last) == (0, len(written))
+    assert message.last_sequence_number == written[-1]
+
+
+def test_an_iterator_that_is_refused_when_it_is_new_is_trouble(simulator: Simulator) -> None:
+    """One of old age is not: another takes its place at once."""
+    simulator.write("a", 3)
+    simulator.fail_next("GetRecords", "ExpiredIteratorException", times=3)
+    made = reader(simulator)
+    messages = read(made, 4)
+    troubles = [message for message in messages if isinstance(message, Retrying)]
+    assert [trouble.failures for trouble in troubles] == [1, 2, 3]
+    assert numbers(messages) and not made.finished
+
+
+@pytest.mark.parametrize("allowed", [5.0, 1.0])
+def test_of_a_shard_s_reads_few_are_throttled(simulator: Simulator, allowed: float) -> None:
+    """Over sockets, on a clock of its own: a shard that always has more, and only so many a second.
+
+    For three minutes, after a first one in which the rate is found.
+    """
+    clock = HandClock()
+    simulator.write("a")
+    simulator.rotate()
+    simulator.set_faults(shard_reads_per_second=allowed)
+    simulator.fail_next("GetRecords", "empty", times=10_000)
+    made = reader(simulator, closed=True, clock=clock)
+    shares = []
+    for seconds in (60.0, 180.0):
+        until, before = clock.passed + seconds, simulator.injected["rate-limit"]
+        reads = 0
+        while clock.passed < until and not made.finished:
+            made.read()
+            reads += 1
+            clock.sleep(made.pause)
+            simulator.advance(made.pause)
+        shares.append((simulator.injected["rate-limit"] - before) / reads)
+    assert shares[-1] < 0.05
+    assert reads >= 0.9 * allowed * 180

@@ -1,0 +1,375 @@
+"""Tokens, and the file that always holds a whole one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import given
+
+from tests.support.times import NOON
+from watcher.aws.model import (
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Position,
+    Shard,
+    TrimHorizon,
+)
+from watcher.errors import UsageError
+from watcher.stores.stores import CheckpointFile
+from watcher.streams import token as checkpoint
+from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
+from watcher.streams.token import Token, TokenShard
+
+NUMBER = "1000000000000000000042"
+
+
+def token(number: str = NUMBER) -> Token:
+    return Token("arn", ["s"], [TokenShard("s", "after_sequence", number)], NOON)
+
+
+def resumed(lineage: Lineage) -> dict[str, TrackedShard]:
+    text = checkpoint.encode(checkpoint.make("arn", lineage, NOON))
+    return {shard.id: shard for shard in checkpoint.resume(checkpoint.from_json(text))}
+
+
+@pytest.mark.parametrize(
+    "position",
+    [TrimHorizon(), AtSequence(NUMBER), AfterSequence(NUMBER), AtTime(NOON)],
+)
+def test_a_position_survives_the_token(position: Position) -> None:
+    lineage = Lineage(position)
+    lineage.update([Shard("s", "p")])
+    lineage.shards["p"].status = ShardStatus.FINISHED
+    assert resumed(lineage)["s"] == TrackedShard("s", "p", position)
+
+
+def test_a_latest_shard_that_was_not_read_yet_is_stored_as_the_time_when_the_watch_began() -> None:
+    lineage = Lineage(Latest())
+    lineage.update([Shard("s")])
+    began = NOON - timedelta(minutes=5)
+    made = checkpoint.make("arn", lineage, NOON, began)
+    assert made.saved_at == NOON
+    (shard,) = checkpoint.resume(made)
+    assert shard.position == AtTime(began)
+
+
+def test_a_finished_shard_is_remembered_until_its_child_is_known() -> None:
+    lineage = Lineage(TrimHorizon())
+    lineage.update([Shard("s")])
+    lineage.shards["s"].status = ShardStatus.FINISHED
+    assert resumed(lineage)["s"].status is ShardStatus.FINISHED
+    lineage.update([Shard("child", "s")])
+    assert set(resumed(lineage)) == {"child"}
+
+
+def test_a_parent_that_no_listing_has_shown_is_resumed_as_such() -> None:
+    lineage = Lineage(TrimHorizon())
+    lineage.update([Shard("s", "hidden")])
+    assert not resumed(lineage)["hidden"].expected
+    assert resumed(lineage)["s"].expected
+
+
+def test_active_are_the_shards_that_wait_for_no_parent() -> None:
+    lineage = Lineage(TrimHorizon())
+    lineage.update([Shard("a"), Shard("b", "a"), Shard("c")])
+    assert checkpoint.make("arn", lineage, NOON).active == ["a", "c"]
+
+
+def test_a_token_of_bloop_is_read() -> None:
+    plain = {
+        "stream_arn": "arn",
+        "active": ["s"],
+        "shards": [
+            {"shard_id": "s", "iterator_type": "after_sequence", "sequence_number": NUMBER},
+            {"shard_id": "t", "iterator_type": "trim_horizon", "parent": "s"},
+            {"shard_id": "u", "iterator_type": "latest"},
+            {"shard_id": "v", "something": "else"},
+        ],
+    }
+    assert [shard.position for shard in checkpoint.resume(checkpoint.from_json(plain))] == [
+        AfterSequence(NUMBER),
+        TrimHorizon(),
+        Latest(),
+        TrimHorizon(),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", "null", "{", '{"stream_arn": 1}', b"\xff", "[" * 5000),
+        '{"stream_arn":"a","active":[],"shards":[{"shard_id":"s","iterator_type":"x"}]}',
+        '{"stream_arn":"a","active":[],"shards":' + "[" * 5000,
+    ],
+)
+def test_what_is_no_token_is_refused(text: str | bytes) -> None:
+    with pytest.raises(UsageError, match="not a stream token"):
+        checkpoint.from_json(text)
+
+
+@pytest.mark.parametrize("number", [None, "", "-1", "1e5", "٣", "x"])
+def test_a_position_without_a_proper_number_is_refused(number: str | None) -> None:
+    with pytest.raises(UsageError, match="no sequence number"):
+        checkpoint.resume(Token("arn", [], [TokenShard("s", "after_sequence", number)]))
+
+
+@given(st.binary(max_size=300) | st.text(max_size=300))
+def test_any_text_is_a_token_or_refused(text: bytes | str) -> None:
+    with contextlib.suppress(UsageError):
+        checkpoint.resume(checkpoint.from_json(text))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner),
+    max_leaves=8,
+)
+FIELDS = ["shard_id", "iterator_type", "sequence_number", "parent", "time", "finished", "unlisted"]
+LIKELY = JSON | st.sampled_from(["latest", "after_sequence", NUMBER, "2026-11-21T12:00:00Z"])
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "stream_arn": st.just("arn") | JSON,
+            "active": st.lists(st.text(max_size=3), max_size=3) | JSON,
+            "shards": st.lists(st.dictionaries(st.sampled_from(FIELDS), LIKELY), max_size=4) | JSON,
+            "saved_at": LIKELY,
+        }
+    )
+)
+def test_anything_like_a_token_is_one_or_refused(plain: dict[str, object]) -> None:
+    with contextlib.suppress(UsageError):
+        checkpoint.resume(checkpoint.from_json(json.dumps(plain)))
+
+
+# The file
+
+
+def test_a_file_holds_what_was_saved_last(tmp_path: Path) -> None:
+    file = CheckpointFile(tmp_path / "c.json")
+    assert file.load() == []
+    file.save([token("1" * 22)])
+    file.save([token("2" * 22)])
+    assert file.load() == [token("2" * 22)]
+    assert json.loads((tmp_path / "c.json").read_text())["stream_arn"] == "arn"
+    file.close()
+
+
+def test_a_second_program_on_the_same_file_is_refused_until_the_first_ends(tmp_path: Path) -> None:
+    first = CheckpointFile(tmp_path / "c.json")
+    with pytest.raises(UsageError, match="in use by another watch"):
+        CheckpointFile(tmp_path / "c.json")
+    (tmp_path / "link.json").symlink_to(tmp_path / "c.json")
+    with pytest.raises(UsageError, match="in use by another watch"):
+        CheckpointFile(tmp_path / "link.json")
+    first.close()
+    CheckpointFile(tmp_path / "c.json").close()
+
+
+def test_a_forked_child_does_not_hold_the_lock(tmp_path: Path) -> None:
+    first = CheckpointFile(tmp_path / "c.json")
+    reading, writing = os.pipe()
+    ready, says_ready = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.write(says_ready, b"1")
+        os.read(reading, 1)  # lives until the test is over
+        os._exit(0)
+    os.read(ready, 1)
+    first.close()
+    CheckpointFile(tmp_path / "c.json").close()
+    os.close(writing)
+    os.waitpid(child, 0)
+    for descriptor in (reading, ready, says_ready):
+        os.close(descriptor)
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "c.json").symlink_to(tmp_path / "real" / "c.json")
+    file = CheckpointFile(tmp_path / "c.json")
+    file.save([token()])
+    assert (tmp_path / "c.json").is_symlink()
+    assert (tmp_path / "real" / "c.json").exists()
+    file.close()
+
+
+def test_a_broken_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text("{")
+    file = CheckpointFile(path)
+    with pytest.raises(UsageError, match=r"c\.json: can't be read .* remove it"):
+        file.load()
+    file.close()
+
+
+def test_a_five_gigabyte_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    with open(path, "wb") as huge:
+        huge.truncate(5 * 1024**3)  # no more than a hole
+    file = CheckpointFile(path)
+    with pytest.raises(UsageError, match="too large"):
+        file.load()
+    file.close()
+
+
+def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file or directory"):
+        CheckpointFile(tmp_path / "none" / "c.json")
+
+
+def test_a_folder_in_the_place_of_the_file_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "c.json").mkdir()
+    file = CheckpointFile(tmp_path / "c.json")
+    with pytest.raises(UsageError, match="Is a directory"):
+        file.load()
+    with pytest.raises(UsageError, match=r"checkpoint .*/c\.json: can't be used: "):
+        file.save([token()])
+    file.close()
+
+
+def test_on_a_full_disk_the_previous_token_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = CheckpointFile(tmp_path / "c.json")
+    file.save([token()])
+    large = Token("arn", [], [TokenShard(f"s{n}") for n in range(1000)])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Python does not see that it has written half of a module.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    # The kernel's "file too large" comes at the same places as "no space left".
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(UsageError, match=r"checkpoint .*/c\.json: can't be used: "):
+            file.save([large])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.load() == [token()]
+    file.save([large])
+    assert file.load() == [large]
+    file.close()
+
+
+def test_what_is_renamed_into_place_is_on_the_disk_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    real_fsync, real_replace = os.fsync, os.replace
+
+    def fsync(descriptor: int) -> None:
+        done.append("fsync " + Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        real_fsync(descriptor)
+
+    def replace(source: Path, target: Path) -> None:
+        done.append(f"rename to {target.name}")
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    file = CheckpointFile(tmp_path / "c.json")
+    file.save([token()])
+    file.close()
+    assert done == ["fsync c.json.new", "rename to c.json", f"fsync {tmp_path.name}"]
+
+
+_SAVER = """
+import sys
+from watcher.stores.stores import (CheckpointFile)
+from watcher.streams.token import Token, TokenShard
+file = CheckpointFile(sys.argv[1])
+number = 10**21
+while True:
+    number += 1
+    shards = [TokenShard(f"shard-{n}", "after_sequence", str(number)) for n in range(300)]
+    file.save([Token("arn", [], shards)])
+    print(number, flush=True)
+"""
+
+
+def test_killed_at_random_instants_it_never_loses_the_last_token(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    for kill in range(12):
+        process = subprocess.Popen(
+            [sys.executable, "-c", _SAVER, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        timer = threading.Timer(0.004 * kill + 0.001, process.kill)
+        timer.start()
+        for line in process.stdout:
+            said = line if line.endswith("\n") else said
+        process.wait()
+        process.stdout.close()
+        timer.join()
+        file = CheckpointFile(path)
+        (saved,) = file.load()
+        file.close()
+        (number,) = {shard.sequence_number for shard in saved.shards}
+        assert int(number or 0) >= int(said)
+
+
+def test_a_token_as_plain_values_is_the_same_token() -> None:
+    plain = checkpoint.to_dict(token())
+    assert checkpoint.from_json(plain) == token()
+    assert msgspec.json.decode(checkpoint.encode(token())) == json.loads(json.dumps(plain))
+
+
+NUMBERS = st.integers(1, 60).flatmap(
+    lambda digits: st.text("0123456789", min_size=digits, max_size=digits)
+)
+TIMES = st.datetimes(timezones=st.just(UTC)).map(lambda time: time.replace(microsecond=0))
+POSITIONS = st.one_of(
+    st.just(TrimHorizon()),
+    NUMBERS.map(AtSequence),
+    NUMBERS.map(AfterSequence),
+    TIMES.map(AtTime),
+)
+
+
+@given(st.lists(st.tuples(POSITIONS, st.sampled_from(ShardStatus), st.booleans(), TIMES)), TIMES)
+def test_what_a_checkpoint_saves_it_can_load(
+    shards: list[tuple[Position, ShardStatus, bool, datetime]], now: datetime
+) -> None:
+    """Whatever the service's clock says, and however long its numbers are."""
+    lineage = Lineage(TrimHorizon(), [])
+    for index, (position, status, expected, since) in enumerate(shards):
+        parent = f"s{index - 1}" if index % 3 else None
+        shard = TrackedShard(f"s{index}", parent, position, status, expected, since)
+        lineage.shards[shard.id] = shard
+    saved = checkpoint.make("arn", lineage, max(now, NOON))
+    loaded = checkpoint.from_json(checkpoint.encode(saved))
+    assert loaded == saved
+    positions = {shard.id: shard.position for shard in checkpoint.resume(loaded)}
+    for each in saved.shards:
+        position = lineage.shards[each.shard_id].position
+        if isinstance(position, AtTime):  # one that is still to come leaves out what is before it
+            position = AtTime(min(position.time, max(now, NOON)))
+        assert positions[each.shard_id] == position
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-11-21T12:00:00", "0001-01-01T00:00:00", "9999-12-31T23:59:59"]
+)
+def test_a_naive_time_of_saving_is_one_or_refused(time: str) -> None:
+    """Without a zone it is in local time; then it is compared with the service's."""
+    text = json.dumps({"stream_arn": "arn", "active": [], "shards": [], "saved_at": time})
+    with contextlib.suppress(UsageError):
+        loaded = checkpoint.from_json(text)
+        assert loaded.saved_at is not None and loaded.saved_at - NOON is not None
+        loaded.shards = [TokenShard("s", "trim_horizon", time=NOON)]
+        checkpoint.resume(loaded)

@@ -1,0 +1,180 @@
+"""Parents that only their children name, as those meet them who list once (a batch read)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from tests.support.play import ARN, PlayedService
+from watcher.aws.model import Position, Shard, TrimHorizon
+from watcher.errors import CredentialsError, NoAnswerYetError, TransientError, WatcherError
+from watcher.streams.coordinator import Coordinator
+from watcher.streams.losses import Losses
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def service(clock: HandClock) -> PlayedService:
+    return PlayedService(clock)
+
+
+def to_read(service: PlayedService, clock: HandClock, shown_after: float = 1e9) -> list[str]:
+    """The shards that there are to read, once the listing is whole."""
+    roster = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    errors, service.errors = service.errors, []
+    roster.begin(service)
+    service.errors = errors
+    while True:
+        roster.to_begin()
+        roster.attend(service)
+        if roster.is_whole():
+            return [shard.id for shard in roster.lineage.unfinished]
+        clock.sleep(0.25)
+        if clock.passed >= shown_after:
+            service.hidden.clear()
+
+
+def test_a_listing_that_hides_a_parent_is_waited_for(
+    service: PlayedService, clock: HandClock
+) -> None:
+    service.add("a")
+    service.add("b", "a", hidden=True)
+    service.add("c", "b")
+
+    assert to_read(service, clock, shown_after=1.5) == ["a", "c", "b"]
+    assert clock.passed < 6
+
+
+def test_a_parent_that_is_gone_is_not_waited_for(service: PlayedService, clock: HandClock) -> None:
+    service.add("child", "gone")
+
+    assert to_read(service, clock) == ["child"]
+    assert clock.passed < 6
+
+
+def test_a_parent_that_is_there_and_never_listed_is_read_after_a_minute(
+    service: PlayedService, clock: HandClock
+) -> None:
+    service.add("hidden", hidden=True)
+    service.add("child", "hidden")
+
+    assert to_read(service, clock) == ["child", "hidden"]
+    assert 60 <= clock.passed < 65
+
+
+@pytest.mark.parametrize("error", [CredentialsError("expired"), TransientError("500")])
+def test_trouble_while_a_listing_is_waited_for_passes(
+    service: PlayedService, clock: HandClock, error: Exception
+) -> None:
+    service.add("a")
+    service.add("b", "a", hidden=True)
+    service.add("c", "b")
+
+    service.errors = [error, error]
+
+    assert to_read(service, clock, shown_after=1.5) == ["a", "c", "b"]
+    assert not service.errors
+
+
+def test_a_closed_shard_s_child_may_be_listed_a_moment_later(
+    service: PlayedService, clock: HandClock
+) -> None:
+    service.shards["a"] = Shard("a", None, "1", "9")
+    service.add("b", "a", hidden=True)
+
+    assert to_read(service, clock, shown_after=2) == ["a", "b"]
+
+
+def test_a_closed_shard_that_stays_alone_is_not_waited_for_long(
+    service: PlayedService, clock: HandClock
+) -> None:
+    service.shards["a"] = Shard("a", None, "1", "9")
+
+    assert to_read(service, clock) == ["a"]
+    assert clock.passed <= 5
+
+
+def test_children_whose_parents_are_gone_do_not_wait_for_one_that_answers_500(
+    service: PlayedService, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(30):
+        service.add(f"child {number}", f"gone {number}")
+    service.add("child", "sick")
+    iterator = service.iterator
+
+    def answer(arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        if shard_id == "sick":
+            raise TransientError("500")
+        return iterator(arn, shard_id, position)
+
+    service.iterator = answer  # type: ignore[method-assign]
+    roster = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    roster.begin(service)
+    roster.to_begin()
+    roster.attend(service)
+    assert [shard.id for shard in roster.to_begin()] == [f"child {n}" for n in range(30)]
+    for _ in range(60):
+        clock.sleep(0.2)
+        roster.attend(service)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == "Shard sick can't be read yet, and its children wait for it: 500"
+
+
+class SlowToAnswer(PlayedService):
+    """Some shards are asked for in vain, as long as nobody says otherwise."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock)
+        self.slow: set[str] = set()
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        answered = [each for each in shard_ids if each not in self.slow]
+        if not answered:
+            raise NoAnswerYetError("not yet")
+        return super().probe(arn, answered)
+
+
+def test_each_child_begins_when_its_own_parent_is_answered(clock: HandClock) -> None:
+    service = SlowToAnswer(clock)
+    for number in range(3):
+        service.add(f"child {number}", f"gone {number}")
+    service.slow = {"gone 0", "gone 2"}
+    roster = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    roster.begin(service)
+    begun = []
+    for answered in ("", "gone 2", "gone 0"):
+        service.slow.discard(answered)
+        roster.to_begin()
+        roster.attend(service)
+        begun.append([shard.id for shard in roster.to_begin()])
+    assert begun == [["child 1"], ["child 2"], ["child 0"]]
+
+
+def test_parents_that_do_not_answer_are_said_in_one_line_after_ten_seconds(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = SlowToAnswer(clock)
+    for number in range(5):
+        service.add(f"child {number}", f"parent {number}")
+        service.slow.add(f"parent {number}")
+    roster = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    roster.begin(service)
+    roster.to_begin()
+    roster.attend(service)
+    clock.sleep(9.9)
+    roster.attend(service)
+    assert caplog.messages == []
+    for _ in range(200):
+        clock.sleep(0.1)
+        roster.attend(service)
+    assert caplog.messages == [
+        "Shards parent 0, parent 1, parent 2 and 2 more can't be read yet, and their children wait "
+        "for them: it does not answer"
+    ]

@@ -1,0 +1,128 @@
+"""Imports point one way, file by file; nothing imports itself in a circle."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import watcher
+
+PACKAGE = Path(watcher.__file__).parent
+
+# From the top of the house to its ground: a file imports only from rooms below its own.
+ROOMS = [
+    ["__main__"],
+    ["cli"],
+    ["__init__"],
+    ["live", "mirror", "testing"],
+    ["report"],
+    ["spark"],
+    ["stream", "watching"],
+    ["options"],
+    ["runtime"],
+    ["time_machine"],
+    ["pull", "stores"],
+    ["delivery"],
+    ["observability"],
+    ["streams"],
+    ["formatting"],
+    ["records"],
+    ["aws"],
+    ["sockets", "process_start", "files"],
+    ["clock", "declared", "errors", "retry", "safe_path", "version"],
+]
+LEVEL = {name: -level for level, names in enumerate(ROOMS) for name in names}
+MOST_BODY_LINES = 50
+# To go: the delivery names its limit and its commands by classes of the runtime.
+UPWARD = {
+    ("delivery/concurrent.py", "runtime/workers.py"),
+    ("delivery/sequential.py", "runtime/tail.py"),
+    ("delivery/sequential.py", "runtime/stats.py"),
+}
+
+
+def files() -> list[Path]:
+    """The package's own files; handlers are users of the package."""
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if "builtin_handlers" not in path.parts]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+def room(name: str) -> str:
+    return name.split("/")[0].removesuffix(".py")
+
+
+MODULES = {
+    "watcher." + named(path)[:-3].replace("/", "."): named(path)
+    for path in files()
+    if path.name != "__init__.py"
+} | {
+    ("watcher." + named(path.parent).replace("/", ".")).removesuffix(".."): named(path)
+    for path in files()
+    if path.name == "__init__.py"
+}
+
+
+def imports(name: str) -> Iterator[str]:
+    """The files that a file imports, at its top, inside a function, or only for types."""
+    for node in ast.walk(ast.parse((PACKAGE / name).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for each in node.names:
+                found = MODULES.get(f"{node.module}.{each.name}") or MODULES.get(node.module)
+                if found and found != name:
+                    yield found
+        elif isinstance(node, ast.Import):
+            yield from (MODULES[each.name] for each in node.names if each.name in MODULES)
+
+
+EDGES = {name: set(imports(name)) for name in MODULES.values()}
+
+
+@pytest.mark.parametrize("name", sorted(EDGES))
+def test_a_file_imports_only_from_rooms_below_its_own(name: str) -> None:
+    own = room(name)
+    assert own in LEVEL, f"{name} has no place in ROOMS"
+    others = {each for each in EDGES[name] if room(each) != own}
+    above = {each for each in others if LEVEL[room(each)] >= LEVEL[own]}
+    assert {(name, each) for each in above} <= UPWARD
+
+
+def test_no_file_is_in_a_circle_of_imports() -> None:
+    reached: dict[str, set[str]] = {}
+    for name, todo in ((name, list(found)) for name, found in EDGES.items()):
+        seen = reached[name] = set[str]()
+        while todo:
+            each = todo.pop()
+            if each not in seen:
+                seen.add(each)
+                todo.extend(EDGES[each])
+    assert [name for name, found in reached.items() if name in found] == []
+
+
+def test_each_room_says_in_a_sentence_what_it_is_for() -> None:
+    for path in PACKAGE.glob("*/__init__.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_only_the_aws_room_talks_to_botocore() -> None:
+    talkers = {
+        room(named(path))
+        for path in files()
+        if "import botocore" in path.read_text() or "from botocore" in path.read_text()
+    }
+    assert talkers - {"spark"} == {"aws"}
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    long = []
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                if lines > MOST_BODY_LINES:
+                    long.append(f"{path}:{node.name} {lines}")
+    assert not long

@@ -1,0 +1,92 @@
+"""How processes are started is chosen here, not left to Python's version."""
+
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from watcher import process_start
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_fork_on_linux_as_long_as_no_other_thread_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    assert process_start.processes().get_start_method() == "fork"
+    monkeypatch.setattr(threading, "active_count", lambda: 2)
+    assert process_start.processes().get_start_method() == "forkserver"
+
+
+def test_never_a_fork_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    assert process_start.processes().get_start_method() == "forkserver"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+@pytest.mark.parametrize("default", multiprocessing.get_all_start_methods())
+def test_whatever_is_the_default_of_the_program_or_of_python(default: str) -> None:
+    """3.14 has made the fork server its default; a program may have set one."""
+    program = (
+        "import multiprocessing; from watcher import process_start\n"
+        f"multiprocessing.set_start_method({default!r})\n"
+        "print(process_start.processes().get_start_method(), multiprocessing.get_start_method())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["fork", default]
+
+
+def test_a_process_starts_though_nobody_reads_what_this_one_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", buffering=1) as unread:
+        with contextlib.suppress(BrokenPipeError):
+            unread.write("what stays in the buffer\n")
+        monkeypatch.setattr(sys, "stderr", unread)
+        process = process_start.processes().Process(target=os._exit, args=(7,))  # type: ignore[attr-defined]
+        process_start.start(process)
+        process.join(20)
+        assert process.exitcode == 7
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("is_here", [False, True])
+def test_what_is_started_looks_into_the_working_folder_only_if_the_program_does(
+    tmp_path: Path, is_here: bool
+) -> None:
+    """A fork server is a `python -c`, which has that folder before all others."""
+    (tmp_path / "multiprocessing.py").write_text("open('ran', 'w').close()\n")
+    program = (
+        "import multiprocessing, os, sys; from watcher import process_start, safe_path\n"
+        f"sys.path[:0] = {[''] if is_here else []}\n"
+        "process = process_start.processes(with_threads=True).Process(target=os._exit, args=(7,))\n"
+        "try: process_start.start(process); process.join()\n"
+        "except ConnectionError: pass\n"
+        "print(os.path.exists('ran'), safe_path.interpreter()[1:], 'PYTHONSAFEPATH' in os.environ)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONSAFEPATH", None)
+    done = subprocess.run(
+        # As `__main__` leaves the path; -P itself would be handed on.
+        [sys.executable, "-c", f"import sys; del sys.path[0]; exec({program!r})"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == ("True [] False" if is_here else "False ['-P'] False")

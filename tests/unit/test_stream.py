@@ -1,0 +1,473 @@
+import asyncio
+import gc
+import json
+import math
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.simulator import Simulator, judge
+from tests.support import hanging_parents
+from watcher import DataLossError, Record, Stream, StreamError, UsageError
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    with Simulator(table="orders", shards=3, seed=2) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that takes long is waited for: then None means that there is nothing."""
+    monkeypatch.setattr("watcher.pull.merged._MOST_SECONDS", 20.0)
+
+
+def stream(sim: Simulator, start: object = "trim_horizon", **settings: object) -> Stream:
+    return Stream("orders", start, region="us-east-1", endpoint_url=sim.endpoint, **settings)  # type: ignore[arg-type]
+
+
+def pull(made: Stream, count: int) -> list[str]:
+    """The next so many sequence numbers, however many times there is nothing yet."""
+    numbers: list[str] = []
+    while len(numbers) < count:
+        if (record := next(made)) is not None:
+            numbers.append(record.sequence_number)
+    return numbers
+
+
+@pytest.mark.usefixtures("patient")
+def test_records_come_one_by_one_and_none_when_there_is_nothing(sim: Simulator) -> None:
+    made = stream(sim)
+    assert next(made) is None
+    sim.write("a", 2)
+    pull(made, 2)
+    assert next(made) is None
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_was_written_while_a_full_page_was_taken_comes_before_none(sim: Simulator) -> None:
+    made = stream(sim, "latest")
+    assert next(made) is None
+    for _ in range(2):
+        pull(made, len(sim.write("a", 1000, size=600)))  # the next page is asked for ahead
+        (number,) = sim.write("a", 1)
+        time.sleep(0.1)
+        record = next(made)
+        assert record is not None and record.sequence_number == number
+
+
+def test_of_several_one_that_is_refused_at_first_goes_on_where_all_began(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.pull.several._REST_SECONDS", 0.1)
+    sim.add_table("users")
+    sim.fail_next("DescribeStream", "AccessDeniedException")
+    where = {"region": "us-east-1", "endpoint_url": sim.endpoint}
+    made = Stream(["orders", "users"], "latest", **where)  # type: ignore[arg-type]
+    assert list(made.errors) == [sim.stream_arn]
+    written = sim.write("a", 3)
+    until = time.monotonic() + 10
+    while (record := next(made)) is None:
+        assert time.monotonic() < until
+    assert [record.sequence_number, *pull(made, 2)] == written and not made.errors
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(
+    "faults", [{"short_page_rate": 1.0}, {"empty_page_rate": 0.3}, {"last_page_empty": True}]
+)
+def test_none_comes_only_when_there_is_nothing(sim: Simulator, faults: dict[str, float]) -> None:
+    sim.set_faults(**faults)
+    sim.bulk(300)
+    sim.rotate("all")
+    sim.bulk(30)
+    made = stream(sim)
+    pulled = []
+    while record := next(made):
+        pulled.append(record.sequence_number)
+    assert not any(judge(sim.records, pulled))
+
+
+def test_all_records_come_once_and_in_order_over_splits_and_rotations(sim: Simulator) -> None:
+    made = stream(sim)
+    pulled: list[str] = []
+    for _ in range(5):
+        sim.bulk(400, keys=30)
+        sim.split()
+        sim.rotate("all")
+        pulled += pull(made, 300)
+    pulled += pull(made, 2000 - len(pulled))
+    assert not any(judge(sim.records, pulled))
+
+
+def test_shards_are_merged_by_creation_time_then_sequence_number(sim: Simulator) -> None:
+    for _ in range(5):
+        sim.bulk(60, keys=60)
+        sim.advance(2)
+    numbers = [int(number) for number in pull(stream(sim), 300)]
+    assert numbers == sorted(numbers)
+
+
+def test_latest_means_the_moment_of_the_call(sim: Simulator) -> None:
+    sim.write("a", 5)
+    made = stream(sim, "latest")
+    later = sim.write("a", 3)
+    assert pull(made, 3) == later
+
+
+@pytest.mark.parametrize("error", ["InternalServerError", "ThrottlingException", "reset"])
+@pytest.mark.parametrize("at_timestamp", [True, False])
+def test_latest_means_that_moment_also_of_a_shard_that_fails_to_begin(
+    sim: Simulator, error: str, at_timestamp: bool
+) -> None:
+    sim.set_faults(at_timestamp=at_timestamp)
+    for shard in sim.open_shards:
+        sim.fail_next("GetShardIterator", error, times=2, shard_id=shard)
+    made = stream(sim, "latest")
+    later = sim.write("a", 3)
+    assert pull(made, 3) == later
+
+
+def test_a_datetime_starts_there(sim: Simulator) -> None:
+    sim.write("a", 5)
+    made = stream(sim, datetime.now(UTC) - timedelta(hours=1))
+    assert len(pull(made, 5)) == 5
+
+
+def test_a_datetime_in_the_future_is_refused(sim: Simulator) -> None:
+    with pytest.raises(UsageError, match="future"):
+        stream(sim, datetime.now(UTC) + timedelta(hours=1))
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_token_goes_on_exactly_where_it_was_taken(sim: Simulator, as_text: bool) -> None:
+    sim.bulk(200, keys=10)
+    sim.split()
+    sim.bulk(200, keys=10)
+    first = stream(sim)
+    pulled = pull(first, 150)
+    token = json.loads(json.dumps(first.token))
+    second = stream(sim, json.dumps(token) if as_text else token)
+    pulled += pull(second, 250)
+    assert not any(judge(sim.records, pulled))
+
+
+def test_move_to_goes_back_and_forth(sim: Simulator) -> None:
+    sim.write("a", 4)
+    made = stream(sim)
+    first = pull(made, 4)
+    made.move_to("trim_horizon")
+    assert pull(made, 4) == first
+    made.move_to("latest")
+    assert next(made) is None
+
+
+def test_a_token_of_another_stream_is_refused(sim: Simulator) -> None:
+    token = {**stream(sim).token, "stream_arn": "arn:other"}
+    with pytest.raises(UsageError, match="arn:other"):
+        stream(sim, token)
+
+
+@pytest.mark.parametrize("token", ["{", "{}", '{"stream_arn": 1}'])
+def test_what_is_no_token_is_refused(sim: Simulator, token: str) -> None:
+    with pytest.raises(UsageError, match="not a stream token"):
+        stream(sim, token)
+
+
+def test_a_tokens_shard_that_is_gone_is_a_loss_and_its_child_goes_on(sim: Simulator) -> None:
+    sim.write("a", 5)
+    made = stream(sim)
+    pull(made, 2)
+    token = made.token
+    old = sim.open_shards
+    sim.rotate("all")
+    later = sim.write("a", 2)
+    for shard in old:
+        sim.drop_shard(shard)
+    resumed = stream(sim, token)
+    assert pull(resumed, 2) == later
+    assert any("shard" in loss for loss in resumed.losses)
+    strict = stream(sim, "latest", fail_on_data_loss=True)
+    with pytest.raises(DataLossError, match="DATA LOSS"):
+        strict.move_to(token)
+
+
+def test_a_heartbeat_keeps_idle_shards_iterators_alive(sim: Simulator) -> None:
+    made = stream(sim, "latest")
+    for _ in range(4):
+        sim.advance(600)
+        made.heartbeat()
+    iterators = sim.calls["GetShardIterator"]
+    later = sim.write("a", 1)
+    assert pull(made, 1) == later
+    assert sim.calls["GetShardIterator"] == iterators
+
+
+def test_iterators_that_expired_are_renewed_without_loss(sim: Simulator) -> None:
+    made = stream(sim, "latest")
+    sim.advance(3600)
+    later = sim.write("a", 3)
+    assert pull(made, 3) == later
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_date_that_is_minutes_ahead_loses_nothing_of_an_idle_stream(sim: Simulator) -> None:
+    sim.set_faults(date_skew=600.0)
+    token = stream(sim, "latest").token
+    later = sim.write("a", 3)
+    resumed = stream(sim, token)
+    found = [each.sequence_number for _ in range(6) if (each := next(resumed)) is not None]
+    assert found == later
+
+
+def test_troubles_of_the_service_lose_nothing(sim: Simulator) -> None:
+    sim.bulk(500, keys=20)
+    made = stream(sim)
+    sim.set_faults(throttle_rate=0.2, error_rate=0.1, empty_page_rate=0.2, short_page_rate=0.5)
+    assert not any(judge(sim.records, pull(made, 500)))
+
+
+def test_a_stream_that_cannot_be_used_is_said_at_once(sim: Simulator) -> None:
+    with pytest.raises(StreamError, match="nosuch"):
+        Stream("nosuch", region="us-east-1", endpoint_url=sim.endpoint)
+
+
+def test_a_record_pulled_is_the_record_that_observers_get(sim: Simulator) -> None:
+    sim.write("a", 1)
+    made = stream(sim)
+    record = None
+    while record is None:
+        record = next(made)
+    assert isinstance(record, Record)
+    assert record["dynamodb"]["Keys"] == {"pk": {"S": "a"}}
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_filters_leave_out_moves_the_token(sim: Simulator) -> None:
+    sim.write("a", 3)
+    wanted = sim.write("b", 2)
+    sim.write("a", 3)
+    made = stream(sim, key={"pk": "b"})
+    assert pull(made, 2) == wanted
+    assert next(made) is None
+    assert made.filtered == 6
+    assert next(stream(sim, made.token)) is None
+
+
+def test_a_filter_that_cannot_be_is_refused_at_once(sim: Simulator) -> None:
+    with pytest.raises(UsageError, match="unknown kind"):
+        stream(sim, only="upsert")
+
+
+def test_a_start_before_all_there_is_is_a_warning(
+    sim: Simulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream(sim, datetime.now(UTC) - timedelta(hours=30))
+    (said,) = [each for each in caplog.records if "holds changes from" in each.message]
+    assert said.levelname == "WARNING"
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_record_that_is_there_is_not_missed_by_a_next_that_comes_soon(sim: Simulator) -> None:
+    made = stream(sim)
+    assert next(made) is None
+    sim.write("a", 1)
+    time.sleep(0.26)  # an idle shard rests for a second by now
+    assert next(made) is not None
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_record_that_is_there_is_not_missed_where_answers_take_long(sim: Simulator) -> None:
+    made = stream(sim)
+    assert next(made) is None
+    sim.set_faults(latency=0.15)
+    sim.write("a", 1)
+    time.sleep(1.1)  # a read is due: the first look begins it
+    assert next(made) is not None
+
+
+def test_none_costs_a_shard_four_reads_a_second_at_most(sim: Simulator) -> None:
+    made = stream(sim)
+    assert next(made) is None
+    began, before = time.monotonic(), sim.calls["GetRecords"]
+    while time.monotonic() < began + 1.1 or sim.calls["GetRecords"] - before < 6:
+        assert next(made) is None
+        time.sleep(0.005)
+    seconds = time.monotonic() - began
+    assert sim.calls["GetRecords"] - before <= 3 * math.ceil(4 * seconds)
+
+
+# As a service has it
+
+
+def test_what_is_closed_has_no_socket_left_and_says_so(sim: Simulator) -> None:
+    sim.write("a", 1)
+    with stream(sim) as made:
+        pull(made, 1)
+    token = made.token
+    made.close()
+    for use in (made.__next__, made.heartbeat, lambda: made.move_to("latest")):
+        with pytest.raises(UsageError, match="the stream is closed"):
+            use()
+    with stream(sim, token) as again:
+        assert next(again) is None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        left = stream(sim)
+        with pytest.raises(StreamError):
+            Stream("nosuch", region="us-east-1", endpoint_url=sim.endpoint)
+        del left
+        gc.collect()
+    assert not [each for each in caught if issubclass(each.category, ResourceWarning)]
+
+
+async def taken(made: Stream, count: int) -> list[str]:
+    numbers = []
+    async for record in made:
+        numbers.append(record.sequence_number)
+        if len(numbers) == count:
+            break
+    return numbers
+
+
+def test_a_task_gets_all_records_in_order_and_waits_for_more(sim: Simulator) -> None:
+    async def run() -> list[str]:
+        with await asyncio.to_thread(stream, sim) as made:
+            task = asyncio.create_task(taken(made, 720))
+            for _ in range(3):
+                sim.bulk(240, keys=30)
+                sim.split()
+                await asyncio.sleep(0.15)
+            return await asyncio.wait_for(task, 30)
+
+    before = set(threading.enumerate())
+    pulled = asyncio.run(run())
+    assert not any(judge(sim.records, pulled))
+    assert len(set(threading.enumerate()) - before) < 10
+
+
+def test_a_wait_that_is_cancelled_takes_no_record_and_moves_no_token(sim: Simulator) -> None:
+    async def run() -> list[str]:
+        made = stream(sim)
+        pulled: list[str] = []
+        for turn in range(40):
+            if turn % 8 == 0:
+                sim.bulk(20, keys=5)
+            try:
+                async with asyncio.timeout(0.002 * (turn % 5)):
+                    async for record in made:
+                        pulled.append(record.sequence_number)
+            except TimeoutError:
+                pass
+            if turn % 5 == 4:
+                made = stream(sim, made.token)
+        while len(pulled) < 100:
+            pulled += await taken(made, 1)
+        return pulled
+
+    pulled = asyncio.run(run())
+    assert not any(judge(sim.records, pulled))
+
+
+def test_the_loop_goes_on_while_a_task_waits(sim: Simulator) -> None:
+    async def run() -> int:
+        made, turns = stream(sim), 0
+        sim.set_faults(latency=0.1)
+        task = asyncio.create_task(taken(made, 1))
+        until = time.monotonic() + 30
+        while turns < 20 and time.monotonic() < until:
+            turns += sim.in_flight > 0  # one beside a read
+            await asyncio.sleep(0.005)
+        sim.write("a", 1)
+        await asyncio.wait_for(task, 30)
+        return turns
+
+    assert asyncio.run(run()) == 20
+
+
+def test_a_backlog_leaves_other_tasks_their_turn(sim: Simulator) -> None:
+    sim.bulk(900)
+
+    async def run() -> int:
+        turns = 0
+
+        async def turn() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(turn())
+        await taken(stream(sim), 900)
+        other.cancel()
+        return turns
+
+    assert asyncio.run(run()) >= 8
+
+
+def test_a_listing_that_drips_holds_no_next_up(sim: Simulator) -> None:
+    """It is asked aside; what is read meanwhile comes."""
+    made = stream(sim)
+    assert next(made) is None
+    sim.fail_next("DescribeStream", "drip", times=100)
+    described = sim.calls["DescribeStream"]
+    sim.rotate(sim.open_shards[0])
+    began = time.monotonic()
+    while sim.calls["DescribeStream"] == described:
+        next(made)
+    sim.bulk(30)
+    [closed] = {each.parent for each in sim.shards if each.parent}
+    others = [each for each in sim.records if each.shard_id in sim.open_shards[:2]]
+    assert closed and len(pull(made, len(others))) == len(others) > 0
+    assert time.monotonic() - began < 8  # who waits for one that drips waits for 30 s
+    made.close()
+
+
+def test_a_hidden_parent_that_hangs_holds_no_next_up(sim: Simulator) -> None:
+    """No listing shows it, and it is asked for in vain; the other shards are read."""
+    [parent] = sim.rotate(sim.open_shards[0])
+    [child] = sim.rotate(parent)
+    sim.set_faults(listing_lag=60.0, children_first=True)
+    sim.fail_next("GetShardIterator", "hang", times=100, shard_id=parent)
+    sim.bulk(30)
+    others = sum(record.shard_id != child for record in sim.records)
+    began = time.monotonic()
+    made = stream(sim)
+    assert len(pull(made, others)) == others
+    assert time.monotonic() - began < 8  # who waits for one that drips waits for 30 s
+    made.close()
+
+
+def test_hidden_parents_that_hang_keep_no_other_child_and_no_other_shard() -> None:
+    with Simulator(table="orders", shards=hanging_parents.SHARDS) as sim:
+        expected = hanging_parents.hang(sim)
+        made = stream(sim)
+        began, pulled, longest = time.monotonic(), set[str](), 0.0
+        while not expected <= pulled and time.monotonic() - began < hanging_parents.SECONDS:
+            asked = time.monotonic()
+            if (record := next(made)) is not None:
+                pulled.add(record.sequence_number)
+            longest = max(longest, time.monotonic() - asked)
+        made.close()
+        assert expected == pulled
+        assert longest < 8
+
+
+def test_a_read_that_drips_keeps_no_other_shard_and_no_next() -> None:
+    with Simulator(table="orders", shards=2) as sim:
+        made = stream(sim)
+        assert next(made) is None
+        drips, reads = sim.open_shards
+        sim.fail_next("GetRecords", "drip", times=1000, shard_id=drips)
+        sim.bulk(40)
+        expected = [each.sequence_number for each in sim.records if each.shard_id == reads]
+        began = time.monotonic()
+        assert pull(made, len(expected)) == expected != []
+        assert next(made) is None
+        assert time.monotonic() - began < 8
+        made.close()

@@ -1,0 +1,120 @@
+"""The fixtures for handler authors, and the handler that `new-handler` writes."""
+
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.support.program import run
+from watcher import Record, lambda_function
+from watcher.testing import NewTable, WatchedTable
+
+pytest_plugins = ["watcher.testing"]
+
+
+def test_a_handler_sees_each_change_once_and_in_order(watched_table: WatchedTable) -> None:
+    seen: list[tuple[str, Any, Any]] = []
+
+    def handle(record: Record) -> None:
+        seen.append((record.event_name, record.old, record.new))
+
+    watched_table.put({"pk": "a", "total": 1})
+    watched_table.update({"pk": "a"}, total=Decimal("2.5"))
+    assert len(watched_table.run(handle)) == 2
+    watched_table.delete({"pk": "a"})
+    watched_table.run(handle)
+    first, second = {"pk": "a", "total": 1}, {"pk": "a", "total": Decimal("2.5")}
+    assert seen == [
+        ("INSERT", None, first),
+        ("MODIFY", first, second),
+        ("REMOVE", second, None),
+    ]
+
+
+def test_many_changes_are_all_there(watched_table: WatchedTable) -> None:
+    for number in range(30):
+        watched_table.put({"pk": f"k{number}"})
+    assert [record.key["pk"] for record in watched_table.changes()] == [f"k{n}" for n in range(30)]
+    assert watched_table.changes() == []
+
+
+def test_a_table_may_have_another_key_and_view(new_table: NewTable) -> None:
+    table = new_table({"PK": "S", "SK": "N"}, "KEYS_ONLY")
+    table.put({"PK": "a", "SK": 7, "more": True})
+    (record,) = table.changes()
+    assert record.key == {"PK": "a", "SK": 7}
+    assert record.new is None
+
+
+def test_a_built_in_handler_by_its_file(
+    watched_table: WatchedTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched_table.put({"pk": "a", "total": 250})
+    file = Path(__file__).parents[2] / "handlers" / "print_json.py"
+    watched_table.run(file, jmespath="new.total")
+    assert capsys.readouterr().out == "250\n"
+
+
+def test_a_lambda_function_gets_one_batch(watched_table: WatchedTable) -> None:
+    events: list[dict[str, Any]] = []
+    watched_table.put({"pk": "a"})
+    watched_table.put({"pk": "b"})
+    watched_table.run(lambda_function(lambda event, context: events.append(event)))
+    (event,) = events
+    assert [each["eventSourceARN"] for each in event["Records"]] == [watched_table.stream_arn] * 2
+
+
+def test_what_a_handler_raises_is_raised(watched_table: WatchedTable) -> None:
+    watched_table.put({"pk": "a"})
+    with pytest.raises(ZeroDivisionError):
+        watched_table.run(lambda record: 1 / 0)
+
+
+def test_the_handlers_own_calls_reach_the_embedded_service(watched_table: WatchedTable) -> None:
+    assert watched_table.name in boto3.client("dynamodb").list_tables()["TableNames"]
+
+
+# new-handler
+
+
+def test_a_new_handler_and_its_test_work_at_once(tmp_path: Path) -> None:
+    made = run("new-handler", "big-orders", env={}, cwd=tmp_path)
+    assert made.process.returncode == 0, made.err
+    assert made.out == ["handlers/big_orders.py", "tests/test_big_orders.py"]
+    assert "Try it: python -m watcher STREAM --big-orders" in made.err
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "tests"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+    help_text = "\n".join(run("--help", "handlers", env={}, cwd=tmp_path).out)
+    assert "--big-orders, -bo" in help_text
+    assert "Print what became of each item." in help_text
+    assert "--big-orders-prefix TEXT" in help_text
+    demo = run("demo", "--seconds", "1", "--big-orders", env={}, cwd=tmp_path)  # PK and SK
+    assert demo.process.returncode == 0, demo.err
+    assert demo.out[0] == "INSERT ada order-1001" and demo.out[-1] == "60 changes"
+    again = run("new-handler", "big_orders", env={}, cwd=tmp_path)
+    assert again.process.returncode == 2
+    assert "big_orders.py is there already" in again.err[-1]
+
+
+@pytest.mark.parametrize(
+    "name", ["_hidden", "9lives", "class", "a.b", "filter", "max-records", "jmespath", "print-json"]
+)
+def test_a_name_that_cannot_be_a_handlers_is_refused(tmp_path: Path, name: str) -> None:
+    refused = run("new-handler", name, env={}, cwd=tmp_path)
+    assert refused.process.returncode == 2
+    assert len(refused.err) == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,289 @@
+import json
+import os
+import pydoc
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import watcher
+from tests.simulator import RemoteSimulator, Simulator, judge
+from watcher import HandlerError, Record, StreamError, UsageError, watch
+from watcher.cli import options
+from watcher.observability.watch_stats import Totals
+
+
+@pytest.fixture
+def sim() -> Iterator[RemoteSimulator]:
+    with Simulator.spawn(table="orders", shards=2) as simulator:
+        yield simulator
+
+
+def see(sim: RemoteSimulator, *observers: object, **settings: object) -> Totals:
+    """Watch everything up to now."""
+    settings = {"start": "trim_horizon", "follow": False, **settings}
+    return watch("orders", observers, region="us-east-1", endpoint_url=sim.endpoint, **settings)  # type: ignore[arg-type]
+
+
+def test_each_observer_gets_every_record_in_this_process(sim: RemoteSimulator) -> None:
+    sim.bulk(300, keys=7)
+    first: list[str] = []
+    second: list[tuple[int, str]] = []
+    totals = see(
+        sim,
+        lambda record: first.append(record.sequence_number),
+        lambda record: second.append((os.getpid(), record.sequence_number)),
+    )
+    assert not any(judge(sim.records, first))
+    assert second == [(os.getpid(), number) for number in first]
+    assert totals.records == 300
+    assert sum(totals.kinds.values()) == 300
+
+
+def test_a_start_may_be_a_datetime(sim: RemoteSimulator) -> None:
+    sim.bulk(10)
+    sim.advance(3600)
+    moment = datetime.fromtimestamp(sim.now, UTC)
+    later = {*sim.write("a", 5)}
+    seen: list[Record] = []
+    # The service's clock is an hour ahead of ours, and a start has to lie in our past.
+    sim.advance(0)
+    with pytest.raises(UsageError, match="future"):
+        see(sim, seen.append, start=moment)
+    see(sim, seen.append, start=datetime.now(UTC) - timedelta(minutes=5))
+    assert later <= {record.sequence_number for record in seen}
+
+
+def test_a_checkpoint_is_written_and_resumed(sim: RemoteSimulator, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    sim.bulk(50)
+    assert see(sim, lambda record: None, checkpoint=file).records == 50
+    sim.bulk(20)
+    assert see(sim, lambda record: None, checkpoint=file).records == 20
+    assert json.loads(file.read_text())["stream_arn"] == sim.stream_arn
+
+
+def test_a_checkpoint_of_another_stream_is_refused(sim: RemoteSimulator, tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    see(sim, checkpoint=file)
+    text = file.read_text().replace("/orders/", "/others/")
+    file.write_text(text)
+    with pytest.raises(UsageError, match="others"):
+        see(sim, checkpoint=file)
+    assert file.read_text() == text
+
+
+def test_sigterm_ends_the_watch_and_gives_the_signals_back(sim: RemoteSimulator) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    sim.write("a", 1)
+    totals = see(sim, lambda record: os.kill(os.getpid(), signal.SIGTERM), follow=True)
+    assert totals.records == 1
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_it_works_in_a_thread_that_is_not_the_main_one(sim: RemoteSimulator) -> None:
+    sim.bulk(20)
+    seen: list[Record] = []
+    thread = threading.Thread(target=see, args=(sim, seen.append))
+    thread.start()
+    thread.join(60)
+    assert len(seen) == 20
+
+
+def test_an_event_stops_it_in_any_thread(sim: RemoteSimulator, tmp_path: Path) -> None:
+    stop, seen, totals = threading.Event(), list[str](), list[Totals]()
+    file = tmp_path / "state.json"
+    sim.write("a", 300)
+
+    def slowly(record: Record) -> None:
+        seen.append(record.sequence_number)
+        time.sleep(0.01)
+        if len(seen) == 30:
+            stop.set()
+
+    def run() -> None:
+        settings: dict[str, Any] = {"follow": True, "stop": stop, "stop_timeout": 0.5}
+        totals.append(see(sim, slowly, checkpoint=file, **settings))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    (done,) = totals
+    assert done.stopped and 30 <= done.records == len(seen) < 90
+    see(sim, lambda record: seen.append(record.sequence_number), checkpoint=file)
+    assert not any(judge(sim.records, seen))
+
+
+def test_an_event_stops_a_watch_that_waits_to_try_again(sim: RemoteSimulator) -> None:
+    stop, tries = threading.Event(), list[float]()
+    sim.write("a", 2)
+
+    def fail(record: Record) -> None:
+        tries.append(time.monotonic())
+        if len(tries) == 4:
+            stop.set()
+        raise ValueError
+
+    began = time.monotonic()
+    see(sim, fail, follow=True, stop=stop, stop_timeout=0.4, on_error="retry:1000")
+    assert len(tries) < 9 and time.monotonic() - began < 30
+
+
+def test_a_stop_that_is_no_event_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"stop 3: give a threading\.Event"):
+        watch("orders", [print], stop=3)  # type: ignore[arg-type]
+
+
+def test_an_observer_may_be_a_handlers_name_or_a_module(
+    sim: RemoteSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim.write("a", 2)
+    module = ModuleType("mine")
+    seen: list[Record] = []
+    module.handle = seen.append  # type: ignore[attr-defined]
+    see(sim, "print_summary", module)
+    assert len(seen) == 2
+    assert capsys.readouterr().out.count("pk=a") == 2
+
+
+async def each_in_turn(record: Record) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("observer", "words"),
+    [
+        (3, "3 can't be called"),
+        ("no_such_handler", "no handler 'no_such_handler'; there are"),
+        (each_in_turn, "each_in_turn is an async generator"),
+        (ModuleType("empty"), "empty has no function handle"),
+    ],
+)
+def test_an_observer_that_can_never_work_is_refused_at_once(observer: object, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        watch("orders", [observer], region="us-east-1")  # type: ignore[list-item]
+
+
+def test_an_unknown_table_raises_the_error_the_command_line_prints(sim: RemoteSimulator) -> None:
+    with pytest.raises(StreamError, match="no table 'nosuch'"):
+        watch("nosuch", [], region="us-east-1", endpoint_url=sim.endpoint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"max_records": 0}, "max_records 0: give 1 or more"),
+        ({"poll_max": 0.0}, "poll_max 0: give more than 0 seconds"),
+        ({"start": "someday"}, "start: can't read 'someday'"),
+        ({"on_error": "panic"}, "on_error: can't read 'panic'"),
+        ({"only": "insrt"}, 'only: unknown kind "insrt"'),
+        ({"key": ["id"]}, "key id: give NAME=VALUE"),
+        ({"filters": ["{"]}, "filters: not JSON"),
+        ({"metrics_port": "x"}, "metrics_port x: give PORT"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_its_parameters_name(
+    settings: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^{words}") as caught:
+        watch("orders", [], **settings)  # type: ignore[arg-type]
+    assert {caught.value.option} == set(settings)
+
+
+def test_every_parameter_of_watch_is_a_flag_of_the_command_line() -> None:
+    import inspect
+
+    parameters = set(inspect.signature(watch).parameters) - {
+        "stream",
+        "observers",
+        "display",
+        "stop",
+    }
+    assert {each.name for each in options.of(watch)} == parameters
+
+
+def test_help_of_watch_shows_plain_types_and_what_each_option_is_for() -> None:
+    text = pydoc.plain(pydoc.render_doc(watch))
+    assert "Annotated" not in text
+    assert "Parameter(" not in text
+    for each in options.of(watch):
+        assert re.search(rf"^ +{each.name}: \w", text, re.MULTILINE), each.name
+
+
+def test_dir_lists_what_there_is() -> None:
+    assert (
+        {"watch", "Stream", "history", "undo"}
+        <= {*dir(watcher)}
+        == {*watcher.__all__} | {"__version__"}
+    )
+
+
+def test_a_program_without_a_main_guard_is_told_to_have_one(
+    sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import threading\nfrom watcher import watch\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "watch('orders', [print])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program],
+        env={**os.environ, **sim.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "__main__" in done.stderr.splitlines()[-1]
+
+
+def test_a_failing_close_ends_in_an_error_under_the_policy_that_stops(sim: RemoteSimulator) -> None:
+    module = ModuleType("mine")
+    module.handle = print  # type: ignore[attr-defined]
+    module.close = lambda: 1 / 0  # type: ignore[attr-defined]
+    assert see(sim, module).failures == 1
+    with pytest.raises(HandlerError, match="mine failed to close: ZeroDivisionError"):
+        see(sim, module, on_error="stop")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"start": None}, "start None: give a text such as 2h, or a datetime"),
+        ({"max_records": "3"}, "max_records '3': give 1 or more"),
+        ({"poll_max": "x"}, "poll_max 'x': give more than 0 seconds"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_the_parameters_name(
+    given: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        watch("orders", [print], **given)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("until", "start", "says"),
+    [
+        ("2h", "latest", "give --from"),
+        ("2h", "1h", "before --from"),
+        ("latest", "1h", "an age"),
+        ("2099-01-01", "1h", "in the future"),
+        (7, "1h", "a text"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(until: Any, start: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        watch("orders", [print], start=start, until=until)
+    assert caught.value.option == "until"

@@ -1,0 +1,92 @@
+"""An archive in Parquet, as `archive` writes it, before the stream."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ledger.ledger import Ledger, by_key
+from watcher.errors import DataLossError, UsageError
+from watcher.stream import Stream
+from watcher.time_machine.as_of import items_as_of
+from watcher.time_machine.sources import Sources
+from watcher.time_machine.undo import Chosen, undone
+
+pytest.importorskip("pyarrow")
+
+
+def archive(ledger: Ledger, folder: Path) -> Path:
+    """What the stream holds now, a file for every fifty changes, in images of DynamoDB's JSON."""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    stream = ledger.sources().stream
+    assert stream is not None
+    reading = Stream.over(stream.service, stream.arn, "trim_horizon", clock=ledger.clock)
+    records = list(iter(reading.__next__, None))
+    day = folder / "date=2026-11-21"
+    day.mkdir(parents=True)
+    for first in range(0, len(records), 50):
+        rows = [_row(each) for each in records[first : first + 50]]
+        name = f"part-{len(records) - first:05}.parquet"  # in no order
+        parquet.write_table(pa.Table.from_pylist(rows), day / name)
+    return folder
+
+
+def _row(record: Any) -> dict[str, Any]:
+    wire = json.loads(bytes(record.raw))
+    change = wire["dynamodb"]
+    images = {"keys": "Keys", "new_image": "NewImage", "old_image": "OldImage"}
+    texts = {column: change.get(name) for column, name in images.items()}
+    return {
+        "event_id": wire["eventID"],
+        "event_name": wire["eventName"],
+        "approximate_creation_time": record.created_at,
+        **{column: value and json.dumps(value) for column, value in texts.items()},
+        "sequence_number": change["SequenceNumber"],
+        "size_bytes": change["SizeBytes"],
+        "stream_view_type": change["StreamViewType"],
+        "user_identity": {"type": None, "principal_id": None},
+        "shard_id": record.shard_id,
+    }
+
+
+def both(ledger: Ledger, folder: Path) -> Sources:
+    return Sources([str(folder)], ledger.sources().stream, strict=True)
+
+
+def test_a_second_before_the_stream_s_retention(tmp_path: Path) -> None:
+    with Ledger(31) as ledger:
+        ledger.write(100)
+        second = ledger.second
+        ledger.write(100)
+        ledger.clock.sleep(12 * 3600)
+        lake = archive(ledger, tmp_path / "lake")
+        ledger.clock.sleep(10 * 3600)
+        ledger.write(100)
+        at = datetime.fromtimestamp(second, UTC)
+        # Both still hold it: what they share counts once.
+        assert by_key(items_as_of(both(ledger, lake), at)) == ledger.at(second)
+        ledger.clock.sleep(3 * 3600)
+        with pytest.raises(DataLossError, match="nothing is known of"):
+            items_as_of(both(ledger, lake), at)
+        with pytest.raises(UsageError, match="is before what orders holds"):
+            items_as_of(ledger.sources(), at)
+
+
+def test_an_undo_reads_on_from_an_archive(tmp_path: Path) -> None:
+    with Ledger(32) as ledger:
+        ledger.write(50)
+        first = ledger.second + 1
+        ledger.clock.sleep(1)
+        ledger.write(20)
+        last = ledger.second
+        ledger.settle()
+        lake = archive(ledger, tmp_path / "lake")
+        expected, _ = ledger.without(first, last)
+        span = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
+        plan = undone(both(ledger, lake), Chosen(*span, only="insert,modify,remove,ttl"))
+        list(plan.apply(log=tmp_path / "undo.jsonl", rate=1e9))
+        assert ledger.items() == expected

@@ -1,0 +1,164 @@
+"""What was it: equal to a ledger at any second, whoever writes meanwhile."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.ledger.ledger import DisturbedTables, Ledger, by_key
+from watcher.errors import DataLossError, StreamError, UsageError
+from watcher.records.filters import wanted
+from watcher.time_machine.as_of import ItemsAsOf, _scan, items_as_of
+from watcher.time_machine.item_keys import OneKey
+
+
+def moment(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_any_second_is_as_the_ledger_has_it_while_others_write(seed: int) -> None:
+    with Ledger(seed) as ledger:
+        ledger.write(300)
+        began = ledger.second
+        ledger.write(600)
+        chosen = sorted(ledger.random.randint(began, ledger.second) for _ in range(5))
+        for second in chosen:
+            # Old ones are read before the scan, too.
+            ledger.clock.sleep(ledger.random.choice([0, 0, 13 * 3600 / 5]))
+            tables = DisturbedTables(ledger, lambda: ledger.write(7))
+            found = items_as_of(ledger.sources(tables), moment(second))
+            assert by_key(found) == ledger.at(second)
+            key = ledger.any_key()
+            one = items_as_of(ledger.sources(), moment(second), OneKey({"pk": key}))
+            assert by_key(one) == {
+                name: item for name, item in ledger.at(second).items() if name == key
+            }
+
+
+def test_the_second_that_is_not_over_is_waited_for() -> None:
+    with Ledger(1) as ledger:
+        ledger.write(20)
+        second = ledger.second
+        found = items_as_of(ledger.sources(), moment(second))
+        assert ledger.second >= second + 3
+        assert by_key(found) == ledger.at(second)
+
+
+def test_a_filter_sees_the_items_as_they_were() -> None:
+    with Ledger(2) as ledger:
+        ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "open"}})
+        ledger.change("item-2", {"pk": {"S": "item-2"}, "state": {"S": "shut"}})
+        second = ledger.second
+        ledger.clock.sleep(10)
+        ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "shut"}})
+        ledger.settle()
+        pattern = '{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}'
+        found = items_as_of(ledger.sources(), moment(second), None, wanted([pattern]))
+        assert list(by_key(found)) == ["item-1"]
+        assert found.key_names == ("pk",)
+
+
+def test_what_can_t_be_told_is_refused() -> None:
+    with Ledger(3) as ledger:
+        ledger.write(10)
+        ledger.settle()
+        second = ledger.second
+        with pytest.raises(UsageError, match="in the future"):
+            items_as_of(ledger.sources(), moment(second + 100))
+        with pytest.raises(UsageError, match="is before what orders holds, which begins"):
+            items_as_of(ledger.sources(), moment(second - 3600))
+        ledger.clock.sleep(30 * 3600)
+        ledger.write(10)
+        with pytest.raises(UsageError, match="is before what orders holds"):
+            items_as_of(ledger.sources(), moment(second))
+
+
+def test_a_time_that_leaves_retention_during_the_reading_is_refused() -> None:
+    with Ledger(4) as ledger:
+        ledger.write(50)
+        second = ledger.second
+        ledger.write(10)
+        ledger.clock.sleep(24 * 3600 - 5)
+        sources = ledger.sources()
+        reading = sources.records
+
+        def slowly() -> object:
+            for record in reading():
+                ledger.clock.sleep(1)
+                yield record
+
+        sources.records = slowly  # type: ignore[assignment, method-assign]
+        with pytest.raises((UsageError, DataLossError)):
+            items_as_of(sources, moment(second))
+
+
+@pytest.mark.parametrize("view_type", ["NEW_IMAGE", "KEYS_ONLY"])
+def test_a_stream_without_old_images_is_refused(view_type: str) -> None:
+    with Ledger(5) as ledger:
+        ledger.simulator.enable_new_stream(view_type=view_type)
+        ledger.write(5)
+        with pytest.raises(StreamError, match=f"view type is {view_type}"):
+            items_as_of(ledger.sources(), moment(ledger.second))
+
+
+def test_old_images_alone_are_enough() -> None:
+    with Ledger(6) as ledger:
+        ledger.simulator.enable_new_stream(view_type="OLD_IMAGE")
+        ledger.write(50)
+        second = ledger.second
+        ledger.write(50)
+        assert by_key(items_as_of(ledger.sources(), moment(second))) == ledger.at(second)
+
+
+def test_a_stream_that_is_disabled_is_refused() -> None:
+    with Ledger(7) as ledger:
+        ledger.write(5)
+        second = ledger.second
+        ledger.settle()
+        ledger.simulator.disable_stream()
+        with pytest.raises(StreamError, match="disabled or deleted"):
+            items_as_of(ledger.sources(), moment(second))
+
+
+def test_a_table_that_was_made_anew_is_refused() -> None:
+    with Ledger(8) as ledger:
+        ledger.write(5)
+        second = ledger.second
+        sources = ledger.sources()
+        ledger.settle()
+        assert sources.stream is not None
+        table = sources.stream.table
+        made = msgspec.structs.replace(table.like, created=moment(ledger.second))
+        sources.stream._table = table._replace(like=made)  # as DescribeTable would say
+        with pytest.raises(StreamError, match="was deleted and made anew"):
+            items_as_of(sources, moment(second))
+
+
+def test_without_a_stream_it_can_t_be_told(tmp_path: Path) -> None:
+    from watcher import as_of
+
+    with pytest.raises(UsageError, match="name the stream behind it"):
+        as_of(str(tmp_path), at="1h")
+
+
+def test_ctrl_c_waits_for_no_part_of_a_scan() -> None:
+    drips = threading.Event()
+
+    def scan(segment: int) -> Iterator[list[msgspec.Raw]]:
+        if segment == 0:
+            time.sleep(0.1)  # until the calls are waited for
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        drips.wait(10)
+        yield []
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        _scan(ItemsAsOf(moment(0)), scan, 2)
+    assert time.monotonic() - began < 8
+    drips.set()

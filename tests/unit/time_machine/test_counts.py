@@ -1,0 +1,94 @@
+"""Changes counted by what they have in common."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.simulator import Simulator
+from watcher.aws.tables import Description
+from watcher.cli import main
+from watcher.errors import UsageError
+from watcher.formatting import style
+from watcher.records.record import Record
+from watcher.time_machine.counts import Counts, dimensions
+
+BEGIN = datetime(2026, 11, 22, 10, 0, 30, tzinfo=UTC)
+
+
+def change(kind: str, key: str, seconds: float = 0, **images: object) -> Record:
+    dynamodb: dict[str, object] = {
+        "Keys": {"pk": {"S": key}},
+        "SequenceNumber": "1",
+        "ApproximateCreationDateTime": (BEGIN + timedelta(seconds=seconds)).timestamp(),
+        **images,
+    }
+    return Record.from_json(json.dumps({"eventName": kind, "dynamodb": dynamodb}).encode())
+
+
+def rows(by: str, *records: Record, top: int = 0) -> list[tuple[str, ...]]:
+    style.set_up(utc=True)
+    try:
+        made = Counts(dimensions(by)).add(records)
+        return [(*row.values, str(row.changes)) for row in made.rows(top)]
+    finally:
+        style.set_up()
+
+
+def test_the_largest_come_first_and_only_so_many() -> None:
+    changes = [change("MODIFY", key) for key in "abbcccaaa"]
+    assert rows("key", *changes, top=2) == [("pk=a", "4"), ("pk=c", "3")]
+
+
+def test_by_a_time_the_order_is_that_of_time_and_the_largest_are_of_each() -> None:
+    changes = [change("INSERT", "a", 29), change("INSERT", "b", 30)]
+    changes += [change("MODIFY", "b", 31), change("MODIFY", "b", 32)]
+    assert rows("kind,minute", *changes, top=1) == [
+        ("INSERT", "2026-11-22T10:00:00+00:00", "1"),
+        ("MODIFY", "2026-11-22T10:01:00+00:00", "2"),
+    ]
+    assert [row[0] for row in rows("hour", *changes)] == ["2026-11-22T10:00:00+00:00"]
+
+
+def test_a_change_of_two_attributes_counts_for_both_and_its_key_for_none() -> None:
+    old = {"pk": {"S": "a"}, "x": {"N": "1"}, "y": {"S": "same"}, "z": {"S": "gone"}}
+    new = {"pk": {"S": "a"}, "x": {"N": "2"}, "y": {"S": "same"}}
+    record = change("MODIFY", "a", OldImage=old, NewImage=new)
+    assert rows("attribute", record) == [("x", "1"), ("z", "1")]
+    assert rows("attribute", change("MODIFY", "a")) == [("(not known)", "1")]
+
+
+@pytest.mark.parametrize(("by", "says"), [("shape", "there are kind, key"), ("key,key", "once")])
+def test_what_can_t_be_counted_by_is_refused(by: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        dimensions(by)
+
+
+def test_on_the_command_line(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    simulator.write("a", 3)
+    simulator.write("b", 2)
+    simulator.remove("b", ttl=True)
+    simulator.rotate("all")
+    simulator.advance(60)
+    assert main(["count", "orders", "--by", "kind", "-o", "csv"]) == 0
+    assert capsys.readouterr().out == "kind,changes\nMODIFY,3\nINSERT,2\nTTL,1\n"
+    assert main(["count", "orders", "--by", "key", "--only", "modify", "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == [{"key": "pk=a", "changes": 2}, {"key": "pk=b", "changes": 1}]
+    assert main(["count", "orders", "--until", "30m", "-o", "csv"]) == 0
+    assert capsys.readouterr().out == "kind,changes\n"
+
+
+def test_a_key_of_the_wrong_type_is_refused(
+    simulator: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The simulator's own keys are strings.
+    monkeypatch.setattr(Description, "types", property(lambda _: {"pk": "S", "n": "N"}))
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(["count", "orders", "--key", "pk=a", "--key", "n=five"]) == 2
+    assert "--key n=five: n is a number" in capsys.readouterr().err

@@ -1,0 +1,280 @@
+"""A table's export, and incremental ones after it, as what an archive's changes begin with."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.ledger.ledger import Ledger, by_key
+from tests.support import exports
+from tests.support.exports import Item
+from tests.unit.time_machine.test_archives import archive
+from watcher.aws.config import AwsConfig
+from watcher.cli import main
+from watcher.errors import StreamError, UsageError
+from watcher.records.filters import wanted
+from watcher.records.plain_json import plain_json
+from watcher.records.record import native_item
+from watcher.time_machine.as_of import ItemsAsOf, items_as_of
+from watcher.time_machine.exports import Baseline, Export
+from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.sources import Sources
+
+pytest.importorskip("pyarrow")
+
+HERE = AwsConfig()
+
+
+def moment(second: float) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+class Exported:
+    """A ledger with an archive, and exports made in the middle of its writes."""
+
+    def __init__(self, ledger: Ledger, folder: Path) -> None:
+        self.ledger = ledger
+        ledger.write(100)
+        self.began = ledger.second
+        ledger.write(203)
+        self.full_time, at_full = ledger.clock.time(), dict(ledger.now)
+        self.full = exports.full(folder, list(at_full.values()), self.full_time)
+        ledger.write(151)
+        self.next_time, self.at_next = ledger.clock.time(), dict(ledger.now)
+        self.next = exports.incremental(
+            folder, at_full, self.at_next, self.full_time, self.next_time
+        )
+        ledger.write(152)
+        self.ended = ledger.second - 1
+        ledger.settle()
+        self.lake = str(archive(ledger, folder / "lake"))
+
+    def at(self, second: float, *places: Path, key: str | None = None) -> ItemsAsOf:
+        one = None if key is None else OneKey({"pk": key})
+        baseline = Baseline([str(place) for place in places or (self.full,)], HERE)
+        lake = Sources([self.lake], None, strict=True)
+        return items_as_of(lake, moment(second), one, baseline=baseline)
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_any_second_of_an_archive_is_as_the_ledger_has_it(seed: int, tmp_path: Path) -> None:
+    with Ledger(seed) as ledger:
+        made = Exported(ledger, tmp_path)
+        seconds = [int(made.full_time), int(made.full_time) - 1, int(made.next_time)]
+        seconds += ledger.random.sample(range(made.began, made.ended), 4)
+        for second in seconds:
+            expected = ledger.at(second)
+            assert by_key(made.at(second)) == expected
+            assert by_key(made.at(second, made.next, made.full)) == expected
+            key = ledger.any_key()
+            assert by_key(made.at(second, key=key)) == {
+                name: item for name, item in expected.items() if name == key
+            }
+
+
+def test_a_stream_goes_on_from_an_export_without_a_scan(tmp_path: Path) -> None:
+    with Ledger(8) as ledger:
+        made = Exported(ledger, tmp_path)
+        ledger.write(40)
+        second = ledger.second
+        ledger.settle()
+        baseline = Baseline([str(made.full)], HERE)
+        found = items_as_of(ledger.sources(), moment(second), baseline=baseline)
+        assert by_key(found) == ledger.at(second)
+        assert found.key_names == ("pk",)
+
+
+def test_a_filter_and_the_wire_s_types(tmp_path: Path) -> None:
+    items: list[Item] = [
+        {"pk": {"S": "a"}, "sizes": {"NS": ["1", "2"]}, "state": {"S": "open"}},
+        {"pk": {"S": "b"}, "state": {"S": "shut"}},
+    ]
+    with Ledger(9) as ledger:
+        made = Exported(ledger, tmp_path)
+        place = exports.full(tmp_path / "other", items, made.full_time)
+        test = wanted(['{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}'])
+        lake = Sources([made.lake], None, strict=True)
+        baseline = Baseline([str(place)], HERE)
+        found = items_as_of(lake, moment(made.full_time), None, test, baseline)
+        assert [json.loads(image) for image in found.images()] == [items[0]]
+
+
+def test_a_life_with_how_it_was_in_the_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Ledger(11) as ledger:
+        made = Exported(ledger, tmp_path)
+    words = ["history", made.lake, "--baseline", str(made.full), "--baseline", str(made.next)]
+    assert main([*words, "--key", "pk=item-0", "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    (place,) = [number for number, row in enumerate(rows) if row["kind"] == "EXPORT"]
+    assert 0 < place < len(rows) - 1
+    left = made.at_next.get("item-0")
+    expected = left and json.loads(plain_json([json.dumps(left).encode()])[0] or "")
+    assert rows[place]["item"] == expected
+    assert main([*words, "--key", "pk=nobody"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("EXPORT 20") and said[0].endswith(" pk=nobody")
+    assert said[1:] == ["  (there is no such item)"]
+    assert main([*words, "--key", "pk=item-0", "-o", "csv"]) == 0
+    assert ",EXPORT,False,pk,,item-0" in capsys.readouterr().out
+
+
+def test_the_command_takes_an_archive_and_an_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Ledger(12) as ledger:
+        made = Exported(ledger, tmp_path)
+    second = made.full_time + 3
+    words = ["as-of", made.lake, "--at", moment(second).isoformat(), "--baseline", str(made.full)]
+    assert main([*words, "--dynamodb-json"]) == 0
+    said = capsys.readouterr()
+    found = [native_item(line.encode()) for line in said.out.splitlines()]
+    assert by_key(found) == ledger.at(int(second))
+    assert f"{len(found)} items" in said.err
+    assert main([*words, "--to-table", "other"]) == 2
+    assert "--to-table: it is made like the stream's table" in capsys.readouterr().err
+    assert main(["as-of", made.lake, "1h"]) == 2
+    assert "or with --baseline an export of the table" in capsys.readouterr().err
+    assert main([*words[:2], "--at", "2999-01-01T00:00Z", *words[4:]]) == 2
+    assert "in the future" in capsys.readouterr().err
+
+
+def test_an_export_is_read_in_s3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moto = pytest.importorskip("moto.server")
+    server = moto.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        bucket = boto3.client("s3", region_name="us-east-1")
+        bucket.create_bucket(Bucket="exports")
+        items = [{"pk": {"S": str(number)}} for number in range(5)]
+        exports.full(tmp_path, items, 1e9)
+        for path in tmp_path.rglob("*.*"):
+            key = f"a-prefix/{path.relative_to(tmp_path)}"
+            bucket.put_object(Bucket="exports", Key=key, Body=path.read_bytes())
+        url = "s3://exports/a-prefix/AWSDynamoDB/full"
+        found = Export(url, HERE)
+        assert sorted(bytes(line.Item) for line in found.lines()) == [
+            b'{"pk": {"S": "%d"}}' % number for number in range(5)
+        ]
+        for wrong in (url + "x", "s3://nowhere/x", "s3:"):
+            assert main(["as-of", str(tmp_path), "1h", "--baseline", wrong]) == 2
+            (line,) = capsys.readouterr().err.splitlines()
+            assert wrong in line
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("summary", "message"),
+    [
+        ({"outputFormat": "ION"}, "is in ION: export the table in DynamoDB JSON"),
+        ({"exportTime": None}, "does not say of which time it is"),
+        ({"exportTime": "then"}, "is no table's export: Invalid RFC3339"),
+        ({"tableArn": 5}, "is no table's export: Expected `str`"),
+    ],
+)
+def test_what_is_no_export(summary: Item, message: str, tmp_path: Path) -> None:
+    place = exports.full(tmp_path, [], 1e9, **summary) if "exportTime" not in summary else None
+    if place is None:
+        place = exports.full(tmp_path, [], 1e9)
+        path = place / "manifest-summary.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **summary}))
+    with pytest.raises(UsageError, match=message):
+        Export(str(place), HERE)
+
+
+def test_an_export_that_is_not_whole(tmp_path: Path) -> None:
+    place = exports.full(tmp_path, [{"pk": {"S": str(n)}} for n in range(9)], 1e9)
+    data = place / "data" / "full1.json.gz"
+    whole = data.read_bytes()
+    data.write_bytes(whole[:-9])
+    with pytest.raises(UsageError, match=r"can't read .*full1.json.gz: Compressed file ended"):
+        list(Export(str(place), HERE).lines())
+    data.write_bytes((place / "data" / "full2.json.gz").read_bytes() + whole)
+    with pytest.raises(UsageError, match=r"is not whole: 6 lines, of 3 by manifest-files.json"):
+        list(Export(str(place), HERE).lines())
+    data.unlink()
+    with pytest.raises(UsageError, match=r"lacks its file .*full1.json.gz"):
+        list(Export(str(place), HERE).lines())
+    (place / "manifest-files.json").unlink()
+    with pytest.raises(UsageError, match=r"which has a manifest-files.json: give its folder"):
+        Export(str(place), HERE)
+    with pytest.raises(UsageError, match=r"which has a manifest-summary.json: give its folder"):
+        Export(str(tmp_path), HERE)
+
+
+def test_exports_follow_one_another(tmp_path: Path) -> None:
+    first = exports.full(tmp_path, [], 1e9)
+    late = exports.incremental(tmp_path, {}, {}, 1e9 + 10, 1e9 + 20)
+    with pytest.raises(UsageError, match="nothing is known"):
+        Baseline([str(first), str(late)], HERE)
+    for places in ([], [str(late)], [str(first), str(first)]):
+        with pytest.raises(UsageError, match="give one full export"):
+            Baseline(places, HERE)
+    strange = exports.incremental(tmp_path, {}, {}, 1e9, 1e9 + 5, tableArn="arn:other")
+    with pytest.raises(UsageError, match="it is of arn:other, the full export of"):
+        Baseline([str(first), str(strange)], HERE)
+
+
+def test_what_can_only_be_guessed_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Ledger(10) as ledger:
+        start = ledger.clock.time()
+        ledger.clock.sleep(5)
+        made = Exported(ledger, tmp_path)
+        early = exports.full(tmp_path / "early", [{"pk": {"S": "a"}}], start - 100)
+        with pytest.raises(UsageError, match=r"is before what .*lake holds, which begins"):
+            made.at(made.began, early)
+        other = exports.full(tmp_path / "other", [{"id": {"S": "a"}}], made.full_time)
+        with pytest.raises(UsageError, match="it is of another table: its items have no pk"):
+            made.at(made.began, other)
+        assert "if the table was changed" not in caplog.text
+        made.at(ledger.second)
+        assert "if the table was changed between then and" in caplog.text
+        arn = "arn:aws:dynamodb:us-east-1:1:table/b"
+        strange = exports.full(tmp_path / "strange", [], made.full_time, tableArn=arn)
+        with pytest.raises(UsageError, match=r"it is of .*table/b, not of .*orders"):
+            items_as_of(
+                ledger.sources(), moment(made.ended), baseline=Baseline([str(strange)], HERE)
+            )
+
+
+def test_images_that_are_needed_and_are_not_there(tmp_path: Path) -> None:
+    line: dict[str, Any] = {
+        "eventName": "MODIFY",
+        "dynamodb": {
+            "Keys": {"pk": {"S": "a"}},
+            "SequenceNumber": "1" * 21,
+            "ApproximateCreationDateTime": 1e9,
+            "StreamViewType": "KEYS_ONLY",
+        },
+    }
+    path = tmp_path / "changes.jsonl"
+    path.write_text(json.dumps(line) + "\n")
+    for time, which in ((1e9 + 9, "old"), (1e9, "new")):
+        place = exports.full(tmp_path / which, [], time)
+        at = 1e9 - 1 if which == "old" else 1e9 + 1
+        line["dynamodb"]["ApproximateCreationDateTime"] = at
+        older = {**line, "dynamodb": {**line["dynamodb"], "ApproximateCreationDateTime": 1}}
+        older["dynamodb"]["SequenceNumber"] = "1" * 20
+        path.write_text(json.dumps(older) + "\n" + json.dumps(line) + "\n")
+        sources = Sources([str(path)], None, strict=True)
+        with pytest.raises(StreamError, match=f"a MODIFY has no {which} image"):
+            items_as_of(
+                sources,
+                moment(1e9 - 5 if which == "old" else 1e9 + 5),
+                None,
+                None,
+                Baseline([str(place)], HERE),
+            )

@@ -1,0 +1,403 @@
+"""Put it back: equal to a ledger without those changes, killed or not, whoever writes meanwhile."""
+
+import re
+import signal
+import stat
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ledger.ledger import DisturbedTables, Ledger, native
+from watcher.errors import DeniedError, StreamError, UsageError
+from watcher.time_machine.sources import OpenTable
+from watcher.time_machine.undo import Chosen, Undo, taken_back, undone
+from watcher.time_machine.undo_plan import Step
+from watcher.time_machine.write_back import Outcome, WriteBack
+
+FAST = 1e9
+
+
+class KilledError(Exception):
+    """The program ends here."""
+
+
+def moment(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+def plan(
+    ledger: Ledger,
+    first: int,
+    last: int,
+    log: Path,
+    tables: DisturbedTables | None = None,
+    only: str | None = "insert,modify,remove,ttl",
+    key: list[str] | None = None,
+) -> Undo:
+    choice = Chosen(moment(first), moment(last), only=only, key=key)
+    return undone(ledger.sources(tables), choice, log)
+
+
+def outcomes(made: Undo) -> dict[str, Outcome]:
+    return {step.key.decode().split('"')[5]: outcome for step, outcome in made.apply(rate=FAST)}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "undo.jsonl"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_table_is_as_it_would_be_without_the_changes(seed: int, log: Path) -> None:
+    with Ledger(seed) as ledger:
+        ledger.write(200)
+        first = ledger.second + 1
+        ledger.clock.sleep(1)
+        ledger.write(60)
+        last = ledger.second
+        ledger.clock.sleep(1)
+        ledger.write(10)
+        ledger.settle()
+        before = ledger.items()
+        expected, conflicts = ledger.without(first, last)
+        assert conflicts
+        assert expected != before
+
+        made = plan(ledger, first, last, log)
+        assert ledger.items() == before, "a plan writes nothing"
+        assert not log.exists()
+        done = outcomes(made)
+
+        assert ledger.items() == expected
+        assert {key for key, what in done.items() if what is Outcome.CONFLICT} == conflicts
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+        ledger.settle()
+        back = taken_back(log, ledger.connection)
+        assert Outcome.CONFLICT not in outcomes(back).values()
+        assert ledger.items() == before
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_at_any_write_it_goes_on(when: str, tmp_path: Path) -> None:
+    for killed_at in (1, 4, 7):
+        log = tmp_path / f"undo-{killed_at}.jsonl"
+        with Ledger(killed_at) as ledger:
+            ledger.write(80)
+            first = ledger.second + 1
+            ledger.clock.sleep(1)
+            ledger.write(40)
+            last = ledger.second
+            ledger.settle()
+            before = ledger.items()
+            expected, _ = ledger.without(first, last)
+            writes = 0
+
+            def kill(key: str) -> None:
+                nonlocal writes
+                writes += 1
+                if writes >= killed_at:  # noqa: B023
+                    raise KilledError
+
+            hook = {f"{when}_write": kill}
+            tables = DisturbedTables(ledger, **hook)  # type: ignore[arg-type]
+            with pytest.raises(KilledError):
+                outcomes(plan(ledger, first, last, log, tables))
+            with open(log, "ab") as torn:
+                torn.write(b'{"line":"resu')
+            ledger.settle()
+
+            # The interval of the second run takes in what the first one has written.
+            done = outcomes(plan(ledger, first, ledger.second, log))
+            assert Outcome.CONFLICT not in done.values()
+            assert ledger.items() == expected
+
+            ledger.settle()
+            outcomes(taken_back(log, ledger.connection))
+            assert ledger.items() == before
+
+
+def one_bad_change(ledger: Ledger) -> int:
+    """Item a becomes 1, and ten seconds later 2; in which second that was."""
+    ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
+    ledger.clock.sleep(10)
+    bad = ledger.second
+    ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+    ledger.settle()
+    return bad
+
+
+def test_what_others_write_meanwhile_is_left_alone(log: Path) -> None:
+    """Between the look and the write: a value changed, removed, or an attribute added."""
+    with Ledger(11, keys=12) as ledger:
+        for number in range(12):
+            key = f"item-{number}"
+            ledger.change(key, {"pk": {"S": key}, "v": {"N": "1"}, "w": {"SS": ["x"]}})
+        ledger.clock.sleep(10)
+        first = ledger.second
+        for number in range(12):
+            key = f"item-{number}"
+            ledger.change(key, {"pk": {"S": key}, "v": {"N": "2"}, "w": {"SS": ["x"]}})
+        last = ledger.second
+        ledger.settle()
+        others: dict[str, Any] = {
+            "item-1": {"pk": {"S": "item-1"}, "v": {"N": "3"}, "w": {"SS": ["x"]}},
+            "item-2": {"pk": {"S": "item-2"}, "v": {"N": "2"}},
+            "item-3": {"pk": {"S": "item-3"}, "v": {"N": "2"}, "w": {"SS": ["x"]}, "n": {"S": "!"}},
+            "item-4": None,
+        }
+        waiting = dict(others)
+
+        def interfere(key: str) -> None:
+            if key in waiting:
+                item = waiting.pop(key)
+                if item is None:
+                    ledger.simulator.remove(key)
+                else:
+                    ledger.simulator.put(item)
+
+        tables = DisturbedTables(ledger, before_write=interfere)
+        done = outcomes(plan(ledger, first, last, log, tables))
+
+        assert {key for key, what in done.items() if what is Outcome.CONFLICT} == set(others)
+        found = ledger.items()
+        for key, item in others.items():
+            assert found.get(key) == (None if item is None else native(item))
+        assert found["item-5"]["v"] == 1
+        back = outcomes(taken_back(log, ledger.connection))
+        assert not set(back) & set(others), "what was not written is not taken back"
+
+
+def test_changes_in_between_that_are_not_chosen_are_conflicts(log: Path) -> None:
+    """Bad, good, bad: to go back to before the first would lose the good one."""
+    with Ledger(12) as ledger:
+        for value in ("1", "2", "3", "4"):
+            ledger.clock.sleep(10)
+            item = {"pk": {"S": "a"}, "v": {"N": value}}
+            item |= {"by": {"S": "deploy"}} if value in "24" else {}
+            ledger.change("a", item)
+        ledger.settle()
+        pattern = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
+        choice = Chosen(moment(ledger.second - 85), filters=[pattern])
+        (step,) = undone(ledger.sources(), choice, log)
+        assert step.conflict == "another change lies between those that are to be undone"
+
+
+def test_what_was_undone_and_taken_back_can_be_undone_again(log: Path) -> None:
+    with Ledger(20) as ledger:
+        bad = one_bad_change(ledger)
+        outcomes(plan(ledger, bad, bad, log))
+        assert plan(ledger, bad, bad, log).steps == []
+        outcomes(taken_back(log, ledger.connection))
+        ledger.settle()
+        assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
+        assert ledger.items()["a"]["v"] == 1
+
+
+def test_a_removal_by_time_to_live_comes_back_only_if_asked_for(log: Path) -> None:
+    with Ledger(13) as ledger:
+        ledger.change("a", {"pk": {"S": "a"}})
+        ledger.change("b", {"pk": {"S": "b"}})
+        ledger.clock.sleep(10)
+        first = ledger.second
+        ledger.simulator.remove("a", ttl=True)
+        ledger.simulator.remove("b")
+        ledger.settle()
+        assert [step.key for step in plan(ledger, first, first, log, only=None)] == [
+            b'{"pk":{"S":"b"}}'
+        ]
+        assert [step.key for step in plan(ledger, first, first, log, only="ttl")] == [
+            b'{"pk":{"S":"a"}}'
+        ]
+
+
+def test_force_puts_back_what_was_changed_since(log: Path) -> None:
+    with Ledger(14) as ledger:
+        for value in ("1", "2", "3"):
+            ledger.change("a", {"pk": {"S": "a"}, "v": {"N": value}})
+            ledger.clock.sleep(10)
+        ledger.settle()
+        second = ledger.second - 80
+        made = plan(ledger, second, second, log)
+        assert [step.conflict for step in made] == ["it was changed since"]
+        assert [what for _, what in made.apply(rate=FAST, force=True)] == [Outcome.RESTORED]
+        assert ledger.items()["a"]["v"] == 1
+        outcomes(taken_back(log, ledger.connection))
+        assert ledger.items()["a"]["v"] == 3
+
+
+def test_an_undo_is_told_apart_from_the_changes_of_others(log: Path) -> None:
+    """A later undo over an interval with the writes of a former one leaves those alone."""
+    with Ledger(15) as ledger:
+        bad = one_bad_change(ledger)
+        outcomes(plan(ledger, bad, bad, log))
+        after = ledger.second
+        ledger.settle()
+        later = plan(ledger, bad + 1, ledger.second, log)
+        assert list(later) == []
+        assert later.own_changes == 1
+        log.unlink()
+        assert len(plan(ledger, after, ledger.second, log).steps) == 1
+
+
+def test_a_large_item_is_compared_whole(log: Path) -> None:
+    """With more attributes than a condition has room for."""
+    with Ledger(16) as ledger:
+        many = {f"attribute-{number}": {"N": str(number)} for number in range(400)}
+        ledger.change("a", {"pk": {"S": "a"}, **many})
+        ledger.clock.sleep(10)
+        first = ledger.second
+        ledger.change("a", {"pk": {"S": "a"}, **many, "attribute-7": {"S": "bad"}})
+        ledger.settle()
+        other = {"pk": {"S": "a"}, **many, "attribute-7": {"S": "bad"}, "attribute-399": {"N": "0"}}
+        waiting = [other]
+        tables = DisturbedTables(
+            ledger, before_write=lambda key: waiting and ledger.simulator.put(waiting.pop())
+        )
+        assert outcomes(plan(ledger, first, first, log, tables)) == {"a": Outcome.CONFLICT}
+        assert ledger.items()["a"] == native(other)
+
+
+def test_bad_input_is_refused(log: Path, tmp_path: Path) -> None:
+    with Ledger(17) as ledger:
+        ledger.write(10)
+        ledger.settle()
+        now = ledger.second
+        with pytest.raises(UsageError, match="is before what orders holds"):
+            plan(ledger, now - 7200, now, log)
+        with pytest.raises(UsageError, match=r"until .*: it is before the beginning"):
+            plan(ledger, now, now - 5, log)
+        with pytest.raises(UsageError, match="key id: no such key attribute"):
+            plan(ledger, now - 10, now, log, key=["id=1"])
+        with pytest.raises(UsageError, match="start: give the time of the first change"):
+            Chosen(None)
+        other = tmp_path / "other.jsonl"
+        other.write_text("{}\n")
+        with pytest.raises(UsageError, match="it is no undo log"):
+            taken_back(other, ledger.connection)
+        with pytest.raises(UsageError, match="rate 0: give more than 0"):
+            list(plan(ledger, now - 10, now, log).apply(rate=0))
+
+
+def test_a_role_that_may_only_read_gets_the_plan(log: Path) -> None:
+    with Ledger(18) as ledger:
+        ledger.change("item-1", {"pk": {"S": "item-1"}})
+        ledger.clock.sleep(10)
+        first = ledger.second
+        ledger.change("item-1", {"pk": {"S": "item-1"}, "new": {"S": "x"}})
+        ledger.settle()
+        before = ledger.items()
+        made = plan(ledger, first, first, log)
+        denied = {"auth_error": "AccessDeniedException", "auth_operations": ("PutItem",)}
+        with ledger.simulator.faulty(**denied):
+            assert made.steps
+            with pytest.raises(DeniedError, match="the role needs dynamodb:PutItem on"):
+                outcomes(made)
+        assert ledger.items() == before
+
+
+def test_new_images_are_needed(log: Path) -> None:
+    with Ledger(19) as ledger:
+        ledger.simulator.enable_new_stream(view_type="OLD_IMAGE")
+        ledger.write(5)
+        with pytest.raises(StreamError, match="view type is OLD_IMAGE"):
+            plan(ledger, ledger.second, ledger.second, log)
+
+
+def test_an_equal_change_by_somebody_else_is_not_taken_for_the_undo_s_own(log: Path) -> None:
+    """On, off (bad), on (undone), off (meant), on (bad again)."""
+    with Ledger(21) as ledger:
+        on, off = ({"pk": {"S": "a"}, "v": {"S": value}} for value in ("on", "off"))
+        ledger.change("a", on)
+        ledger.clock.sleep(10)
+        bad = ledger.second
+        ledger.change("a", off)
+        ledger.settle()
+        assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
+        for pause in (1, 60):
+            ledger.clock.sleep(pause)
+            ledger.change("a", off)
+            ledger.clock.sleep(pause)
+            first = bad + 1 if pause == 1 else ledger.second
+            ledger.change("a", on)
+            last = ledger.second
+            ledger.settle()
+            turned_on = ['{"dynamodb": {"NewImage": {"v": {"S": ["on"]}}}}']
+            made = undone(
+                ledger.sources(), Chosen(moment(first), moment(last), filters=turned_on), log
+            )
+            (step,) = made
+            assert step.before is not None and b"off" in step.before
+            assert made.own_changes == (1 if pause == 1 else 0)
+
+
+def test_a_write_is_told_by_any_log_in_the_folder(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_text('{"eventName":"INSERT"}\n')
+    (tmp_path / "pretty.jsonl").write_text('{\n  "eventName": "INSERT"\n}\n')
+    with Ledger(22) as ledger:
+        bad = one_bad_change(ledger)
+        made = plan(ledger, bad, bad, log)
+        list(made.apply(log=tmp_path / "mine.jsonl", rate=FAST))
+        ledger.settle()
+        later = plan(ledger, bad + 1, ledger.second, log)
+        assert (later.steps, later.own_changes) == ([], 1)
+
+
+def test_a_log_whose_first_line_is_torn_goes_on(log: Path) -> None:
+    log.write_bytes(b'{"line":"undo","tab')
+    with Ledger(23) as ledger:
+        bad = one_bad_change(ledger)
+        assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
+        assert plan(ledger, bad + 1, ledger.second, log).own_changes == 1
+        assert outcomes(taken_back(log, ledger.connection)) == {"a": Outcome.RESTORED}
+
+
+def test_an_equal_change_soon_after_an_undo_is_somebody_elses(log: Path) -> None:
+    """Ours lies before what is chosen: it has to be read all the same, to be told apart."""
+    with Ledger(25) as ledger:
+        bad = one_bad_change(ledger)
+        outcomes(plan(ledger, bad, bad, log))
+        ledger.clock.sleep(2)
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "2"}})
+        ledger.clock.sleep(2)
+        again = ledger.second
+        ledger.change("a", {"pk": {"S": "a"}, "v": {"N": "1"}})
+        ledger.settle()
+        later = plan(ledger, again, again, log)
+        assert (later.own_changes, len(later.steps)) == (0, 1)
+
+
+def test_a_log_of_a_former_version_without_times_is_still_one(log: Path) -> None:
+    with Ledger(24) as ledger:
+        bad = one_bad_change(ledger)
+        outcomes(plan(ledger, bad, bad, log))
+        log.write_text(re.sub(r',"at":("[^"]*"|null)', "", log.read_text()))
+        assert '"at"' not in log.read_text()
+        ledger.settle()
+        later = plan(ledger, bad + 1, ledger.second, log)
+        assert (later.steps, later.own_changes) == ([], 1)
+
+
+def test_ctrl_c_waits_for_no_call_that_drips() -> None:
+    drips, asked = threading.Event(), iter(range(9))
+
+    class Dripping:
+        def get(self, table: str, key: object) -> None:
+            if next(asked) == 0:
+                time.sleep(0.1)  # until the calls are waited for
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            drips.wait(10)
+
+    nothing: Any = None
+    tables: Any = Dripping()
+    made = WriteBack(OpenTable(tables, "orders", nothing), nothing, FAST)
+    steps = [Step(b'{"pk":{"S":"%d"}}' % number, None, None, None) for number in range(3)]
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(made.run(steps))
+    assert time.monotonic() - began < 8
+    drips.set()

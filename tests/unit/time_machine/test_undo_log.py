@@ -1,0 +1,36 @@
+"""What an undo writes down, and which changes of the stream are told to be its writes."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.support.hand_clock import HandClock
+from tests.support.times import NOON
+from watcher.aws.tables import Description
+from watcher.time_machine.item_keys import identity
+from watcher.time_machine.undo_log import UndoLog, Writes
+from watcher.time_machine.undo_plan import Step
+
+KEY = b'{"pk":{"S":"a"}}'
+GOOD, BAD = b'{"pk":{"S":"a"},"v":{"N":"1"}}', b'{"pk":{"S":"a"},"v":{"N":"2"}}'
+TABLE = Description([], [], 0, datetime.fromtimestamp(0, UTC), "arn now")
+
+
+def write(path: Path, old: bytes, new: bytes) -> None:
+    log = UndoLog(path, TABLE, HandClock())
+    (number,) = log.begin([(Step(KEY, new, old, old), old)])
+    log.end(number, True, None)
+    log.close()
+
+
+def test_of_equal_changes_in_one_minute_those_in_the_logs_order_are_the_undos(
+    tmp_path: Path,
+) -> None:
+    """As DynamoDB Local stamps them: bad, undone, taken back, and good again by somebody else."""
+    write(tmp_path / "undo.jsonl", BAD, GOOD)
+    write(tmp_path / "undo.back.jsonl", GOOD, BAD)
+    writes = Writes([tmp_path / "undo.jsonl", tmp_path / "undo.back.jsonl"], TABLE.identity)
+    item = identity(KEY)
+    assert [
+        writes.made(item, old, new, NOON)
+        for old, new in ((GOOD, BAD), (BAD, GOOD), (GOOD, BAD), (BAD, GOOD))
+    ] == [False, True, True, False]

@@ -1,0 +1,419 @@
+"""The calls that watcher makes; sent, signed and retried by botocore."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from botocore import exceptions as boto
+from botocore.config import Config
+from botocore.parsers import ResponseParserError
+
+from watcher.aws import error_hints
+from watcher.aws.arns import table_of
+from watcher.aws.config import AwsConfig, region_of
+from watcher.aws.counters import Counters
+from watcher.aws.credentials import (
+    Credentials,
+    Signing,
+    ca_file,
+    own_credentials,
+    refuse_bad_way,
+    session,
+)
+from watcher.aws.deadline import READS, WithDeadline
+from watcher.aws.discovery import current_stream
+from watcher.aws.error_mapping import as_user_error, code_of, translated
+from watcher.aws.fast_http import RawPages, Shortcut
+from watcher.aws.listings import (
+    Pages,
+    as_the_services,
+    insisted,
+    listed,
+    no_stream,
+    service_time,
+    shard_of,
+)
+from watcher.aws.model import (
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Listing,
+    Position,
+    Shard,
+    StreamName,
+    TrimHorizon,
+)
+from watcher.aws.rate_limit import limiter
+from watcher.clock import no_later
+from watcher.errors import (
+    OddAnswerError,
+    ShardNotFoundError,
+    StreamError,
+    TimestampRefusedError,
+    TransientError,
+    WatcherError,
+)
+from watcher.version import __version__
+
+# Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 10
+# How long botocore waits at most before the second attempt, and the third.
+_REPEAT_SECONDS = 2
+# So many calls at the same time, where some get no answer; of more urllib3 says on stderr that it
+# keeps no connection.
+_CONNECTIONS = 128
+
+
+class StreamsClient:
+    """A client for DynamoDB Streams; one process's own (its sockets can't cross a fork).
+
+    Every method raises StreamError for what only the user can mend (no permission, no
+    credentials, not found), TransientError for what may work a moment later.
+    """
+
+    def __init__(
+        self,
+        connection: AwsConfig,
+        arn_region: str | None = None,
+        attempts: int = 3,
+        read_seconds: float | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._attempts = attempts
+        self.tally = Counters()
+        """Where the calls are counted; the caller may set another."""
+        self._tables: Any = None
+        self._opened: list[Any] = []
+        try:
+            botocore_session = session(connection)
+            region = region_of(connection, botocore_session, arn_region)
+            self._credentials = credentials or own_credentials(connection, region)
+            botocore_session.register_component("credential_provider", Signing(self._credentials))
+            botocore_session.register_component("response_parser_factory", RawPages())
+            self._session = botocore_session
+            self._settings: dict[str, Any] = {
+                "region_name": region,
+                "endpoint_url": connection.endpoint_url,
+                "verify": ca_file(botocore_session),
+                "config": Config(
+                    connect_timeout=_CONNECT_SECONDS,
+                    read_timeout=read_seconds or _READ_SECONDS,
+                    retries={"mode": "standard", "total_max_attempts": attempts},
+                    tcp_keepalive=True,
+                    max_pool_connections=_CONNECTIONS,
+                    user_agent_extra=f"watcher/{__version__}",
+                ),
+            }
+            self._client: Any = botocore_session.create_client("dynamodbstreams", **self._settings)
+            refuse_bad_way(botocore_session, self._client.meta.endpoint_url)
+            self._timely = self._in_time(self._client)
+            self._reads: Any = self._timely
+            self._shortcut: Shortcut | None = None
+            self._listings = Shortcut(botocore_session, self._client, self._timely)
+            self._opened += [self._client, self._listings]
+            self._limiter = limiter(self._client.meta.endpoint_url)
+            self.region: str = self._client.meta.region_name
+        except (boto.BotoCoreError, ValueError) as error:
+            told = as_user_error(error)
+            told.option = connection.to_blame(error)
+            raise told from error
+
+    def _in_time(self, client: Any) -> Any:
+        """The client, with an end for each call: each of its attempts may meet with silence."""
+        repeats = self._attempts - 1
+        seconds = (READS + repeats) * client.meta.config.read_timeout + repeats * _REPEAT_SECONDS
+        return WithDeadline(client, seconds, self._credentials.keys, says=repeats > 0)
+
+    def counting(self, tally: Counters) -> StreamsClient:
+        """This client for one more use, also in another thread: its calls are counted there."""
+        twin = copy.copy(self)
+        twin.tally = tally
+        return twin
+
+    def renew(self) -> None:
+        """The credentials were refused; somebody may have logged in again."""
+        self._credentials.renew()
+
+    def tend(self) -> None:
+        """Renew the credentials ahead of their end, without keeping the caller."""
+        self._credentials.tend()
+
+    def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
+        """All streams of the region (or of one table), the disabled ones of 24 hours included."""
+        return itertools.chain.from_iterable(self.stream_pages(table))
+
+    def stream_pages(self, table: str | None = None) -> Iterator[list[StreamName]]:
+        """The same page by page, of 100 each."""
+        query: dict[str, Any] = {"TableName": table} if table else {}
+        pages, found = Pages("streams"), 0
+        while True:
+            began = time.monotonic()
+            answer = self._call(self._timely.list_streams, "Streams", **query)
+            with as_the_services():
+                names = [
+                    StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
+                    for row in answer["Streams"]
+                ]
+            seconds = time.monotonic() - began
+            yield names
+            found += len(names)
+            last = answer.get("LastEvaluatedStreamArn")
+            if pages.is_last(last, found, seconds):
+                return
+            query["ExclusiveStartStreamArn"] = last
+
+    def latest_stream(self, table: str) -> str:
+        """The ARN of the current stream of a table, which its name or its ARN names.
+
+        Raises StreamError where it has none, or where this is not the account or region for it.
+        """
+        try:
+            return current_stream(self, table)
+        except WatcherError as error:
+            error.add(self._on_endpoints(error))
+            raise
+
+    def _on_endpoints(self, error: WatcherError) -> str:
+        """What to set where tables are asked for at another place than streams."""
+        if self._tables is None:
+            return ""
+        places = self._tables.meta.endpoint_url, self._client.meta.endpoint_url
+        is_unknown = code_of(error.__cause__) == "UnknownOperationException"
+        return error_hints.on_endpoints(*places, is_unknown)
+
+    def describe_table(self, table: str) -> dict[str, Any]:
+        """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
+        client = self._for_tables()
+        found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
+        return found
+
+    def _for_tables(self) -> Any:
+        if self._tables is None:
+            self._tables = self._session.create_client("dynamodb", **self._settings)
+            self._opened.append(self._tables)
+        return self._in_time(self._tables)
+
+    def tags(self, table: str) -> dict[str, str]:
+        """The tags of a table, by its ARN or its name; none of one that is deleted.
+
+        Its stream is listed for a day more, which is to keep no other from being found.
+        """
+        with contextlib.suppress(ShardNotFoundError):
+            return self._tags(table)
+        return {}
+
+    def _tags(self, table: str) -> dict[str, str]:
+        client = self._for_tables()
+        tags: dict[str, str] = {}
+        is_arn = table.startswith("arn:")
+        query = {"ResourceArn": table if is_arn else self.describe_table(table)["TableArn"]}
+        while True:
+            answer = self._call(client.list_tags_of_resource, "Tags", **query)
+            tags |= {row["Key"]: row.get("Value", "") for row in answer["Tags"]}
+            if not (more := answer.get("NextToken")):
+                return tags
+            query["NextToken"] = more
+
+    def status(self, arn: str) -> str:
+        """A stream's StreamStatus."""
+        answer = self._describe({"StreamArn": arn, "Limit": 1})
+        return str(answer["StreamDescription"].get("StreamStatus", ""))
+
+    def table(self, arn: str) -> str:
+        """What the table of a stream is called in calls: its ARN; its name where that tells none.
+
+        Raises StreamError.
+        """
+        if (table := table_of(arn)) != arn:
+            return table
+        try:
+            answer = self._describe({"StreamArn": arn, "Limit": 1})
+        except ShardNotFoundError:
+            raise no_stream(arn) from None
+        return str(answer["StreamDescription"].get("TableName") or arn)
+
+    def listing(self, arn: str) -> Listing:
+        """The stream and all its shards, page by page (100 shards each)."""
+        return listed(arn, self._describe)
+
+    def _describe(self, query: dict[str, Any]) -> Any:
+        """A call of DescribeStream, when its turn has come; again where nobody answers."""
+        call = partial(self._call, self._listings.describe_stream, "StreamDescription", **query)
+        return insisted(query["StreamArn"], call, self._attempts, self._limiter.turn)
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        """The children of a finished shard, by one call where the service knows the filter.
+
+        DynamoDB Local ignores the filter and lists all: hence the check of the parent.
+        """
+        query = {
+            "StreamArn": arn,
+            "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id},
+        }
+        shards = self._describe(query)["StreamDescription"].get("Shards", ())
+        return [shard_of(row) for row in shards if row.get("ParentShardId") == shard_id]
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        """An iterator at a position of a shard, and a time that is not after that moment.
+
+        It is the service's own, or ours (see `no_later`).
+
+        Raises TrimmedDataError, ShardNotFoundError, TimestampRefusedError.
+        """
+        query = {"StreamArn": arn, "ShardId": shard_id, **iterator_at(position)}
+        try:
+            answer = self._call(self._reads.get_shard_iterator, "ShardIterator", **query)
+        except StreamError as error:
+            if isinstance(position, AtTime) and code_of(error.__cause__) == "ValidationException":
+                raise TimestampRefusedError(str(error)) from error
+            raise
+        return answer["ShardIterator"], no_later(service_time(answer), time.time())
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
+        return side_by_side(
+            {name: partial(self.iterator, arn, name, TrimHorizon()) for name in shard_ids}
+        )
+
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
+        """The body of one GetRecords answer, for `page.decode` and `page.records`.
+
+        With `limit` it holds so many records at most.
+
+        Raises ExpiredIteratorError, TrimmedDataError, ShardNotFoundError.
+        """
+        query: dict[str, Any] = {"ShardIterator": iterator}
+        if limit is not None:
+            query["Limit"] = limit
+        return self._records(**query)
+
+    def ask(self, iterator: str) -> Callable[[], bytes] | None:
+        """Ask for what `records` gives; what this returns waits for that, and raises as that does.
+
+        None where it can't be asked ahead.
+        """
+        asked = self._shortcut and self._shortcut.ask(ShardIterator=iterator)
+        if asked is None:
+            return None
+        return partial(self._records, asked=asked, ShardIterator=iterator)
+
+    def _records(self, **query: Any) -> bytes:
+        body: bytes = self._call(self._reads.get_records, "Body", **query)["Body"]
+        self.tally.answer()
+        return body
+
+    def take_shortcut(self, arn: str) -> None:
+        """Make the reading of this stream's shards cheap; each call is then tried once.
+
+        To be called before a fork: what it learns and loads is shared by all children.
+        """
+        with contextlib.suppress(boto.BotoCoreError):  # the first call will say what is wrong
+            reads = Shortcut(self._session, self._client, self._timely)
+            self._opened.append(reads)
+            reads.prepare(arn)
+            self._reads = self._shortcut = reads
+
+    def close(self) -> None:
+        """Close its connections; a call that comes all the same opens another."""
+        for each in self._opened:
+            each.close()
+
+    def _call(self, operation: Callable[..., Any], member: str, **query: Any) -> Any:
+        """Call an operation whose answer has this member.
+
+        Without it, it would say that a shard has ended, or that a stream has none.
+        """
+        name = operation.__name__.title().replace("_", "")
+        self.tally.call(name)
+        try:
+            answer = operation(**query)
+            self.tally.call(name, _retries(answer))
+            if member in answer:
+                return answer
+            raise OddAnswerError(f"{name}: an answer without {member}")
+        except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
+            if isinstance(error, boto.ClientError):
+                self.tally.call(name, _retries(error.response))
+            raise self._counted(translated(error)) from error
+
+    def _counted(self, meaning: WatcherError) -> WatcherError:
+        """Apart from who raises it: an error that its own frame holds keeps its socket open."""
+        if isinstance(meaning, TransientError) and meaning.throttled:
+            self.tally.throttle()
+        return meaning
+
+
+def _retries(answer: Mapping[str, Any]) -> int:
+    """How often botocore has repeated the call by itself."""
+    return int(answer["ResponseMetadata"].get("RetryAttempts", 0))
+
+
+def iterator_at(position: Position) -> dict[str, Any]:
+    """The parameters that say where."""
+    match position:
+        case Latest():
+            return {"ShardIteratorType": "LATEST"}
+        case TrimHorizon():
+            return {"ShardIteratorType": "TRIM_HORIZON"}
+        case AtSequence(number):
+            return {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "SequenceNumber": number}
+        case AfterSequence(number):
+            return {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": number}
+        case AtTime(moment):
+            return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": moment}
+
+
+# As many connections as botocore keeps.
+_AT_ONCE = 10
+
+_Name = TypeVar("_Name")
+
+
+def side_by_side(
+    calls: Mapping[_Name, Callable[[], object]],
+) -> dict[_Name, WatcherError | None]:
+    """What each call has raised, once all are through; None where nothing.
+
+    The threads end before this returns: a process that forks others must not have any. They keep
+    no program from its end.
+    """
+
+    def made(call: Callable[[], object]) -> WatcherError | None:
+        try:
+            call()
+        except WatcherError as error:
+            return error
+        return None
+
+    if len(calls) == 1:
+        return {name: made(call) for name, call in calls.items()}
+    errors: dict[_Name, WatcherError | None] = dict.fromkeys(calls)
+    others: list[BaseException] = []
+    left = iter(list(calls.items()))  # a list's iterator: each thread gets its own item
+
+    def work() -> None:
+        try:
+            for name, call in left:
+                errors[name] = made(call)
+        except BaseException as error:
+            others.append(error)
+
+    # Not an executor's threads, which a program waits for at its end.
+    threads = [threading.Thread(target=work, daemon=True) for _ in calls][:_AT_ONCE]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if others:
+        raise others.pop(0)  # its own frame is not to hold it
+    return errors

@@ -1,0 +1,129 @@
+"""Clients for several streams: one for each region, and use."""
+
+from __future__ import annotations
+
+from watcher.aws.arns import Name, parsed, region_in
+from watcher.aws.client import StreamsClient
+from watcher.aws.config import AwsConfig
+from watcher.aws.counters import Counters
+from watcher.aws.credentials import Credentials
+from watcher.aws.discovery import WantedStreams, is_glob
+from watcher.aws.model import StreamName
+from watcher.aws.retry import retry_at_start
+from watcher.errors import ServiceError, StreamError
+
+
+class Clients:
+    """Those of a process, made as they are needed; all of a region count into one tally."""
+
+    def __init__(self, connection: AwsConfig) -> None:
+        self._connection = connection
+        self._patient: dict[str | None, StreamsClient] = {}
+        self._for_loop: dict[str | None, StreamsClient] = {}
+
+    def directory(self, wanted: WantedStreams) -> StreamsClient:
+        """What lists the streams of the region that these globs are of."""
+        return self.for_loop(wanted.globs[0])
+
+    def of(self, arn: str) -> StreamsClient:
+        """A patient one for an ARN, or for a name."""
+        return self._at(region_in(arn))
+
+    def for_loop(self, arn: str) -> StreamsClient:
+        """One with a single attempt for each call."""
+        region = region_in(arn)
+        if region not in self._for_loop:
+            self._for_loop[region] = for_loop(self._connection, arn, self._at(region).tally)
+        return self._for_loop[region]
+
+    def resolved(self, text: str) -> str:
+        """The ARN of the stream that a text names, as `connect` does. Raises StreamError."""
+        name = parsed(text)
+        region = name.region if name else None
+        if region not in self._patient:
+            self._patient[region], arn = connect(text, self._connection)
+        else:
+            arn = connect(text, self._connection, self._patient[region])[1]
+        # A name's is the one of its stream's region, too: what it has asked counts there.
+        if self._patient[region].region == region_in(arn):
+            self._patient.setdefault(region_in(arn), self._patient[region])
+        return arn
+
+    def all_of(self, wanted: WantedStreams) -> list[str]:
+        """The ARNs of all streams that are wanted. Raises StreamError where some name has none."""
+        found = [self.resolved(name) for name in wanted.names]
+        rows: list[StreamName] = []
+        for part in wanted.by_region():
+            client = self.directory(part)
+            try:
+                rows += part.newest(client.list_streams(), client.tags).values()
+            except ServiceError as error:
+                text = f"can't list the streams: {error}"
+                raise StreamError(text, about=("endpoint_url", "region")) from error
+        wanted.refuse_without_match(rows)
+        return list(dict.fromkeys([*found, *(row.arn for row in rows)]))
+
+    def close(self) -> None:
+        """Close the connections of all."""
+        for client in (*self._patient.values(), *self._for_loop.values()):
+            client.close()
+
+    def _at(self, region: str | None) -> StreamsClient:
+        if region not in self._patient:
+            self._patient[region] = StreamsClient(self._connection, region)
+        return self._patient[region]
+
+
+_READ_SECONDS_LOOP = 3
+
+
+def for_worker(
+    connection: AwsConfig, arn: str, credentials: Credentials | None = None
+) -> StreamsClient:
+    """A client for reading shards: their reader tries again by itself, and knows for how long.
+
+    `credentials` where those of another process are to be used, not the program's own.
+    """
+    streams = StreamsClient(connection, region_in(arn), attempts=1, credentials=credentials)
+    streams.take_shortcut(arn)
+    return streams
+
+
+def for_loop(connection: AwsConfig, arn: str, tally: Counters) -> StreamsClient:
+    """A client for a loop with more to do: one attempt, and no long waiting for it."""
+    streams = StreamsClient(connection, region_in(arn), attempts=1, read_seconds=_READ_SECONDS_LOOP)
+    streams.tally = tally
+    return streams
+
+
+def understood(text: str) -> Name:
+    """What a text names, whether or not that is there. Raises StreamError where it is no name."""
+    name = parsed(text)
+    if is_glob(text):
+        text = f"{text!r} may be several tables, and one is meant; see: python -m watcher streams"
+        raise StreamError(text)
+    if name is None:
+        raise StreamError(
+            f"{text!r} is neither a stream ARN, nor a table ARN, nor a table name; "
+            "see: python -m watcher streams"
+        )
+    return name
+
+
+def connect(
+    text: str, connection: AwsConfig, streams: StreamsClient | None = None
+) -> tuple[StreamsClient, str]:
+    """A client for the stream that `text` names (stream ARN, table ARN, table name), and its ARN.
+
+    `streams` is a client of its region, if there is one already.
+
+    Raises StreamError where there is no such stream, or no way to it.
+    """
+    name = understood(text)
+    streams = streams or StreamsClient(connection, name.region)
+    if name.is_stream:
+        return streams, text
+    try:
+        return streams, retry_at_start(lambda: streams.latest_stream(text))
+    except ServiceError as error:
+        raise StreamError(str(error)) from error

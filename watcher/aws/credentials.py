@@ -1,0 +1,495 @@
+"""What requests are signed with: got once, renewed by one process, shared with all that read."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import getpass
+import logging
+import os
+import random
+import re
+import ssl
+import sys
+import threading
+import zlib
+from collections.abc import Callable
+from multiprocessing.sharedctypes import RawValue
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import botocore.session
+import msgspec
+from botocore import exceptions as boto
+from botocore.compat import compat_shell_split
+from botocore.config import Config
+from botocore.credentials import ReadOnlyCredentials, create_credential_resolver
+from botocore.loaders import Loader, create_loader
+from botocore.utils import JSONFileCache
+
+from watcher.aws.arns import region_in
+from watcher.aws.config import AwsConfig
+from watcher.aws.deadline import log_if_slow
+from watcher.aws.http import trusting
+from watcher.clock import CLOCK, Clock
+from watcher.errors import CredentialsError, StreamError
+from watcher.retry import backoff, worth_logging
+
+logger = logging.getLogger("watcher")
+
+# Botocore renews what it keeps on disk in its last quarter of an hour, and no earlier.
+_AHEAD_SECONDS = 15 * 60
+# Programs that began together need not renew together.
+_JITTER = 0.7, 0.99
+_LEAST_SECONDS = 1.0
+# Refused keys are looked up anew so often: somebody may have logged in again.
+_REFUSED_SECONDS = 3.0
+_FAILURE_SECONDS = 30.0
+# How long a call waits for keys that another thread is getting, and a fork for that thread.
+_WAIT_SECONDS = 10.0
+_SETTLE_SECONDS = 2.0
+# AWS promises no length of session tokens; today's have some 1,500 characters.
+_ROOM = 64 * 1024
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """An access key and what belongs to it. Its text never shows them: texts end up in logs."""
+
+    access_key: str
+    secret_key: str
+    token: str | None = None
+    account_id: str | None = None
+    expires: float | None = None
+    """Epoch seconds; None: never."""
+
+    def __repr__(self) -> str:
+        return "Keys(…)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []
+
+
+class Credentials(Protocol):
+    """What a client signs with."""
+
+    def keys(self) -> Keys:
+        """The newest. Raises botocore's errors, or CredentialsError."""
+
+    def renew(self) -> None:
+        """They were refused: there may be others by now."""
+
+    def tend(self) -> None:
+        """For a loop, several times a minute: renew them aside where that is due."""
+
+
+class OwnCredentials:
+    """This program's own, renewed ahead of their end, by one thread at a time.
+
+    `load` gets them; it is told the access key that was refused, if one was, and whether it may
+    ask a person: only the first time.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[str | None, bool], Keys],
+        clock: Clock = CLOCK,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.shared: SharedCredentials | None = None
+        """Where workers read them."""
+        self._load = load
+        self._clock = clock
+        self._jitter = jitter
+        self._lock = threading.Lock()
+        self._keys: Keys | None = None
+        self._refused: str | None = None
+        self._loaded_at = 0.0
+        self._due = 0.0
+        self._failures = 0
+        self._error = ""
+        self._thread: threading.Thread | None = None
+
+    def keys(self) -> Keys:
+        """The newest, got now where they are due. Raises what `load` does the first time."""
+        # Those who come while others are got go on with what there is.
+        if self._is_due() and self._lock.acquire(timeout=0 if self._keys else _WAIT_SECONDS):
+            try:
+                if self._is_due():
+                    self._get()
+            finally:
+                self._lock.release()
+        if self._keys is None or self._error:
+            raise CredentialsError(self._error or "still waiting for AWS credentials")
+        return self._keys
+
+    def renew(self) -> None:
+        """Get others at the next use, though not more often than every few seconds."""
+        if self._keys is not None:
+            self._refused = self._keys.access_key
+        self._due = min(self._due, self._loaded_at + _REFUSED_SECONDS)
+
+    def tend(self) -> None:
+        """Get others in a thread of its own where that is due: a loop must not wait for it."""
+        if self.shared is not None and self.shared.are_refused():
+            self.renew()
+        if self._is_due() and not self._is_busy():
+            self._thread = threading.Thread(target=self._aside, name="credentials", daemon=True)
+            self._thread.start()
+
+    def settle(self) -> None:
+        """Before a fork, which copies locks as they stand: no thread may be at work.
+
+        Raises OSError where one still is.
+        """
+        if self._is_busy():
+            assert self._thread is not None
+            self._thread.join(_SETTLE_SECONDS)
+            if self._is_busy():
+                raise OSError(errno.EAGAIN, "still waiting for new AWS credentials")
+
+    def share(self) -> SharedCredentials:
+        """These, for processes that are to be started. Raises as `keys`."""
+        if self.shared is None:
+            self.shared = SharedCredentials(self._keys or self.keys())
+        return self.shared
+
+    def _is_busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _is_due(self) -> bool:
+        return self._clock.time() >= self._due
+
+    def _aside(self) -> None:
+        with contextlib.suppress(CredentialsError):  # said, and tried again
+            self.keys()
+
+    def _get(self) -> None:
+        now = self._clock.time()
+        try:
+            keys = self._load(self._refused, self._keys is None)
+        except Exception as error:
+            if self._keys is None:
+                raise
+            self._failed(error, now)
+            return
+        self._loaded_at = now = self._clock.time()
+        self._keys, self._refused, self._failures, self._error = keys, None, 0, ""
+        self._due = self._next(keys.expires, now)
+        if self.shared is not None:
+            self.shared.put(keys)
+
+    def _next(self, expires: float | None, now: float) -> float:
+        """When to get others: some minutes before the end, never later than half of the time."""
+        if expires is None:
+            return float("inf")
+        ahead = min(_AHEAD_SECONDS, (expires - now) / 2)
+        return max(expires - ahead * self._jitter(*_JITTER), now + _LEAST_SECONDS)
+
+    def _failed(self, error: Exception, now: float) -> None:
+        assert self._keys is not None
+        self._loaded_at = now
+        self._failures += 1
+        self._due = now + backoff(self._failures, _LEAST_SECONDS, _FAILURE_SECONDS)
+        text = " ".join(str(error).split()) or type(error).__name__
+        if self._keys.expires is not None and self._keys.expires <= now:
+            self._error = f"no new AWS credentials: {text}"
+        if worth_logging(self._failures, unsaid=2):
+            logger.warning(f"Can't renew the AWS credentials, trying again: {text}")
+        else:
+            logger.debug(f"Can't renew the AWS credentials: {text}")
+
+
+class _Memory(ctypes.Structure):
+    """A piece of memory that several processes have; one of them writes the keys."""
+
+    _fields_ = [
+        ("version", ctypes.c_uint64),
+        ("refused", ctypes.c_uint64),
+        ("size", ctypes.c_uint32),
+        ("check", ctypes.c_uint32),
+        ("text", ctypes.c_uint8 * _ROOM),
+    ]
+
+
+class SharedCredentials:
+    """The manager's, in memory that its workers have too; they never look for any themselves.
+
+    To be handed to a process as it is started.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self._memory: Any = RawValue(_Memory)
+        self._seen = 0
+        self._keys = keys
+        self.put(keys)
+
+    def put(self, keys: Keys) -> None:
+        """Give all these from now on. For one process only."""
+        text = msgspec.json.encode(keys)
+        if len(text) > _ROOM:
+            raise CredentialsError(f"AWS credentials of {len(text)} bytes are too long")
+        memory = self._memory
+        ctypes.memmove(memory.text, text, len(text))
+        memory.size, memory.check = len(text), zlib.crc32(text)
+        memory.version += 1
+
+    def keys(self) -> Keys:
+        """The newest."""
+        while self._seen != (version := self._memory.version):
+            memory = self._memory
+            text = ctypes.string_at(memory.text, memory.size)
+            # Else it is just being written.
+            if zlib.crc32(text) == memory.check:
+                self._keys, self._seen = msgspec.json.decode(text, type=Keys), version
+        return self._keys
+
+    def renew(self) -> None:
+        """Tell the manager that they were refused; it knows whether there are others already."""
+        self._memory.refused = self._seen
+
+    def tend(self) -> None:
+        """For the manager to do."""
+
+    def are_refused(self) -> bool:
+        """For the manager: whether the newest were refused."""
+        return bool(self._memory.refused == self._memory.version)
+
+
+class HandedCredentials:
+    """For a helper on another machine: what the program has handed to it with its last task.
+
+    Beyond their end, or refused, they give way to the `own` ones of that machine.
+    """
+
+    def __init__(self, own: OwnCredentials, clock: Clock = CLOCK) -> None:
+        self._own = own
+        self._clock = clock
+        self._keys: Keys | None = None
+        self._refused: Keys | None = None
+
+    def take(self, keys: Keys | None) -> None:
+        """Use these from now on."""
+        if keys != self._refused:
+            self._keys = keys
+
+    def keys(self) -> Keys:
+        """The newest. Raises as `OwnCredentials.keys`."""
+        keys = self._keys
+        if keys is None or (keys.expires is not None and keys.expires <= self._clock.time()):
+            return self._own.keys()
+        return keys
+
+    def renew(self) -> None:
+        """They were refused."""
+        if self._keys is None:
+            self._own.renew()
+        self._keys, self._refused = None, self._keys or self._refused
+
+    def tend(self) -> None:
+        """For the program to do."""
+
+
+class Signing:
+    """Credentials as botocore's clients take them (`botocore.credentials.Credentials`)."""
+
+    method = "watcher"
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def load_credentials(self) -> Signing:
+        """What a session asks of its chain of providers."""
+        return self
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        """Those of one moment, that fit together."""
+        keys = self._credentials.keys()
+        return ReadOnlyCredentials(keys.access_key, keys.secret_key, keys.token, keys.account_id)
+
+    def get_deferred_property(self, name: str) -> Callable[[], Any]:
+        """One of them, when it is needed: the account's id, for endpoints that have it."""
+        return lambda: getattr(self._credentials.keys(), name)
+
+
+# STS and SSO answer in a second; one that does not must not keep a call waiting for minutes.
+_CALLS = Config(connect_timeout=5, read_timeout=10)
+_MFA_CODE = re.compile("[0-9]{6}")
+_known: dict[Any, OwnCredentials] = {}
+_handed: dict[AwsConfig, HandedCredentials] = {}
+_lock = threading.Lock()
+_asked = threading.Event()  # while a person is
+
+
+@functools.cache
+def _loader(data_path: str | None) -> Loader:
+    """botocore's descriptions of AWS, read once: nearly all that a client costs (45 ms)."""
+    return create_loader(data_path)
+
+
+def session(connection: AwsConfig) -> Any:
+    """A session of botocore's. Raises ProfileNotFound."""
+    made = botocore.session.Session(profile=connection.profile)
+    made.register_component("data_loader", _loader(made.get_config_variable("data_path")))
+    return made
+
+
+def ca_file(session: Any) -> str | None:
+    """The configured file of authorities, wherever the program goes to later; None: botocore's.
+
+    As botocore.endpoint.EndpointCreator has it.
+    """
+    chosen = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
+    return chosen and os.path.abspath(chosen)
+
+
+def refuse_bad_way(session: Any, url: str) -> None:
+    """Refuse an endpoint, or a file of authorities, that no call could be made with.
+
+    What makes the calls would say so less clearly, and try them again. Raises ValueError,
+    StreamError.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or parts.port == 0:  # a bad port raises by itself
+        raise ValueError(f"Invalid endpoint: {url}: it takes http:// or https:// and a host")
+    if (file := ca_file(session)) is None or not url.startswith("https:"):
+        return
+    try:
+        trusting(file)
+    except OSError as error:
+        variable = "AWS_CA_BUNDLE" if os.environ.get("AWS_CA_BUNDLE") else "ca_bundle"
+        if not session.get_config_variable("ca_bundle"):
+            variable = "REQUESTS_CA_BUNDLE"
+        why = "no certificates in it" if isinstance(error, ssl.SSLError) else error.strerror
+        raise StreamError(f"{variable}: can't use {file}: {why}") from error
+
+
+def own_credentials(connection: AwsConfig, region: str | None) -> OwnCredentials:
+    """The program's own; the same for all who name the same profile in the same environment.
+
+    `region` is where a role is assumed, unless that is configured elsewhere.
+    """
+    settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    # Not across a fork: who comes out of one has no share in its parent's.
+    place = connection.profile, os.environ.get("HOME"), os.getpid(), frozenset(settings.items())
+    with _lock:
+        if place not in _known:
+            load = functools.partial(_load, connection.profile, region)
+            _known[place] = OwnCredentials(load)
+        return _known[place]
+
+
+def to_hand_on(connection: AwsConfig, arn: str) -> Keys | None:
+    """The program's keys, for its helpers on other machines; None where it has none itself."""
+    try:
+        return own_credentials(connection, region_in(arn)).keys()
+    except (boto.BotoCoreError, boto.ClientError, CredentialsError) as error:
+        logger.debug(f"No AWS credentials to hand on: {error}")
+        return None
+
+
+def handed_credentials(connection: AwsConfig, arn: str) -> HandedCredentials:
+    """What all clients of a helper for the same connection sign with."""
+    own = own_credentials(connection, region_in(arn))
+    with _lock:
+        return _handed.setdefault(connection, HandedCredentials(own))
+
+
+def _load(profile: str | None, region: str | None, refused: str | None, may_ask: bool) -> Keys:
+    """Whatever is configured now: somebody may have logged in since the last time."""
+    asking = session(AwsConfig(profile=profile))
+    asking.set_default_client_config(_CALLS)
+    # For programs that share the aws CLI's cache, an MFA code is good for all of them.
+    cache: Any = _Sessions(refused)
+    chain = create_credential_resolver(asking, cache=cache, region_name=region)
+    assume_role: Any = chain.get_provider("assume-role")
+    assume_role._prompter = functools.partial(_ask, profile, may_ask)
+    try:
+        with log_if_slow(functools.partial(_waiting, asking)):
+            found: Any = chain.load_credentials()
+            if found is None:
+                raise boto.NoCredentialsError
+            # What was just got would be got again if it ends within 15 minutes.
+            frozen = getattr(found, "_frozen_credentials", None) or found.get_frozen_credentials()
+    except (boto.BotoCoreError, boto.ClientError, CredentialsError):
+        raise
+    except Exception as error:  # a provider's program or file that is not there, or not JSON
+        raise CredentialsError(f"can't get AWS credentials: {error}") from error
+    expires = getattr(found, "_expiry_time", None)
+    return Keys(
+        frozen.access_key,
+        frozen.secret_key,
+        frozen.token,
+        frozen.account_id,
+        expires.timestamp() if expires else None,
+    )
+
+
+def _waiting(asking: Any, seconds: float) -> str | None:
+    """What keeps whoever needs credentials waiting; but a person may take their time."""
+    if _asked.is_set():
+        return None
+    text = f"Still waiting for AWS credentials, for {seconds:.0f} s"
+    profiles, seen = asking.full_config.get("profiles", {}), set[str]()
+    name: str = asking.get_config_variable("profile") or "default"
+    while name in profiles and name not in seen:
+        seen.add(name)
+        if words := compat_shell_split(profiles[name].get("credential_process", "")):
+            # Its arguments may hold secrets.
+            return f"{text}: credential_process {words[0]} of profile {name} has not ended"
+        name = profiles[name].get("source_profile", "")
+    return text
+
+
+class _Sessions(JSONFileCache):
+    """The aws CLI's cache of assumed roles: same folder, same names, same form.
+
+    Where it can't be written (a container's file system, most often), it is done without; and
+    what AWS has `refused` is not taken from it.
+    """
+
+    def __init__(self, refused: str | None) -> None:
+        super().__init__(str(Path.home() / ".aws" / "cli" / "cache"))
+        self._refused = refused
+
+    def __contains__(self, key: str) -> bool:
+        try:
+            return bool(self[key]["Credentials"]["AccessKeyId"] != self._refused)
+        except (KeyError, TypeError):  # none, or not of this form
+            return False
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        try:
+            super().__setitem__(key, value)
+        except OSError as error:
+            logger.debug(f"An assumed role is not kept for the next time: {error}")
+
+
+def _ask(profile: str | None, may_ask: bool, prompt: str) -> str:
+    """An MFA code, from the terminal. Raises CredentialsError where nobody can be asked."""
+    named = f" --profile {profile}" if profile else ""
+    remedy = f"`aws sts get-caller-identity{named}` asks for a code, and what it gets is used here"
+    if not may_ask:
+        raise CredentialsError(f"the session with MFA has ended; {remedy}")
+    if not _has_terminal():
+        raise CredentialsError(f"no terminal to ask for an MFA code on; {remedy}")
+    _asked.set()
+    try:
+        code = getpass.getpass(prompt).strip()
+    except EOFError:
+        raise CredentialsError("no MFA code was given") from None
+    finally:
+        _asked.clear()
+    if not _MFA_CODE.fullmatch(code):
+        raise CredentialsError("that was no MFA code, which has 6 digits: start again")
+    return code
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return sys.stdin is not None and sys.stdin.isatty()
+    return True

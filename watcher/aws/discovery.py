@@ -1,0 +1,247 @@
+"""Which streams a user means: by names, ARNs, globs and tags, or all of a region."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from watcher.aws.arns import is_another, is_real, region_in, table_name, table_of
+from watcher.aws.error_mapping import code_of, operation_of
+from watcher.aws.model import StreamName
+from watcher.errors import DeniedError, ShardNotFoundError, StreamError, UsageError
+
+logger = logging.getLogger("watcher")
+
+_READING = ("ENABLED", "ENABLING")
+_ABOUT = ("region", "profile", "endpoint_url")
+
+
+class Tables(Protocol):
+    """What is asked here; see `client.StreamsClient`."""
+
+    region: str
+
+    def describe_table(self, table: str) -> dict[str, Any]:
+        """DescribeTable's answer."""
+
+    def list_streams(self, table: str | None = None) -> Iterator[StreamName]:
+        """ListStreams' answers."""
+
+    def status(self, arn: str) -> str:
+        """A stream's own."""
+
+
+def current_stream(tables: Tables, table: str) -> str:
+    """The ARN of the current stream of a table, which its name or its ARN names.
+
+    Raises StreamError where there is none, or where the service means another table.
+    """
+    try:
+        described = _described(tables, table)
+    except DeniedError as error:
+        # Where it is the role, or the MFA code, that is refused, so is all else.
+        if operation_of(error.__cause__).startswith("AssumeRole"):
+            raise
+        return _listed(tables, table, error)
+    _refuse_another(table, described, tables.region)
+    arn: str | None = described.get("LatestStreamArn")
+    if arn is None:
+        raise StreamError(
+            f"table {table!r} has no stream; enable one: aws dynamodb update-table "
+            f"--table-name {table} --stream-specification "
+            "StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES"
+        )
+    return arn
+
+
+def _described(tables: Tables, table: str) -> dict[str, Any]:
+    """The table by its whole ARN, which may be another account's: a name would mean our own."""
+    try:
+        try:
+            return tables.describe_table(table)
+        except StreamError as error:
+            # DynamoDB Local and others know tables by their names only.
+            if table == table_name(table) or code_of(error.__cause__) != "ValidationException":
+                raise
+            return tables.describe_table(table_name(table))
+    except ShardNotFoundError:
+        raise StreamError(
+            f"no table {table!r} in {tables.region}: check the name, --region and --profile",
+            about=_ABOUT,
+        ) from None
+
+
+def _refuse_another(table: str, described: dict[str, Any], region: str) -> None:
+    """An answer about a table of another account or region than was asked for is no answer."""
+    if table == table_name(table):
+        return
+    own = str(described.get("TableArn") or table)
+    # Alternator's streams may have another ARN than their tables.
+    its_streams = table_of(described.get("LatestStreamArn") or own)
+    if is_another(table, own) and is_another(table, its_streams):
+        raise StreamError(
+            f"no table {table!r} in {region}: what is there is {own}; "
+            "check the ARN, --region and --profile",
+            about=_ABOUT,
+        )
+
+
+def _listed(tables: Tables, table: str, denied: StreamError) -> str:
+    """The newest enabled stream, for those who may read streams and not describe tables."""
+    rows = sorted(streams_of(tables, table), key=lambda row: row.label, reverse=True)
+    for row in rows:
+        if tables.status(row.arn) in _READING:
+            break
+    else:
+        if not rows:
+            text = f"{denied}; ListStreams shows no stream of {table} in {tables.region}"
+            raise StreamError(text, about=_ABOUT) from denied
+        row = rows[0]  # disabled: it can be read for 24 hours more
+    logger.debug(f"DescribeTable is not allowed; ListStreams names {row.arn}")
+    return row.arn
+
+
+def streams_of(tables: Tables, table: str) -> Iterator[StreamName]:
+    """What ListStreams, which takes names only, shows of a table that may be named by its ARN."""
+    return (row for row in tables.list_streams(table_name(table)) if _is_of(row, table))
+
+
+def _is_of(row: StreamName, table: str) -> bool:
+    """ListStreams is of our own account: it may show another table of the name asked for."""
+    if row.table != table_name(table):
+        return False
+    own = table_of(row.arn)
+    return table in (own, row.table) or not is_real(region_in(own))
+
+
+_GLOB = re.compile(r"[*?\[]")
+# Another account's streams are in no listing of ours, but its number may be written out.
+_ARN_GLOB = re.compile(r"arn:[\w-]+:[\w-]+:[\w.-]+:[\w.*?-]+:table/[^/]+(/stream/\*)?")
+
+Tags = Mapping[str, str]
+
+
+class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user has named. Tags narrow down what globs match, or all there is."""
+
+    names: tuple[str, ...] = ()
+    """Streams and tables by name or ARN, each of them meant to be there."""
+    globs: tuple[str, ...] = ()
+    """Of tables' names, or of their ARNs in a region; "*" where all are meant."""
+    exclude: tuple[str, ...] = ()
+    tags: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Each tag has to be there, with one of its values; with any where there are none."""
+
+    @classmethod
+    def of(
+        cls,
+        texts: str | Iterable[str],
+        everything: bool = False,
+        tags: Iterable[str] | None = None,
+        exclude: Iterable[str] | None = None,
+    ) -> WantedStreams:
+        """From what is given to `watch()`. Raises UsageError where it means nothing."""
+        texts = [texts] if isinstance(texts, str) else list(dict.fromkeys(texts))
+        tags, exclude = list(tags or ()), list(exclude or ())
+        globs = list(filter(is_glob, texts))
+        names = [text for text in texts if text not in globs]
+        for glob in globs:
+            if glob.startswith("arn:") and not _ARN_GLOB.fullmatch(glob):
+                raise UsageError(f"{glob!r}: name the region; the table's name may be a glob")
+        if everything or (tags and not texts):
+            globs = ["*"]
+        if not (names or globs):
+            raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
+        if tags and not globs:
+            raise UsageError("it chooses among a glob's tables, or all; there is no glob", "tags")
+        accepted: dict[str, set[str]] = {}
+        for text in tags:
+            name, equals, value = text.partition("=")
+            if not name:
+                raise UsageError("give NAME=VALUE, or NAME", "tags", text)
+            accepted.setdefault(name, set()).update([value] if equals else ())
+        return cls(
+            names=tuple(name for name in names if not _any(exclude, table_name(name))),
+            globs=tuple(globs),
+            exclude=tuple(exclude),
+            tags=tuple((name, frozenset(values)) for name, values in accepted.items()),
+        )
+
+    @property
+    def are_several(self) -> bool:
+        """Whether it can be more than one stream."""
+        return bool(self.globs) or len(self.names) > 1
+
+    def by_region(self) -> list[WantedStreams]:
+        """Its globs, those of each region by themselves: their streams are listed there."""
+        regions: dict[str | None, list[str]] = {}
+        for glob in self.globs:
+            regions.setdefault(region_in(glob), []).append(glob)
+        made = msgspec.structs.replace
+        return [made(self, names=(), globs=tuple(globs)) for globs in regions.values()]
+
+    def newest(
+        self, rows: Iterable[StreamName], tags_of: Callable[[str], Tags]
+    ) -> dict[str, StreamName]:
+        """Table → its newest stream, of the streams listed whose tables match.
+
+        `tags_of` tells a table's tags by its ARN, or by its name where the stream's has another;
+        it is asked only for those whose names match.
+        """
+        found: dict[str, StreamName] = {}
+        for row in rows:
+            if not any(_matches(row, glob) for glob in self.globs):
+                continue
+            if _any(self.exclude, row.table):
+                continue
+            if row.table not in found or found[row.table].label < row.label:
+                found[row.table] = row
+        return {name: row for name, row in found.items() if self._has_tags(row, tags_of)}
+
+    def unmatched(self, rows: Iterable[StreamName]) -> list[str]:
+        """The globs that match the table of none of these streams."""
+        rows = list(rows)
+        return [glob for glob in self.globs if not any(_matches(row, glob) for row in rows)]
+
+    def refuse_without_match(self, rows: Iterable[StreamName]) -> None:
+        """Raise StreamError where a glob has no match."""
+        if unmatched := self.unmatched(rows):
+            raise self.nothing_matches(unmatched)
+
+    def nothing_matches(self, globs: Iterable[str]) -> StreamError:
+        """What is wrong where these globs have no match."""
+        text = f"no table with a stream matches {' or '.join(map(repr, globs))}"
+        narrowed = ["its tags"] * bool(self.tags) + ["--exclude"] * bool(self.exclude)
+        if narrowed:
+            text += f" and is let through by {' and '.join(narrowed)}"
+        return StreamError(f"{text}; see: python -m watcher streams")
+
+    def _has_tags(self, row: StreamName, tags_of: Callable[[str], Tags]) -> bool:
+        if not self.tags:
+            return True
+        # Alternator's streams have an id, or an ARN that is not their tables'.
+        arn = table_of(row.arn)
+        tags = tags_of(arn if arn.endswith(f":table/{row.table}") else row.table)
+        return all(
+            name in tags and (not values or tags[name] in values) for name, values in self.tags
+        )
+
+
+def is_glob(text: str) -> bool:
+    """Whether it names by what names look like."""
+    return _GLOB.search(text) is not None
+
+
+def _matches(row: StreamName, glob: str) -> bool:
+    if glob.startswith("arn:"):
+        return fnmatch.fnmatchcase(table_of(row.arn), table_of(glob))
+    return fnmatch.fnmatchcase(row.table, glob)
+
+
+def _any(globs: Iterable[str], table: str) -> bool:
+    return any(fnmatch.fnmatchcase(table, glob) for glob in globs)

@@ -1,0 +1,224 @@
+"""A stream's listing, put together from DescribeStream's pages."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, ClassVar
+
+from watcher.aws.arns import table_name
+from watcher.aws.deadline import log_if_slow
+from watcher.aws.key_schema import remember_key_schema
+from watcher.aws.model import Listing, Shard, without_circles
+from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
+
+# A clock may be off; a header that is further off is none.
+_YEARS_OFF = 20
+_PAUSES = (0.05, 0.1, 0.2)
+# No listing takes so long: between two of its pages the machine has slept.
+_TORN = timedelta(hours=1)
+
+Describe = Callable[[dict[str, Any]], Any]
+"""A call of DescribeStream with these parameters. Raises what `StreamsClient` does."""
+
+
+def listed(
+    arn: str,
+    describe: Describe,
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Listing:
+    """The stream and all its shards, page by page (100 shards each).
+
+    One whose pages are of two times is made anew, once (a `Date` may be wrong): its first shards
+    would stand there without what descends from them, as if nobody had read them. Raises
+    StreamGoneError, TransientError, StreamError.
+    """
+    made, began = _listed(arn, describe, sleep, monotonic)
+    if made.time - began > _TORN:
+        made, _ = _listed(arn, describe, sleep, monotonic)
+    return made
+
+
+def _listed(
+    arn: str,
+    describe: Describe,
+    sleep: Callable[[float], None],
+    monotonic: Callable[[], float],
+) -> tuple[Listing, datetime]:
+    """It, and the time of its first page."""
+    shards: dict[str, Shard] = {}
+    query = {"StreamArn": arn}
+    pages = Pages("shards", arn)
+    first: datetime | None = None
+    while True:
+        began = monotonic()
+        try:
+            answer = _page(describe, query, sleep)
+        except ShardNotFoundError:
+            raise no_stream(arn) from None
+        stream = answer["StreamDescription"]
+        told = service_time(answer)
+        first = first or told
+        remember_key_schema(stream.get("KeySchema") or ())
+        for row in stream.get("Shards", ()):
+            shard = shard_of(row)
+            shards[shard.id] = shard
+        last = stream.get("LastEvaluatedShardId")
+        if pages.is_last(last, len(shards), monotonic() - began):
+            listing = Listing(
+                arn=stream.get("StreamArn", arn),
+                table=stream.get("TableName", ""),
+                status=stream.get("StreamStatus", ""),
+                view_type=stream.get("StreamViewType", ""),
+                shards=without_circles(shards.values()),
+                pages=pages.count,
+                time=told,
+                created=stream.get("CreationRequestDateTime"),
+            )
+            return listing, first
+        query["ExclusiveStartShardId"] = last
+
+
+def insisted(arn: str, call: Callable[[], Any], attempts: int, turn: Callable[[], float]) -> Any:
+    """The answer to a call about a stream, each attempt when its turn has come.
+
+    Another is made where nobody answers. Raises what the last one does. Where there may be several,
+    somebody waits for them who may wonder what goes on: what has no answer yet is said.
+    """
+    with log_if_slow(partial(_unanswered, arn)) if attempts > 1 else contextlib.nullcontext():
+        for attempt in range(1, attempts + 1):
+            time.sleep(turn())
+            try:
+                return call()
+            except TransientError as error:
+                if not error.unreachable or attempt == attempts:
+                    raise
+    raise AssertionError
+
+
+def _unanswered(arn: str, seconds: float) -> str:
+    return f"DescribeStream of {table_name(arn)}: no answer yet, for {seconds:g} s; it is asked on"
+
+
+def no_stream(arn: str) -> StreamGoneError:
+    """What is wrong where DescribeStream knows no such stream."""
+    return StreamGoneError(
+        f"no stream {arn}: it was deleted, or is of another region or account; "
+        "see: python -m watcher streams"
+    )
+
+
+def _page(describe: Describe, query: dict[str, Any], sleep: Callable[[float], None]) -> Any:
+    """One page, asked for again by itself: a large stream has dozens of them."""
+    for pause in _PAUSES:
+        try:
+            return describe(query)
+        except TransientError as error:
+            if error.unreachable:
+                raise
+            sleep(pause)
+    return describe(query)
+
+
+def shard_of(row: dict[str, Any]) -> Shard:
+    """A shard as DescribeStream has it."""
+    with as_the_services():
+        numbers = row.get("SequenceNumberRange", {})
+        return Shard(
+            id=row["ShardId"],
+            parent=row.get("ParentShardId") or None,
+            start=numbers.get("StartingSequenceNumber"),
+            end=numbers.get("EndingSequenceNumber"),
+        )
+
+
+@contextlib.contextmanager
+def as_the_services() -> Iterator[None]:
+    """Without one of its members, an answer is none of the service's, or not all of it."""
+    try:
+        yield
+    except KeyError as error:
+        raise TransientError(f"an answer without {error}") from error
+
+
+def service_time(answer: dict[str, Any]) -> datetime:
+    """The service's clock, not ours: ours may be wrong by minutes.
+
+    Where it tells none, or one that is no time of DynamoDB's, ours has to do.
+    """
+    ours = datetime.now(UTC).replace(microsecond=0)
+    try:
+        time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    except (KeyError, ValueError, OverflowError, IndexError, TypeError):
+        return ours
+    if time.tzinfo is None:  # it says no zone: in HTTP there is one only
+        time = time.replace(tzinfo=UTC)
+    return time if abs(time.year - ours.year) <= _YEARS_OFF else ours
+
+
+logger = logging.getLogger("watcher")
+
+# At DescribeStream's 4 a second ten thousand shards (100 pages) take 25 s, and these four minutes.
+_MOST_PAGES = 1000
+_MOST_SECONDS = 300.0
+_SAID_FROM_SECONDS = 10.0
+_SAID_EVERY_SECONDS = 30.0
+
+
+class Pages:
+    """Counts them as they come. `what` is listed of the stream `arn` ("": of a region)."""
+
+    _usual: ClassVar[dict[tuple[str, str], int]] = {}
+    """How many the last whole listing had: a watch of a large stream lists it all the time."""
+
+    def __init__(self, what: str, arn: str = "") -> None:
+        self.count = 0
+        self._what = what
+        self._arn = arn
+        self._keys: set[str] = set()
+        self._seconds = 0.0
+        self._said_at = _SAID_FROM_SECONDS - _SAID_EVERY_SECONDS
+
+    def is_last(self, key: str | None, found: int, seconds: float) -> bool:
+        """Whether a page that took so long was the last; the next one would begin behind `key`.
+
+        `found` is how many there are by now. Raises TransientError where there is no end.
+        """
+        self.count += 1
+        self._seconds += seconds
+        if not key or key in self._keys:
+            if key:
+                _say_circle(self._what, self._arn)
+            self._usual[self._what, self._arn] = self.count
+            return True
+        self._keys.add(key)
+        if self.count >= _MOST_PAGES or self._seconds >= _MOST_SECONDS:
+            text = f"a listing of {self._what} that does not end, after {self._told(found)}"
+            raise TransientError(text, overdue=True)
+        self._say_if_long(found)
+        return False
+
+    def _say_if_long(self, found: int) -> None:
+        is_news = self.count > 2 * self._usual.get((self._what, self._arn), 0)
+        if is_news and self._seconds >= self._said_at + _SAID_EVERY_SECONDS:
+            self._said_at = self._seconds
+            about = {"stream": self._arn} if self._arn else {}
+            text = f"Still listing {self._what}: {self._told(found)} so far"
+            logger.info(text, extra=about)
+
+    def _told(self, found: int) -> str:
+        return f"{self.count:,} pages in {self._seconds:.0f} s ({found:,} {self._what})"
+
+
+@functools.cache
+def _say_circle(what: str, arn: str) -> None:
+    """Once is enough: there is a listing every few seconds."""
+    text = f"The listing of {what} comes back to a page that it has shown: taken for its end"
+    logger.warning(text, extra={"stream": arn} if arn else {})

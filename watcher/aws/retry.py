@@ -1,0 +1,142 @@
+"""Calls that are made again until they are done, as long as what is in the way may pass."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
+
+from watcher.aws import error_hints
+from watcher.aws.credentials import Credentials
+from watcher.aws.error_mapping import code_of, one_line, translated
+from watcher.aws.model import Listing, Service
+from watcher.clock import CLOCK, Clock
+from watcher.errors import (
+    CredentialsError,
+    DeniedError,
+    OddAnswerError,
+    StreamError,
+    TransientError,
+    WatcherError,
+)
+from watcher.retry import worth_logging
+
+logger = logging.getLogger("watcher")
+
+# A policy that is changed is not everywhere at once.
+_DENIED_SECONDS = 60.0
+# Somebody's transaction has the item for a moment.
+_IN_USE = "TransactionConflictException"
+_REFUSED = (
+    boto.ClientError,
+    boto.BotoCoreError,
+    ResponseParserError,
+    TransientError,
+    CredentialsError,
+    OddAnswerError,
+)
+
+
+class RetryingClient:
+    """Makes the calls of one client, each for `patience` seconds at most.
+
+    Throttling outlasts botocore's retries at times: it passes. As for a reader of shards, so do
+    refused credentials, an answer that is none of the service's, and a denial within a minute; but
+    only once there was an answer as it should be: of a denial, to that operation on that table, as
+    a role is allowed each by itself; of the others, to the program where it `has_begun` before.
+    """
+
+    def __init__(
+        self, credentials: Credentials, patience: float, *, has_begun: bool = False
+    ) -> None:
+        self._credentials = credentials
+        self._has_begun = has_begun
+        self._patience = patience
+        self._worked: set[str] = set()
+
+    def __call__(
+        self,
+        operation: Callable[..., Any],
+        read: Callable[[Any], Any] = lambda answer: answer,
+        **query: Any,
+    ) -> Any:
+        """The operation's answer, as `read` has it. Raises StreamError, TransientError."""
+        started = time.monotonic()
+        failures = 0
+        action = operation.__name__.title().replace("_", "")
+        table = query.get("TableName") or next(iter(query.get("RequestItems", ())), "it")
+        needed = f"dynamodb:{action} on {table}"
+        while True:
+            try:
+                answer = read(operation(**query))
+            except _REFUSED as error:
+                failures += 1
+                meaning = self._trouble(error, needed)
+                most = _DENIED_SECONDS if isinstance(meaning, DeniedError) else self._patience
+                if time.monotonic() >= started + min(most, self._patience):
+                    raise meaning from error
+                if worth_logging(failures):
+                    logger.warning(f"{action}: {failures} failures in a row: {meaning}")
+                time.sleep(random.uniform(0.5, 1.5))
+            else:
+                self._worked.add(needed)
+                return answer
+
+    def _trouble(self, error: Exception, needed: str) -> WatcherError:
+        """What an error means that may pass; what does not is raised."""
+        meaning = error if isinstance(error, WatcherError) else translated(error)
+        if isinstance(meaning, TransientError) or code_of(error) == _IN_USE:
+            return TransientError(one_line(error))
+        if isinstance(meaning, DeniedError):
+            if isinstance(error, boto.ClientError):
+                meaning = DeniedError(error_hints.on_denial(error, one_line(error), needed))
+            passes = needed in self._worked
+        elif isinstance(meaning, CredentialsError) or isinstance(error, OddAnswerError):
+            has_some = not isinstance(error, boto.NoCredentialsError)
+            passes = (self._has_begun and has_some) or bool(self._worked)
+        else:
+            meaning = StreamError(one_line(error))
+            # botocore's word for an answer that names no error is its status.
+            passes = code_of(error).isdigit() and (self._has_begun or bool(self._worked))
+        if not passes:
+            raise meaning from error
+        if isinstance(meaning, CredentialsError):
+            self._credentials.renew()
+        return meaning
+
+
+_PAUSES = (0.2, 0.4, 0.8, 1.6)
+
+_Answer = TypeVar("_Answer")
+
+
+def retry_at_start(call: Callable[[], _Answer], clock: Clock = CLOCK) -> _Answer:
+    """A service that answers at all is asked a few times more. Raises StreamError in the end."""
+    for pause in (*_PAUSES, None):
+        try:
+            return call()
+        except TransientError as error:
+            if error.unreachable or pause is None:
+                text = f"can't reach the stream: {error}{error_hints.on_no_word(str(error))}"
+                raise StreamError(text, about=("endpoint_url", "region")) from error
+            clock.sleep(pause)
+    raise AssertionError
+
+
+class RetryingAtStart:
+    """A service whose listings are asked for so, where that keeps nobody waiting."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    def listing(self, arn: str) -> Listing:
+        """See `Service`. Raises StreamError."""
+        return retry_at_start(lambda: self._service.listing(arn))

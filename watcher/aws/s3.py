@@ -1,0 +1,52 @@
+"""Objects in S3, opened to be read."""
+
+from __future__ import annotations
+
+from typing import IO, Any, cast
+
+from botocore import exceptions as boto
+from botocore.config import Config
+
+from watcher.aws.config import AwsConfig, region_of
+from watcher.aws.credentials import Signing, own_credentials, session
+from watcher.aws.error_mapping import as_user_error, code_of, translated
+from watcher.errors import UsageError
+from watcher.version import __version__
+
+SCHEME = "s3://"
+_GONE = ("NoSuchKey", "NoSuchBucket", "404")
+
+
+class ObjectsClient:
+    """A client for S3. Raises StreamError for what only the user can mend."""
+
+    def __init__(self, connection: AwsConfig) -> None:
+        settings = Config(
+            retries={"mode": "standard", "total_max_attempts": 8},
+            user_agent_extra=f"watcher/{__version__}",
+        )
+        try:
+            botocore_session = session(connection)
+            # A bucket is found from every region.
+            region = region_of(connection, botocore_session, None) or "us-east-1"
+            credentials = own_credentials(connection, region)
+            botocore_session.register_component("credential_provider", Signing(credentials))
+            self._client: Any = botocore_session.create_client(
+                "s3", region_name=region, endpoint_url=connection.endpoint_url, config=settings
+            )
+        except (boto.BotoCoreError, ValueError) as error:
+            told = as_user_error(error)
+            told.option = connection.to_blame(error)
+            raise told from error
+
+    def open(self, url: str) -> IO[bytes]:
+        """An object's content, as it comes. Raises FileNotFoundError, UsageError, StreamError."""
+        bucket, _, key = url.removeprefix(SCHEME).partition("/")
+        try:
+            return cast(IO[bytes], self._client.get_object(Bucket=bucket, Key=key)["Body"])
+        except boto.ParamValidationError:
+            raise UsageError(f"{url} names no object in S3") from None
+        except (boto.BotoCoreError, boto.ClientError) as error:
+            if code_of(error) in _GONE:
+                raise FileNotFoundError(url) from None
+            raise translated(error) from error

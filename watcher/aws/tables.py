@@ -1,0 +1,364 @@
+"""DynamoDB tables: what they are like, all their items, and writes that are retried until done."""
+
+from __future__ import annotations
+
+import base64
+import random
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+from botocore import exceptions as boto
+from botocore.config import Config
+
+from watcher.aws.arns import is_another, region_in, table_name
+from watcher.aws.config import AwsConfig, region_of
+from watcher.aws.credentials import (
+    Signing,
+    ca_file,
+    own_credentials,
+    refuse_bad_way,
+    session,
+)
+from watcher.aws.error_mapping import as_user_error, code_of
+from watcher.aws.fast_http import RawPages
+from watcher.aws.json_text import read
+from watcher.aws.key_schema import remember_key_schema
+from watcher.aws.retry import RetryingClient
+from watcher.errors import (
+    StreamError,
+    TransientError,
+    without_passwords,
+)
+from watcher.retry import backoff
+from watcher.version import __version__
+
+BATCH = 25
+"""How many writes BatchWriteItem takes."""
+_PAUSE_SECONDS = 0.05
+_PAUSE_SECONDS_MAX = 5.0
+_GIVE_UP_SECONDS = 300.0
+_CREATE_SECONDS = 300.0
+
+Item = dict[str, dict[str, Any]]
+Write = dict[str, Any]
+Key = dict[str, dict[str, str]]
+"""An item's key as the wire's JSON has it: B in base64."""
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What matters of a table here."""
+
+    keys: list[dict[str, str]]
+    attributes: list[dict[str, str]]
+    size: int
+    created: datetime
+    identity: str
+    """Another one where the table was deleted and created anew, or is in another region."""
+
+    @property
+    def arn(self) -> str:
+        """The table's."""
+        return self.identity.partition(" ")[0]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Each key's type, by its name."""
+        return {name: kind for name, _, kind in self.key_types}
+
+    @property
+    def key_types(self) -> list[tuple[str, str, str]]:
+        """Each key's name, its role (HASH, RANGE) and its type."""
+        types = {each["AttributeName"]: each["AttributeType"] for each in self.attributes}
+        return [
+            (each["AttributeName"], each["KeyType"], types[each["AttributeName"]])
+            for each in self.keys
+        ]
+
+
+class Condition(NamedTuple):
+    """What has to hold of an item for it to be written."""
+
+    expression: str
+    names: dict[str, str]
+    values: dict[str, Any]
+
+
+class Written(NamedTuple):
+    """What a write says when it is done."""
+
+    old: Item | None
+    """The item that was there at that moment, whatever the condition could see of it."""
+    units: float
+    """What it took of the table's write capacity."""
+
+
+class _ScanPage(msgspec.Struct):
+    Items: list[msgspec.Raw]
+    LastEvaluatedKey: Key | None = None
+
+
+_scan_page = msgspec.json.Decoder(_ScanPage)
+
+
+class TablesClient:
+    """A client for DynamoDB's tables. Raises StreamError for what only the user can mend."""
+
+    def __init__(
+        self,
+        connection: AwsConfig,
+        arn_region: str | None = None,
+        *,
+        attempts: int = 8,
+        call_seconds: float = 60.0,
+        patience: float = _GIVE_UP_SECONDS,
+        has_begun: bool = False,
+    ) -> None:
+        """`patience`: for how many seconds a call is tried again that only time can mend.
+
+        `has_begun`: another process of this program has had its answers already.
+        """
+        settings = Config(
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            connect_timeout=call_seconds,
+            read_timeout=call_seconds,
+            user_agent_extra=f"watcher/{__version__}",
+        )
+        try:
+            botocore_session = session(connection)
+            region = region_of(connection, botocore_session, arn_region)
+            credentials = own_credentials(connection, region)
+            botocore_session.register_component("credential_provider", Signing(credentials))
+            botocore_session.register_component("response_parser_factory", RawPages())
+            self._client: Any = botocore_session.create_client(
+                "dynamodb",
+                region_name=region,
+                endpoint_url=connection.endpoint_url,
+                verify=ca_file(botocore_session),
+                config=settings,
+            )
+            refuse_bad_way(botocore_session, self._client.meta.endpoint_url)
+            self._call = RetryingClient(credentials, patience, has_begun=has_begun)
+        except (boto.BotoCoreError, ValueError) as error:
+            told = as_user_error(error)
+            told.option = connection.to_blame(error)
+            raise told from error
+
+    @property
+    def endpoint(self) -> str:
+        """The URL that it talks to, for people to read."""
+        return without_passwords(self._client.meta.endpoint_url).rstrip("/")
+
+    def describe(self, table: str) -> Description | None:
+        """The table; None where there is none."""
+        try:
+            return _description(self._call(self._client.describe_table, TableName=table)["Table"])
+        except StreamError as error:
+            if code_of(error.__cause__) == "ResourceNotFoundException":
+                return None
+            raise
+
+    def named(self, arn: str) -> tuple[str, Description]:
+        """The name by which calls reach the table of this ARN, and what it is like.
+
+        That is the ARN itself, so that another account's table is never taken for one of ours that
+        is called the same; emulators know only names. Raises StreamError where there is none.
+        """
+        for name in dict.fromkeys((arn, table_name(arn))):
+            try:
+                found = self.describe(name)
+            except StreamError as error:
+                if name == arn and code_of(error.__cause__) == "ValidationException":
+                    continue
+                raise
+            if found is None:
+                raise StreamError(f"no table {arn}: it was deleted")
+            if is_another(arn, found.arn):
+                raise StreamError(f"the stream is of {arn}; the table found here is {found.arn}")
+            return name, found
+        raise AssertionError
+
+    def get(self, table: str, key: Item) -> Item | None:
+        """An item as it is at this moment; None where there is none."""
+        answer = self._call(self._client.get_item, TableName=table, Key=key, ConsistentRead=True)
+        item: Item | None = answer.get("Item")
+        return item
+
+    def put(self, table: str, item: Item, condition: Condition) -> Written | None:
+        """Put an item if the condition holds; None where it does not."""
+        return self._write_if(self._client.put_item, condition, TableName=table, Item=item)
+
+    def delete(self, table: str, key: Item, condition: Condition) -> Written | None:
+        """Delete an item if the condition holds; None where it does not."""
+        return self._write_if(self._client.delete_item, condition, TableName=table, Key=key)
+
+    def _write_if(
+        self, operation: Callable[..., Any], condition: Condition, **query: Any
+    ) -> Written | None:
+        if condition.values:
+            query["ExpressionAttributeValues"] = condition.values
+        try:
+            answer = self._call(
+                operation,
+                ConditionExpression=condition.expression,
+                ExpressionAttributeNames=condition.names,
+                ReturnValues="ALL_OLD",
+                ReturnConsumedCapacity="TOTAL",
+                **query,
+            )
+        except StreamError as error:
+            if code_of(error.__cause__) == "ConditionalCheckFailedException":
+                return None
+            raise
+        used = answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0)
+        return Written(answer.get("Attributes") or None, used)
+
+    def create(self, table: str, like: Description) -> Description:
+        """Create a table with the same keys, paid by request, and wait until it can be used."""
+        names = {each["AttributeName"] for each in like.keys}
+        attributes = [each for each in like.attributes if each["AttributeName"] in names]
+        self.create_table(table, like.keys, attributes)
+        return self.wait_for(table)
+
+    def create_table(
+        self, table: str, keys: list[dict[str, str]], attributes: list[dict[str, str]]
+    ) -> None:
+        """Have a table made, paid by request."""
+        self._call(
+            self._client.create_table,
+            TableName=table,
+            KeySchema=keys,
+            AttributeDefinitions=attributes,
+            BillingMode="PAY_PER_REQUEST",
+        )
+
+    def wait_for(self, table: str) -> Description:
+        """Wait until a table that is being made can be used."""
+        deadline = time.monotonic() + _CREATE_SECONDS
+        while time.monotonic() < deadline:
+            made = self._call(self._client.describe_table, TableName=table)["Table"]
+            if made["TableStatus"] == "ACTIVE":
+                return _description(made)
+            time.sleep(0.5)
+        raise StreamError(f"table {table} is not active after {_CREATE_SECONDS:.0f} s")
+
+    def scan(
+        self, table: str, segment: int, segments: int, limit: int | None = None
+    ) -> Iterator[list[msgspec.Raw]]:
+        """The items of a part of the table, page by page, as they are (no stale reads).
+
+        Each is the wire's JSON.
+        """
+        query: dict[str, Any] = {} if limit is None else {"Limit": limit}
+        after: Key | None = None
+        while True:
+            part = {"Segment": segment, "TotalSegments": segments, **query}
+            items, after = self.page(table, after, **part)
+            yield items
+            if after is None:
+                return
+
+    def page(
+        self, table: str, after: Key | None, **query: Any
+    ) -> tuple[list[msgspec.Raw], Key | None]:
+        """The items behind a key, as they are, and the key of the last (None: of all there are)."""
+        if after is not None:
+            query["ExclusiveStartKey"] = {
+                name: {kind: base64.b64decode(text) if kind == "B" else text}
+                for name, value in after.items()
+                for kind, text in value.items()
+            }
+        page: _ScanPage = self._call(
+            self._client.scan, _page_of, TableName=table, ConsistentRead=True, **query
+        )
+        return page.Items, page.LastEvaluatedKey or None
+
+    def write(self, table: str, writes: list[Write]) -> None:
+        """Carry out up to 25 puts and deletes of different items; all are done on return."""
+        waiting = writes
+        started = time.monotonic()
+        refusals = 0
+        while waiting:
+            answer = self._call(self._client.batch_write_item, RequestItems={table: waiting})
+            waiting = answer.get("UnprocessedItems", {}).get(table, [])
+            if waiting:
+                if time.monotonic() > started + _GIVE_UP_SECONDS:
+                    raise TransientError(
+                        f"table {table} has refused {len(waiting)} writes for minutes: "
+                        "raise its write capacity"
+                    )
+                refusals += 1
+                pause = backoff(refusals, _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
+                time.sleep(random.uniform(pause / 2, pause))
+
+
+def _page_of(answer: dict[str, Any]) -> _ScanPage:
+    try:
+        return read(_scan_page, answer["Body"])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TransientError(f"an answer that is not a page of items: {error}") from None
+
+
+@lru_cache(maxsize=8)
+def tables(connection: AwsConfig) -> TablesClient:
+    """One client for a program's life."""
+    return TablesClient(connection)
+
+
+@lru_cache(maxsize=8)
+def for_task(connection: AwsConfig) -> TablesClient:
+    """The same in a task: its driver has begun, so credentials that have ended are waited for."""
+    return TablesClient(connection, has_begun=True)
+
+
+def _description(table: dict[str, Any]) -> Description:
+    # Not every emulator gives an id.
+    own = table.get("TableId") or table["CreationDateTime"].isoformat()
+    remember_key_schema(table["KeySchema"])
+    return Description(
+        table["KeySchema"],
+        table["AttributeDefinitions"],
+        table.get("TableSizeBytes", 0),
+        table["CreationDateTime"],
+        f"{table['TableArn']} {own}",
+    )
+
+
+# No change is handed over meanwhile.
+_CALL_SECONDS = 10.0
+
+
+class TableItems:
+    """What is read of a table by one attempt; whoever asks tries again.
+
+    `called` says by what calls reach the table of a stream (see `StreamsClient.table`).
+
+    Both raise StreamError, TransientError.
+    """
+
+    def __init__(self, connection: AwsConfig, arn: str, called: Callable[[str], str]) -> None:
+        self._connection = connection
+        self._arn = arn
+        self._called = called
+        self._client: TablesClient | None = None
+        self._table = ""
+
+    def key_names(self) -> list[str]:
+        """The names of the key's attributes."""
+        self._client = self._client or TablesClient(
+            self._connection,
+            region_in(self._arn),
+            attempts=1,
+            call_seconds=_CALL_SECONDS,
+            patience=0.0,
+        )
+        self._table, description = self._client.named(self._called(self._arn))
+        return [*description.types]
+
+    def page(self, after: Key | None) -> tuple[list[msgspec.Raw], Key | None]:
+        """The items behind this key, by a consistent read, and the key of the last one."""
+        assert self._client is not None
+        return self._client.page(self._table, after)

@@ -1,0 +1,104 @@
+"""What gets the records: the protocol that every observer keeps, and its form for a callable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from watcher.aws.model import ShardKey
+from watcher.delivery.callables import check_answer
+from watcher.records.page import RecordPage
+from watcher.records.record import Record
+
+
+class Failure(Exception):
+    """An observer has failed on records of one shard: raised by what it was asked to do.
+
+    They stay pending, and the observer lets their shard rest, until it is told to go on with them
+    or without them (`go_on`).
+    """
+
+    def __init__(
+        self, records: Sequence[Record], error: BaseException, retry_in: float | None
+    ) -> None:
+        super().__init__(str(error))
+        self.records = records
+        self.error = error
+        self.retry_in = retry_in
+        """After so many seconds they are worth another try; None: the observer gives them up."""
+
+
+class Handler:
+    """A callable that gets every record, under the name that messages call it by.
+
+    One that does not settle each record as it comes overrides what is below. Its methods may raise
+    Failure; what `handle` raises beside it is a failure on that one record.
+    """
+
+    handle: Callable[[Record], Any]
+    """Take one more record."""
+    begin: Callable[[str], Any]
+    """Records of the stream with this ARN are to come; of others, too, in a watch of several."""
+    close: Callable[[], Any]
+    """No more records come."""
+    bring_out: Callable[[], Any]
+    """What `flush` calls."""
+    finish: Callable[[object], None]
+    """Take what one of these answers, and see to it that nothing of it is still to come."""
+    handle_page: Callable[[RecordPage], bool] | None = None
+    """A shortcut: take records of a shard together.
+
+    Where it answers False, or raises before any of them is out, each of them goes to `handle`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handle: Callable[[Record], Any],
+        close: Callable[[], Any] | None = None,
+        begin: Callable[[str], Any] | None = None,
+        flush: Callable[[], Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.handle = handle
+        self.close = close or _nothing
+        self.begin = begin or _nothing
+        self.finish = check_answer
+        self.bring_out = flush or _nothing
+
+    def page_end(self, origin: ShardKey) -> None:
+        """Nothing more of the shard is at hand just now."""
+
+    def tick(self, origin: ShardKey | None = None) -> None:
+        """Time has passed, for what was taken of a shard (or of all)."""
+
+    def settle(self, origin: ShardKey | None = None) -> None:
+        """Let what was taken of a shard (or of all) wait no longer."""
+
+    def flush(self) -> None:
+        """Bring out what was taken and is kept back; a checkpoint passes nothing before that.
+
+        Raises what is wrong with that, which is none of the records' fault.
+        """
+        self.finish(self.bring_out())
+
+    def pending(self, origin: ShardKey) -> str | None:
+        """The sequence number of a shard's first record that is not settled yet, if there is one.
+
+        A checkpoint stays before it.
+        """
+        return None
+
+    def waiting(self) -> Mapping[ShardKey, int]:
+        """Shard → how many of its records are not settled yet."""
+        return {}
+
+    def go_on(self, failure: Failure, *, given_up: bool) -> None:
+        """Go on after a failure: without its records, or with another try of them."""
+        if not given_up:
+            for record in failure.records:
+                self.finish(self.handle(record))
+
+
+def _nothing(*arguments: object) -> None:
+    pass

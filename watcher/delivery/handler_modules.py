@@ -1,0 +1,240 @@
+"""Finds handler modules, describes them without importing, and loads the chosen ones."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from watcher.delivery.callables import unfit
+from watcher.errors import UsageError
+
+if TYPE_CHECKING:
+    from watcher.delivery.handler import Handler
+
+logger = logging.getLogger("watcher")
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+class Option(NamedTuple):
+    """An option of a handler's own: what its value is called (None: a switch), and its help."""
+
+    metavar: str | None
+    help: str
+
+
+class HandlerModule(msgspec.Struct, frozen=True):
+    """A module in a handlers folder: its name, where it is, and its docstring's first line."""
+
+    name: str
+    path: Path
+    description: str
+    options: dict[str, Option] = {}
+    """Those that its `OPTIONS` declares; the values given reach its `configure` by these names."""
+    hidden: Path | None = None
+    """A module of the working folder that has its name, and is not taken in its place."""
+
+    @property
+    def flag(self) -> str:
+        """`print_summary` is chosen by `--print-summary`."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether its flag has a value: that of an option of its own name."""
+        return self.name in self.options
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it came with watcher."""
+        return self.path.parent == built_in_folder().resolve()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is one of the working folder's own."""
+        return not self.is_built_in and self.path.parent == Path("handlers").resolve()
+
+    @property
+    def initials(self) -> str | None:
+        """`print_summary` is also `-ps`; a name of one word has no short form."""
+        words = [word for word in self.name.split("_") if word]
+        return "-" + "".join(word[0] for word in words) if len(words) > 1 else None
+
+
+def built_in_folder() -> Path:
+    """The `handlers/` of the project: beside the package in a checkout, inside it in a wheel."""
+    installed = _PACKAGE / "builtin_handlers"
+    return installed if installed.is_dir() else _PACKAGE.parent / "handlers"
+
+
+def find(folders: Iterable[Path] = ()) -> dict[str, HandlerModule]:
+    """The handlers by name: the project's, those in `./handlers`, and in the given folders.
+
+    A given folder's module takes the place of one of the same name; one that only lies in
+    `./handlers` does not take a built-in one's. Raises UsageError for a given folder that is not
+    there.
+    """
+    given = list(folders)
+    for folder in given:
+        if not folder.is_dir():
+            raise UsageError("no folder to take handlers from", "handlers", folder)
+    asked_for = [folder.resolve() for folder in given]
+    places = [built_in_folder().resolve(), Path("handlers").resolve(), *asked_for]
+    found: dict[str, HandlerModule] = {}
+    for place in dict.fromkeys(places):
+        for path in sorted(place.glob("*.py")):
+            handler = described(path)
+            before = found.get(handler.name)
+            if handler.name.startswith("_") or not handler.name.isidentifier():
+                continue
+            if before is not None and before.is_built_in and place not in asked_for:
+                handler = msgspec.structs.replace(before, hidden=path)
+            found[handler.name] = handler
+    return found
+
+
+def described(path: Path) -> HandlerModule:
+    """A handler by what its module says of itself, read without running anything of it."""
+    name = path.stem.replace("-", "_")
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        return HandlerModule(name, path, f"can't be used: {error}")
+    except OSError as error:
+        return HandlerModule(name, path, f"can't be read: {error.strerror}")
+    text = (ast.get_docstring(tree) or "").strip() or f"the handler in {path}"
+    return HandlerModule(name, path, text.splitlines()[0], _options(tree))
+
+
+def _options(tree: ast.Module) -> dict[str, Option]:
+    """`OPTIONS = {"out_file": ("PATH", "help")}`; none where it is not written like that."""
+    for node in tree.body:
+        match node:
+            case ast.Assign([ast.Name("OPTIONS")], value) | ast.AnnAssign(
+                ast.Name("OPTIONS"), _, ast.expr() as value
+            ):
+                try:
+                    return msgspec.convert(ast.literal_eval(value), dict[str, Option])
+                except (ValueError, TypeError, SyntaxError, RecursionError):
+                    return {}
+    return {}
+
+
+def load(handler: HandlerModule, options: Mapping[str, Any] | None = None) -> Handler:
+    """Import a handler, and hand it the options given.
+
+    Raises UsageError, naming the file, where it can't be used.
+    """
+    if handler.hidden is not None:
+        logger.warning(
+            f"{handler.flag} is built in, and {os.path.relpath(handler.hidden)} is not used: "
+            "rename it, or give --handlers handlers"
+        )
+    # Beside its own file, so that it can import a `_shared.py` in the same folder; and one of the
+    # working folder, what lies there.
+    for folder in (str(handler.path.parent), *([os.getcwd()] if handler.is_here else [])):
+        if folder not in sys.path:
+            sys.path.append(folder)
+    spec = importlib.util.spec_from_file_location(f"handlers.{handler.name}", handler.path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        place = f"{error.filename or handler.path}:{error.lineno}"
+        raise UsageError(f"handler {place}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"handler {handler.path} can't be imported: {text}") from error
+    made = observer(module, handler.name, str(handler.path))
+    if handler.is_built_in:
+        made.handle_page = getattr(module, "handle_page", None)
+    _configure(handler, module, options or {})
+    return made
+
+
+def observer(module: ModuleType, name: str, place: str) -> Handler:
+    """The observer that a module offers: its `handle`, and its `close` if it has one.
+
+    Raises UsageError, naming the place, where it can't be used.
+    """
+    from watcher.delivery.handler import Handler
+
+    handle = getattr(module, "handle", None)
+    if not callable(handle):
+        raise UsageError(f"handler {place} has no function handle(record)")
+    close, flush = getattr(module, "close", None), getattr(module, "flush", None)
+    parts: list[tuple[Any, str, list[str]]] = [
+        (handle, "handle", ["record"]),
+        (close, "close", []),
+        (flush, "flush", []),
+    ]
+    for each, what, given in parts:
+        if callable(each) and (reason := unfit(each, *given, is_awaited=True)):
+            raise UsageError(f"handler {place}: {what} {reason}")
+    close, flush = (each if callable(each) else None for each in (close, flush))
+    return Handler(name, handle, close, flush=flush)
+
+
+def function(name: str, *arguments: str, is_awaited: bool = False) -> Callable[..., Any]:
+    """Import `package.module:function`; the folder one works in counts as well.
+
+    Raises UsageError where there is no such function, or one that a call with arguments of these
+    names does not run.
+    """
+    module_name, _, path = name.partition(":")
+    if not module_name or not path or "/" in module_name:
+        before, _, after = name.removesuffix(".py").strip(":./").rpartition(".")
+        example = f"{before}:{after}" if before and "/" not in name else "app.changes:handle"
+        raise UsageError(f"{name or repr(name)}: give MODULE:FUNCTION, such as {example}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{name}: {module_name} can't be imported: {text}") from error
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise UsageError(f"{name}: {module_name} has no function {path}")
+    made: Callable[..., Any] = found
+    if reason := unfit(made, *arguments, is_awaited=is_awaited):
+        raise UsageError(f"{name} {reason}")
+    return made
+
+
+def _configure(handler: HandlerModule, module: ModuleType, options: Mapping[str, Any]) -> None:
+    """Call `configure(**options)` of a module that declares options."""
+    if not hasattr(module, "OPTIONS"):
+        return
+    if not handler.options:
+        advice = '{"out_file": ("PATH", "what it is for")}'
+        raise UsageError(f"handler {handler.path}: write OPTIONS as a literal, such as {advice}")
+    configure = getattr(module, "configure", None)
+    if not callable(configure):
+        raise UsageError(f"handler {handler.path} has OPTIONS, but no function configure")
+    try:
+        configure(**options)
+    except OSError as error:
+        text = f"can't open {error.filename}: {error.strerror}"
+        about = [name for name, value in options.items() if value == error.filename]
+        raise UsageError(f"handler {handler.name}: {text}", about=about) from error
+    except ValueError as error:  # a value that it can't use
+        flags = {name: "--" + name.replace("_", "-") for name in options}
+        about = [name for name in options if len(options) == 1 or flags[name] in str(error)]
+        raise UsageError(f"handler {handler.name}: {error}", about=about) from error
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"handler {handler.path} can't be configured: {text}") from error

@@ -1,0 +1,180 @@
+"""Runs AWS Lambda functions as they are: their event, their context, their answer.
+
+https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html
+"""
+
+import math
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from watcher.aws.json_text import read
+from watcher.declared import declares_options
+from watcher.delivery.callables import check_answer, unfit
+from watcher.delivery.handler_modules import function
+from watcher.errors import UsageError
+from watcher.observability import telemetry
+
+# See watching.py: the command line reads the declaration alone.
+if TYPE_CHECKING:
+    from watcher.delivery.handler import Handler
+    from watcher.records.record import Record
+
+# The longest that a function may run on Lambda; here nothing ends it.
+_TIMEOUT_SECONDS = 900.0
+_LARGEST_BATCH = 10_000
+_ARGUMENTS = ("event", "context")
+
+_event: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder()
+
+
+class BadAnswerError(Exception):
+    """A function's answer has `batchItemFailures` that name no record of the batch."""
+
+
+@declares_options
+def lambda_function(
+    handler: str | Callable[[dict[str, Any], Any], Any],
+    *,
+    batch_size: Annotated[
+        int,
+        Parameter(
+            metavar="N",
+            group="lambda",
+            help="call it with up to N records of a shard at once; default 100",
+        ),
+    ] = 100,
+    batch_window: Annotated[
+        float,
+        Parameter(
+            metavar="SECONDS",
+            group="lambda",
+            help="wait so long for a full batch; default 0: what is there",
+        ),
+    ] = 0.0,
+    retries: Annotated[
+        int,
+        Parameter(
+            metavar="N",
+            group="lambda",
+            help="try a failed batch again N times, then treat it as --on-error says; "
+            "default 2; -1: for ever, as Lambda does",
+        ),
+    ] = 2,
+    bisect: Annotated[
+        bool, Parameter(group="lambda", help="split a failed batch in two before trying it again")
+    ] = False,
+    max_age: Annotated[
+        float | None,
+        Parameter(metavar="SECONDS", group="lambda", help="give up records that are older"),
+    ] = None,
+) -> "Handler":
+    """An observer that calls a Lambda function, `handler(event, context)`, batch by batch.
+
+    `handler` is the function, or its name as Lambda has it (`app.handler`, or `app:handler`). A
+    checkpoint never passes a record whose batch has neither succeeded nor been given up. Raises
+    UsageError.
+    """
+    if not 1 <= batch_size <= _LARGEST_BATCH:
+        raise UsageError(f"give 1 to {_LARGEST_BATCH}", "batch_size", batch_size)
+    if not 0 <= batch_window < math.inf:
+        raise UsageError("give 0 or more seconds", "batch_window", f"{batch_window:g}")
+    if retries < -1:
+        raise UsageError("give 0 or more, or -1 for ever", "retries", retries)
+    if max_age is not None and not 0 < max_age < math.inf:
+        raise UsageError("give more than 0 seconds", "max_age", f"{max_age:g}")
+    from watcher.delivery.batches import Batches, BatchSettings
+
+    settings = BatchSettings(
+        size=batch_size, window=batch_window, retries=retries, bisect=bisect, max_age=max_age
+    )
+    name = handler if isinstance(handler, str) else getattr(handler, "__name__", repr(handler))
+    if not isinstance(handler, str) and (reason := unfit(handler, *_ARGUMENTS)):
+        raise UsageError(f"{name} {reason}")
+    runtime = _Runtime(name, _imported(handler) if isinstance(handler, str) else handler)
+    exporters = telemetry.exporters("traces")
+    if not exporters:
+        return Batches(name, runtime.call, settings)
+    from watcher.delivery.spans import Spans  # an extra
+
+    spans = Spans(exporters)
+    made = Batches(name, spans.around(name, runtime.call), settings)
+    made.close = spans.close
+    return made
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module, dot, attribute = name.rpartition(".")
+    if not dot and ":" not in name:
+        raise UsageError(f"{name or repr(name)}: give MODULE.FUNCTION, such as app.handler")
+    return function(name if ":" in name else f"{module}:{attribute}", *_ARGUMENTS)
+
+
+class Context:
+    """What Lambda hands a function beside its event."""
+
+    function_version = "$LATEST"
+    memory_limit_in_mb = "128"
+    identity = None
+    client_context = None
+
+    def __init__(self, function_name: str, region: str, account: str) -> None:
+        self.aws_request_id = str(uuid.uuid4())
+        self.function_name = function_name
+        self.invoked_function_arn = f"arn:aws:lambda:{region}:{account}:function:{function_name}"
+        self.log_group_name = f"/aws/lambda/{function_name}"
+        self.log_stream_name = time.strftime("%Y/%m/%d/[$LATEST]") + uuid.uuid4().hex
+        self._end = time.monotonic() + _TIMEOUT_SECONDS
+
+    def get_remaining_time_in_millis(self) -> int:
+        """What is left of Lambda's 15 minutes; nothing happens when they are over."""
+        return max(0, int((self._end - time.monotonic()) * 1000))
+
+
+class _Runtime:
+    """Calls one function, as Lambda would."""
+
+    def __init__(self, name: str, handler: Callable[..., Any]) -> None:
+        self._handler = handler
+        self._name = name.replace(":", ".").rpartition(".")[2]
+
+    def call(self, records: "Sequence[Record]") -> int:
+        """Call the function with a shard's records; how many of the first went well."""
+        event = {"Records": [lambda_record(record) for record in records]}
+        region, account = [*records[0].stream.split(":"), "", "", "", "", ""][3:5]
+        answer = self._handler(event, Context(self._name, region, account))
+        check_answer(answer)
+        return processed(answer, [record.sequence_number for record in records])
+
+
+def lambda_record(record: "Record") -> dict[str, Any]:
+    """A record exactly as Lambda puts it into an event.
+
+    That is the wire's JSON (numbers of seconds, base64 text) with the stream's ARN.
+    """
+    event = read(_event, record.raw)
+    if isinstance(who := event.get("userIdentity"), dict):
+        event["userIdentity"] = {name[:1].lower() + name[1:]: who[name] for name in who}
+    event["eventSourceARN"] = record.stream
+    return event
+
+
+def processed(answer: Any, numbers: Sequence[str]) -> int:
+    """How many of the first records went well, by a function's answer.
+
+    All of them unless it has `batchItemFailures`; then those before the first that it names.
+    Raises BadAnswerError where one of the names is not in the batch: all have failed.
+    """
+    failures = answer.get("batchItemFailures") if isinstance(answer, dict) else None
+    if not failures:
+        return len(numbers)
+    places = {number: place for place, number in enumerate(numbers)}
+    try:
+        return min(places[failure["itemIdentifier"]] for failure in failures)
+    except (KeyError, TypeError, IndexError):
+        text = f"batchItemFailures has to name sequence numbers of the batch: {failures!r:.200}"
+        raise BadAnswerError(text) from None

@@ -1,0 +1,203 @@
+"""What differs between two items, attribute by attribute, a line each: old -> new."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from boto3.dynamodb.types import Binary
+
+from watcher.aws.key_schema import in_order
+from watcher.formatting.style import most_characters, paint, shown_time
+from watcher.formatting.text import ordered, printable, printable_key, printable_value
+from watcher.records.diff import (
+    Absent,
+    Difference,
+    OldAndNew,
+    changed_attributes,
+    changed_values,
+    differences,
+)
+from watcher.records.plain_json import plain_json
+from watcher.records.record import Record, native
+
+# What is shown of two strings before and behind what differs.
+_AROUND: Final = 16
+
+
+class _Cut:
+    """A part of a text; it prints as the text would, with the whole's length behind it."""
+
+    def __init__(self, part: str, whole: str) -> None:
+        self._text = f"{part}… ({whole})"
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def shown_value(value: Any) -> str:
+    """A native value on one line; on a terminal, long texts and binaries in it are cut."""
+    most = most_characters()
+    return printable_value(value if most is None else _cut(value, most))
+
+
+def shown_item(item: Mapping[str, Any], keys: Collection[str]) -> str:
+    """An item on one line: its key first, as the table has it; the other attributes by name."""
+    first = in_order(tuple(name for name in keys if name in item))
+    names = [*first, *sorted(item.keys() - keys)]
+    return shown_value({name: item[name] for name in names})
+
+
+def shortened(text: str, most: int) -> str:
+    """So many characters of it at most: of an id the two ends tell it from others."""
+    if len(text) <= most:
+        return text
+    behind = most // 2
+    return f"{text[: most - behind - 1]}…{text[-behind:]}"
+
+
+def shown_pair(old: Any, new: Any) -> tuple[str, str]:
+    """Two values beside each other; of long strings, on a terminal, where they differ."""
+    most = most_characters()
+    is_text = isinstance(old, str) and isinstance(new, str)
+    if most is None or not is_text or max(len(old), len(new)) <= most // 2:
+        return shown_value(old), shown_value(new)
+    begin = _alike(old, new)
+    behind = _alike(old[begin:][::-1], new[begin:][::-1])
+    return _span(old, begin, behind, most), _span(new, begin, behind, most)
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters two texts begin with in common."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _span(text: str, begin: int, behind: int, most: int) -> str:
+    first, last = max(0, begin - _AROUND), min(len(text), len(text) - behind + _AROUND)
+    part = text[first:last]
+    cut = shown_value(part[: most + 2 * _AROUND] if len(part) > most + 2 * _AROUND else part)
+    return f"{'…' * (first > 0)}{cut}{'…' * (last < len(text) or len(part) > most + 2 * _AROUND)}"
+
+
+def _cut(value: Any, most: int) -> Any:
+    match value:
+        case str() if len(value) > most:
+            return _Cut(repr(value[:most]), f"{len(value):,} characters")
+        case Binary() if len(bytes(value)) > most:  # type: ignore[call-overload]
+            whole = bytes(value)  # type: ignore[call-overload]
+            return _Cut(repr(whole[: most // 4]), f"{len(whole):,} bytes")
+        case dict():
+            return {name: _cut(part, most) for name, part in value.items()}
+        case list():
+            return [_cut(part, most) for part in value]
+        case set() | frozenset():
+            return {_cut(part, most) for part in value}
+        case _:
+            return value
+
+
+# A line's mark, and the kind of change whose colour it has.
+_MARKS: Final = {"+": "INSERT", "~": "MODIFY", "-": "REMOVE"}
+
+
+def change_lines(record: Record) -> Iterator[str]:
+    """A change: what kind, when, of which item; and what is different since."""
+    kind, keys = record.event_name, record["dynamodb"]["Keys"]
+    by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
+    head = f"{shown_time(record.created_at)} {printable_key(keys)}{by_ttl}"
+    yield f"{paint(f'{kind:<6}', kind)} {head}"
+    values = changed_values(record.wire)
+    if values is None:
+        yield from _without_comparison(record)
+    for name, pair in sorted((values or {}).items()):
+        if name not in keys:  # it is in the first line
+            yield from attribute_lines(name, pair)
+
+
+def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
+    """An attribute's differences, those within maps and lists one by one."""
+    for each in differences(*pair, (name,)):
+        mark, text = _described(each)
+        yield "  " + paint(f"{mark} {place_text(each.place)}: {text}", _MARKS[mark])
+
+
+class Described(NamedTuple):
+    """One place that differs, in words."""
+
+    mark: str
+    """`+`, `~` or `-`; "" for what is no difference."""
+    place: str
+    text: str
+
+
+def described(record: Record) -> Iterator[Described]:
+    """What is different since a change, place by place, without colours."""
+    values = changed_values(record.wire)
+    if values is None:
+        for line in _without_comparison(record):
+            yield Described("", "", line.strip())
+    keys = record["dynamodb"]["Keys"]
+    for name, pair in sorted((values or {}).items()):
+        for each in differences(*pair, (name,)) if name not in keys else ():
+            mark, text = _described(each)
+            yield Described(mark, place_text(each.place), text)
+
+
+def change_text(record: Record) -> str:
+    """What is different since a change, in one line without colours."""
+    lines = described(record)
+    return "; ".join(f"{mark}{place}: {text}" if mark else text for mark, place, text in lines)
+
+
+def plain_differences(record: Record) -> tuple[str, str]:
+    """Old and new values of the attributes that differ, as plain JSON; "" where there are none.
+
+    Where the stream's view type leaves out what it takes to compare, the images that there are.
+    """
+    change = record.wire.dynamodb
+    old, new = (image or "" for image in plain_json([change.OldImage, change.NewImage]))
+    if not (old and new):
+        return old, new
+    names = changed_attributes(record.wire) or ()
+    return _only(old, names), _only(new, names)
+
+
+def _only(image: str, names: Iterable[str]) -> str:
+    values = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({each: values[each] for each in names if each in values}).decode()
+
+
+def place_text(place: tuple[str | int, ...]) -> str:
+    """`lines[2].qty`"""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in place)
+    return "".join(parts)[1:]
+
+
+def _without_comparison(record: Record) -> Iterator[str]:
+    """What there is, where the stream's view type leaves out what it takes to compare."""
+    view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")
+    for name, image in (("old", record.old), ("new", record.new)):
+        if image is not None:
+            yield f"  {name} {shown_item(image, record.key)}"
+    yield f"  (nothing to compare: the stream's view type is {view})"
+
+
+def _described(difference: Difference) -> tuple[str, str]:
+    """A line's mark, and its text."""
+    _, before, after = difference
+    if isinstance(after, Absent):
+        return "-", "" if isinstance(before, Absent) else shown_value(native(before))
+    new = native(after)
+    if isinstance(before, Absent):
+        return "+", shown_value(new)
+    old = native(before)
+    if isinstance(old, set) and isinstance(new, set):
+        return "~", " ".join([*_elements("+", new - old), *_elements("-", old - new)])
+    shown_old, shown_new = shown_pair(old, new)
+    return "~", f"{shown_old} -> {shown_new}"
+
+
+def _elements(mark: str, values: set[Any]) -> list[str]:
+    return [mark + shown_value(each) for each in ordered(values)]

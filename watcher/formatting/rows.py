@@ -1,0 +1,95 @@
+"""Rows of texts: as CSV, or as a table with columns as wide as what is in them."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import IO, Annotated
+
+from cyclopts import Parameter
+
+from watcher.formatting.style import most_characters
+from watcher.formatting.text import printable
+
+CsvRaw = Annotated[
+    bool,
+    Parameter(
+        negative=(),
+        help="CSV for programs: cells that a spreadsheet would run (=…) are left as they are",
+    ),
+]
+"""The option of every command that writes CSV."""
+
+# What Excel, LibreOffice and Google Sheets take for a formula, full-width signs included:
+# https://owasp.org/www-community/attacks/CSV_Injection
+_RUNS = re.compile(r"[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001 (the full-width ones)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# The widths of a table are those of its first rows.
+_SAMPLE = 1000
+_BETWEEN = 2
+_LEAST = 4
+
+
+def write_csv(
+    file: IO[str], names: Sequence[str], rows: Iterable[Sequence[str]], *, raw: bool = False
+) -> int:
+    """Write them with a line of names; how many rows there were.
+
+    Item data is anybody's: unless `raw`, a cell that a spreadsheet would run gets an apostrophe.
+    """
+    write_row(file, names, raw=raw)
+    count = 0
+    for row in rows:
+        write_row(file, row, raw=raw)
+        count += 1
+    return count
+
+
+def write_row(file: IO[str], row: Sequence[str], *, raw: bool = False) -> None:
+    """Write one row of CSV; see `write_csv`."""
+    # A lone carriage return would end a line for who reads it, and Python leaves it unquoted.
+    is_quoted = any("\r" in cell for cell in row)
+    written = row if raw else [*map(_inert, row)]
+    if is_quoted:
+        csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(written)
+    else:
+        csv.writer(file, lineterminator="\n").writerow(written)
+
+
+def _inert(cell: str) -> str:
+    return f"'{cell}" if _RUNS.match(cell) and not _NUMBER.fullmatch(cell) else cell
+
+
+def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Write them below their names, control characters escaped; how many there were.
+
+    On a terminal, unless all is to be seen whole, they are cut to its columns.
+    """
+    shown = [[printable(cell) for cell in row] for row in (names, *rows)]
+    widths = [max(map(len, column)) for column in zip(*shown[:_SAMPLE], strict=True)]
+    is_cut = file.isatty() and most_characters() is not None
+    columns = shutil.get_terminal_size().columns if is_cut else sys.maxsize
+    widths = _narrowed(widths, columns)
+    shown.insert(1, ["-" * width for width in widths])
+    for row in shown:
+        if is_cut:
+            row = [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        file.write(_cut(line.rstrip(), columns) + "\n")
+    return len(rows)
+
+
+def _narrowed(widths: Sequence[int], columns: int) -> list[int]:
+    """The widest ones as much as it takes; a few characters are left of each."""
+    found = [min(width, columns) for width in widths]
+    room = columns - _BETWEEN * (len(found) - 1)
+    while sum(found) > room and max(found) > _LEAST:
+        found[found.index(max(found))] -= 1
+    return found
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,112 @@
+"""Item data as text that is safe to show: control characters could steer the terminal."""
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from boto3.dynamodb.types import Binary
+
+from watcher.aws.key_schema import in_order
+from watcher.records.record import wire_item
+
+
+def plural(number: int, what: str) -> str:
+    """What stands after a number: `change`, `changes`, `processes`, `DATA LOSSES`."""
+    if number == 1:
+        return what
+    return what + {"S": "ES", "s": "es"}.get(what[-1], "s")
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: `1 change`, `1000 changes`."""
+    return f"{number} {plural(number, what)}"
+
+
+def grouped(number: int, what: str) -> str:
+    """The same with its digits in groups: `1,000 changes`."""
+    return f"{number:,} {plural(number, what)}"
+
+
+# C0, DEL, C1 (a terminal takes U+009B as it does ESC [), line separators, and the marks that
+# turn the direction of writing.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """The text with control characters shown as escapes (`\\x1b`), so it stays on one line."""
+    if text.isprintable():
+        return text
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def printable_json(line: str) -> str:
+    """JSON text with the control characters that JSON lets through as JSON's own escapes."""
+    if line.isprintable():
+        return line
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
+
+
+def printable_key(keys: Mapping[str, Mapping[str, Any]]) -> str:
+    """A record's `Keys` (boto3's form) on one line, as its table has them: `PK=test, SK=item`."""
+    return ", ".join(f"{printable(name)}={_key_text(keys[name])}" for name in in_order((*keys,)))
+
+
+class _Key(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    S: str | msgspec.UnsetType = msgspec.UNSET
+    N: str | msgspec.UnsetType = msgspec.UNSET
+
+
+_keys = msgspec.json.Decoder(dict[str, _Key])
+
+
+def printable_wire_key(raw: msgspec.Raw) -> str:
+    """A shortcut to `printable_key` of a record's `Keys` on the wire, in a third of the time."""
+    try:
+        keys = _keys.decode(raw)
+    except msgspec.DecodeError:  # binary ones
+        return printable_key(wire_item(raw))
+    texts = []
+    for name in in_order((*keys,)):
+        key = keys[name]
+        text, number = key.S, key.N
+        if isinstance(text, str) is isinstance(number, str):
+            return printable_key(wire_item(raw))
+        texts.append(f"{name}={text if number is msgspec.UNSET else number}")
+    return printable(", ".join(texts))
+
+
+def _key_text(attribute: Mapping[str, Any]) -> str:
+    """Keys are strings, numbers or binary."""
+    ((kind, value),) = attribute.items()
+    return base64.b64encode(value).decode() if kind == "B" else printable(value)
+
+
+def ordered(elements: Iterable[Any]) -> list[Any]:
+    """A set's elements: numbers by their size, all else as it reads."""
+    listed = list(elements)
+    if all(isinstance(each, Decimal) for each in listed):
+        return sorted(listed)
+    return sorted(listed, key=printable_value)
+
+
+def printable_value(value: Any) -> str:
+    """A native value on one line: numbers plain, binary as `b'…'`, sets sorted."""
+    match value:
+        case dict():
+            inner = ", ".join(
+                f"{printable(str(name))}: {printable_value(part)}" for name, part in value.items()
+            )
+            return "{" + inner + "}"
+        case list():
+            return "[" + ", ".join(map(printable_value, value)) + "]"
+        case set() | frozenset():
+            return "{" + ", ".join(map(printable_value, ordered(value))) + "}"
+        case Decimal():
+            return str(value)
+        case Binary():
+            return repr(bytes(value))  # type: ignore[call-overload]
+        case _:
+            return repr(value)

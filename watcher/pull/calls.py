@@ -1,0 +1,100 @@
+"""Calls that wait for an answer each: a few one after the other, more of them side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from watcher import process_start
+
+_THREADS = 32
+# A thread that has nothing to do ends as soon as it is told.
+_TOLD_SECONDS = 0.2
+
+_Answer = TypeVar("_Answer")
+_Calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+
+
+class _Thread(threading.Thread):
+    """One that makes calls, told from the program's own."""
+
+
+class CallPool:
+    """Makes calls in `most` threads once there are several at a time; without `threads`, never.
+
+    They keep no program from its end, as an executor's do: a read that drips takes half a minute.
+    Nor from forking: those that have nothing to do end before, and come again with the next calls.
+    """
+
+    def __init__(self, *, threads: bool = True, most: int = _THREADS) -> None:
+        self.may_have_threads = threads
+        self._most = most
+        self._threads: list[threading.Thread] = []
+        self._calls: _Calls = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        process_start.before(self._rest)
+
+    def start(self, calls: Sequence[Callable[[], _Answer]], few: int = 1) -> list[Future[_Answer]]:
+        """Their answers, some of which may be still to come where there are more than `few`."""
+        if self.may_have_threads and (len(calls) > few or self._threads):
+            return [self._given(call) for call in calls]
+        return [_made(Future(), call) for call in calls]
+
+    def close(self, *, wait: bool = True) -> None:
+        """End the threads, as a process that forks others must not have any.
+
+        With `wait`, once the calls that have begun are through.
+        """
+        with contextlib.suppress(Empty):
+            while given := self._calls.get_nowait():
+                given[0].cancel()
+        threads = self._told()
+        for thread in threads if wait else ():
+            thread.join()
+
+    def _rest(self) -> None:
+        others = set(threading.enumerate()) - {threading.current_thread()}
+        # Another thread of the program's may be giving them a call just now.
+        if self._threads and self._calls.empty() and all(isinstance(o, _Thread) for o in others):
+            until = time.monotonic() + _TOLD_SECONDS
+            for thread in self._told():
+                thread.join(max(0.0, until - time.monotonic()))
+
+    def _told(self) -> list[threading.Thread]:
+        """The threads, which are to end when the calls that they have are through."""
+        threads, self._threads = self._threads, []
+        for _ in threads:
+            self._calls.put(None)
+        self._calls, self._idle = SimpleQueue(), threading.Semaphore(0)
+        return threads
+
+    def _given(self, call: Callable[[], _Answer]) -> Future[_Answer]:
+        future: Future[_Answer] = Future()
+        self._calls.put((future, call))
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
+            theirs = self._calls, self._idle
+            thread = _Thread(target=_work, args=theirs, name="watcher", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return future
+
+
+def _work(calls: _Calls, idle: threading.Semaphore) -> None:
+    while (given := calls.get()) is not None:
+        if given[0].set_running_or_notify_cancel():
+            _made(*given)
+        del given  # an answer is its caller's alone
+        idle.release()
+
+
+def _made(future: Future[_Answer], call: Callable[[], _Answer]) -> Future[_Answer]:
+    try:
+        future.set_result(call())
+    except Exception as error:
+        future.set_exception(error)
+    return future

@@ -1,0 +1,209 @@
+"""What differs between an item before a change and after it: the one comparison, on wire types.
+
+It is DynamoDB's own: `BOOL true` is not `N 1`, but `N 1` is `N 1.0`, with however many digits; the
+order counts in lists and not in sets; binary values are their bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from watcher.errors import WatcherError
+from watcher.records.wire import SNAPSHOT, WireRecord
+
+Attribute: TypeAlias = Mapping[str, Any]
+"""An attribute's value on the wire: `{"N": "1"}`."""
+
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_any_json: Final = msgspec.json.Decoder()
+_Item: TypeAlias = dict[str, msgspec.Raw]
+_AT_ONCE: Final = 200  # so many fit in a processor's cache
+
+# Text without escapes, numbers as DynamoDB writes them, yes and no: other bytes are another value.
+_are_plain: Final = re.compile(
+    rb'(?:\{"(?:S":"[^"\\]*+"|N":"(?:0|-?(?:[1-9][0-9]*+|0(?=\.))(?:\.[0-9]*[1-9])?)"'
+    rb'|BOOL":(?:true|false))\}\n)*+'
+).fullmatch
+
+
+class Absent:
+    """The type of ABSENT, the value of an attribute that an item does not have."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+ABSENT: Final = Absent()
+
+OldAndNew: TypeAlias = tuple[Attribute | Absent, Attribute | Absent]
+
+
+def images_missing(record: WireRecord) -> bool:
+    """Whether an image that this kind of change should have is missing (by the view type)."""
+    change, kind = record.dynamodb, record.eventName
+    is_first = kind in ("INSERT", SNAPSHOT)
+    return not ((change.NewImage or kind == "REMOVE") and (change.OldImage or is_first))
+
+
+def changed_values(record: WireRecord) -> dict[str, OldAndNew] | None:
+    """Old and new value of each attribute that differs; None where an image is missing."""
+    if images_missing(record):
+        return None
+    change = record.dynamodb
+    old = _shallow.decode(change.OldImage) if change.OldImage else {}
+    new = _shallow.decode(change.NewImage) if change.NewImage else {}
+    return differing(old, new)
+
+
+def changed_attributes(record: WireRecord) -> list[str] | None:
+    """The names of the attributes that differ; None where the view type's images can't tell."""
+    return changed_attributes_of((record,))[0]
+
+
+def changed_attributes_of(records: Sequence[WireRecord]) -> list[list[str] | None]:
+    """The same of each record: those of a page at once take half as long as one by one."""
+    told = [each.dynamodb for each in records if not images_missing(each)]
+    found: list[list[str] | None] = []
+    for first in range(0, len(told), _AT_ONCE):
+        some = told[first : first + _AT_ONCE]
+        olds = _items.decode(b"[%b]" % b",".join([each.OldImage or b"{}" for each in some]))
+        news = _items.decode(b"[%b]" % b",".join([each.NewImage or b"{}" for each in some]))
+        found += _names(olds, news)
+    if len(told) == len(records):
+        return found
+    each_found = iter(found)
+    return [None if images_missing(each) else next(each_found) for each in records]
+
+
+def _names(olds: list[_Item], news: list[_Item]) -> list[list[str]]:
+    """The names of the attributes that differ, for each two items."""
+    unlike: list[list[str]] = []
+    values: list[msgspec.Raw | bytes] = []
+    for old, new in zip(olds, news, strict=True):
+        names, added = [], 0
+        for name, after in new.items():
+            if (before := old.get(name)) == after:
+                continue
+            names.append(name)
+            if before is None:
+                added += 1
+            else:
+                values += before, after
+        if len(new) - added < len(old):
+            names += [name for name in old if name not in new]
+        unlike.append(names)
+    values.append(b"")
+    if _are_plain(b"\n".join(values)):  # most often
+        return unlike
+    return [
+        [name for name in names if _differ(old.get(name), new.get(name))]
+        for old, new, names in zip(olds, news, unlike, strict=True)
+    ]
+
+
+def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:
+    """Whether values differ whose bytes do."""
+    if old is None or new is None:
+        return True
+    are_plain = _are_plain(b"%b\n%b\n" % (old, new)) is not None
+    return are_plain or not same(_any_json.decode(old), _any_json.decode(new))
+
+
+def differing(
+    old: Mapping[str, msgspec.Raw],
+    new: Mapping[str, msgspec.Raw],
+    decode: Callable[[msgspec.Raw], Attribute] = _any_json.decode,
+) -> dict[str, OldAndNew]:
+    """Old and new value of each attribute that differs, of items whose values are undecoded."""
+    found = {}
+    for name in dict.fromkeys([*new, *old]):
+        # Equal bytes are equal values, and most often there is nothing more to do.
+        if (raw_old := old.get(name)) != (raw_new := new.get(name)):
+            before = ABSENT if raw_old is None else decode(raw_old)
+            after = ABSENT if raw_new is None else decode(raw_new)
+            if not same(before, after):
+                found[name] = before, after
+    return found
+
+
+def same(old: Attribute | Absent, new: Attribute | Absent) -> bool:
+    """Whether two values are one to DynamoDB. Raises WatcherError for what is no value."""
+    if isinstance(old, Absent) or isinstance(new, Absent):
+        return old is new
+    try:
+        return _meaning(old) == _meaning(new)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise WatcherError(f"not a DynamoDB attribute value: {error}") from error
+
+
+def to_number(text: str) -> Decimal | str:
+    """A number with all its digits; text that is none (an emulator's `NaN`) stays text."""
+    try:
+        made = Decimal(text)
+    except InvalidOperation:
+        return text
+    return made if made.is_finite() else text
+
+
+def _itself(content: Any) -> Any:
+    return content
+
+
+# What is the same for contents that are the same.
+_MEANING: Final[dict[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("S", "BOOL"), _itself),
+    "NULL": lambda _: None,
+    "N": to_number,
+    "B": base64.b64decode,
+    "M": lambda item: {name: _meaning(value) for name, value in item.items()},
+    "L": lambda values: [_meaning(value) for value in values],
+    "SS": frozenset,
+    "NS": lambda values: frozenset(map(to_number, values)),
+    "BS": lambda values: frozenset(map(base64.b64decode, values)),
+}
+
+
+def _meaning(value: Attribute) -> tuple[str, Any]:
+    for kind, content in value.items():
+        if kind in _MEANING:
+            return kind, _MEANING[kind](content)
+    raise WatcherError(f"not a DynamoDB attribute value: {value!r}")
+
+
+class Difference(NamedTuple):
+    """One place where two items differ."""
+
+    place: tuple[str | int, ...]
+    """The way there: an attribute's name, then names in maps and indices in lists."""
+    old: Attribute | Absent
+    new: Attribute | Absent
+
+
+def differences(
+    old: Attribute | Absent, new: Attribute | Absent, place: tuple[str | int, ...] = ()
+) -> Iterator[Difference]:
+    """Every place where two values differ, those within maps and lists one by one."""
+    if isinstance(old, Absent) or isinstance(new, Absent):
+        yield Difference(place, old, new)
+    elif "M" in old and "M" in new:
+        before, after = old["M"], new["M"]
+        for name in dict.fromkeys([*after, *before]):
+            inner = before.get(name, ABSENT), after.get(name, ABSENT)
+            yield from differences(*inner, (*place, name))
+    elif "L" in old and "L" in new:
+        pairs = zip_longest(old["L"], new["L"], fillvalue=ABSENT)
+        for index, pair in enumerate(pairs):
+            yield from differences(*pair, (*place, index))
+    elif not same(old, new):
+        yield Difference(place, old, new)

@@ -1,0 +1,516 @@
+"""Lambda's filter patterns: JSON that says which records are wanted.
+
+A pattern has a record's shape in Lambda, with a list of accepted values where the record has one:
+values in a list are alternatives, fields beside each other must all match.
+https://docs.aws.amazon.com/lambda/latest/dg/invocation-eventfiltering.html
+
+Patterns that Lambda accepts mean the same here, but for two: numbers also match DynamoDB's numbers,
+which the wire has as text (`{"N": [{"numeric": [">", 5]}]}`), and `exists` also sees what is not a
+leaf (`{"NewImage": {"status": [{"exists": true}]}}`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final, NoReturn, TypeAlias
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.records.diff import ABSENT, to_number
+from watcher.records.wire import WireRecord
+
+
+class Image:
+    """Decodes one of a record's images, once for however many tests look at it in turn.
+
+    Only the attributes that patterns name: that takes a fifth of the time.
+    """
+
+    def __init__(self, name: str, patterns: Iterable[Any]) -> None:
+        self._name = name
+        # One attribute: threads that read several shards share it, and must not mix them up.
+        self._last: tuple[Any, Any] = None, ABSENT
+        self._decode = _decoder(sorted(set(_named(patterns, name))))
+
+    def __call__(self, change: Any) -> Any:
+        """The image of a `WireChange`; ABSENT where there is none."""
+        raw = getattr(change, self._name)
+        last = self._last
+        if raw is not last[0]:
+            last = self._last = raw, self._decode(raw) if raw else ABSENT
+        return last[1]
+
+
+def _named(parts: Any, image: str, level: str = "record") -> Iterator[str]:
+    """The attributes of an image that parts of patterns name."""
+    for part in parts if isinstance(parts, list | tuple) else ():
+        for name, inner in part.items() if isinstance(part, Mapping) else ():
+            if name == "$or":
+                yield from _named(inner, image, level)
+            elif level == "image":
+                yield name
+            elif (level, name) == ("record", "dynamodb"):
+                yield from _named([inner], image, "change")
+            elif (level, name) == ("change", image):
+                yield from _named([inner], image, "image")
+
+
+def _decoder(names: Sequence[str]) -> Callable[[msgspec.Raw], dict[str, Any]]:
+    """A shortcut: decodes of an item the attributes of these names; all where they can't be told.
+
+    As a struct's fields, as that leaves the others undecoded.
+    """
+    fields = [(f"_{place}", Any, ABSENT) for place in range(len(names))]
+    try:
+        struct = msgspec.defstruct(
+            "Named", fields, rename=dict(zip((f[0] for f in fields), names, strict=True)), gc=False
+        )
+        decode: Callable[[msgspec.Raw], Any] = msgspec.json.Decoder(struct).decode
+    except (ValueError, UnicodeError):  # a name with a quote or a backslash
+        return msgspec.json.decode
+
+    if len(names) == 1:
+        (only,) = names
+
+        def alone(raw: msgspec.Raw) -> dict[str, Any]:
+            value = decode(raw)._0
+            return {} if value is ABSENT else {only: value}
+
+        return alone
+
+    def decoded(raw: msgspec.Raw) -> dict[str, Any]:
+        values = zip(names, msgspec.structs.astuple(decode(raw)), strict=True)
+        return {name: value for name, value in values if value is not ABSENT}
+
+    return decoded
+
+
+Test: TypeAlias = Callable[[Any], bool]
+Pattern: TypeAlias = Mapping[str, Any]
+
+# What may stand where in a pattern: the fields of an object, and what each of them is in turn.
+# `image` has fields of any name; the rest are leaves, `numeral` one whose text is a number.
+_LEVELS: Final[dict[str, dict[str, str]]] = {
+    "record": {
+        **dict.fromkeys(("eventID", "eventName", "eventSource", "eventVersion", "awsRegion"), ""),
+        "dynamodb": "change",
+        "userIdentity": "identity",
+    },
+    "change": {
+        **dict.fromkeys(("Keys", "NewImage", "OldImage"), "image"),
+        **dict.fromkeys(("ApproximateCreationDateTime", "SizeBytes"), ""),
+        **dict.fromkeys(("SequenceNumber", "StreamViewType"), ""),
+    },
+    "identity": {"type": "", "principalId": ""},
+    "value": {
+        **dict.fromkeys(("S", "SS", "B", "BS", "BOOL", "NULL"), ""),
+        **dict.fromkeys(("N", "NS"), "numeral"),
+        "M": "image",
+        "L": "value",
+    },
+}
+_LEAVES: Final = ("", "numeral")
+_OPERATORS: Final = (
+    *("anything-but", "equals-ignore-case", "exists", "numeric", "prefix", "suffix"),
+)
+_COMPARISONS: Final[dict[str, Callable[[Decimal, Decimal], bool]]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def matcher(patterns: Sequence[Pattern]) -> Test:
+    """Whether a `WireRecord` matches one of the patterns. Raises UsageError for a bad one."""
+    images = {name: Image(name, patterns) for name in ("Keys", "NewImage", "OldImage")}
+    tests = [_object(pattern, "record", "", images) for pattern in patterns]
+    return tests[0] if len(tests) == 1 else lambda record: any(test(record) for test in tests)
+
+
+def _object(pattern: Any, level: str, place: str, images: Mapping[str, Image]) -> Test:
+    """All of an object's fields match."""
+    if not isinstance(pattern, Mapping):
+        raise UsageError(f"{place or 'pattern'}: not a JSON object")
+    if not pattern:
+        raise UsageError(f"{place or 'pattern'}: empty; name a field")
+    tests: list[Test] = []
+    for name, part in pattern.items():
+        inner = f"{place}.{name}" if place else name
+        if name == "$or":
+            tests.append(_or(part, level, inner, images))
+        else:
+            kind = _kind(name, level, place)
+            test = _part(part, kind, inner, images)
+            tests.append(_field(name, level, test, images, _is_absence(part)))
+    if len(tests) == 1:
+        return tests[0]
+    return lambda value: all(test(value) for test in tests)
+
+
+def _or(parts: Any, level: str, place: str, images: Mapping[str, Image]) -> Test:
+    if not isinstance(parts, list | tuple) or not parts:
+        raise UsageError(f"{place}: not a list of objects")
+    tests = [_object(part, level, f"{place}[{index}]", images) for index, part in enumerate(parts)]
+    return lambda value: any(test(value) for test in tests)
+
+
+def _kind(name: str, level: str, place: str) -> str:
+    """What a field is, one level further down."""
+    if level == "image":
+        return "value"
+    known = _LEVELS[level]
+    if name in known:
+        return known[name]
+    if (level, name) == ("record", "eventSourceARN"):
+        raise UsageError("eventSourceARN: all records are of the stream that you name")
+    advice = {
+        "record": "",
+        "value": 'an attribute\'s value stands under its type, as in {"S": ["open"]}',
+    }.get(level, "")
+    return refuse(
+        place,
+        f'unknown {"type" if level == "value" else "field"} "{name}"',
+        name,
+        known,
+        advice,
+    )
+
+
+def _part(part: Any, kind: str, place: str, images: Mapping[str, Image]) -> Test:
+    if isinstance(part, list | tuple):
+        return _leaf(part, kind, place)
+    if kind in _LEAVES:
+        shown = "[…]" if isinstance(part, Mapping) else f"[{json.dumps(part, default=str)}]"
+        raise UsageError(f"{place}: put the accepted values into a list: {shown}")
+    return _object(part, kind, place, images)
+
+
+def _is_absence(part: Any) -> bool:
+    """Whether a part asks for nothing but that something is absent."""
+    if isinstance(part, Mapping) and len(part) == 1 and "$or" not in part:
+        return _is_absence(next(iter(part.values())))
+    return isinstance(part, list | tuple) and list(part) == [{"exists": False}]
+
+
+def _field(
+    name: str, level: str, test: Test, images: Mapping[str, Image], absence: bool = False
+) -> Test:
+    """The test on a field of what it is given.
+
+    Where that is a list: of one of its elements, but what is to be absent has to be so in all.
+    """
+    if level == "change" and name in images:
+        image = images[name]
+        return lambda change: test(image(change))
+    if level in ("record", "change"):
+        get = operator.attrgetter(name)
+        return lambda wire: test(ABSENT if (value := get(wire)) is None else value)
+    # The wire's user identity begins its names with capitals, Lambda's does not.
+    other = name[0].upper() + name[1:] if level == "identity" else name
+
+    def look(value: Any) -> bool:
+        if isinstance(value, dict):
+            return test(value[name] if name in value else value.get(other, ABSENT))
+        if isinstance(value, list) and value:
+            return (all if absence else any)(look(element) for element in value)
+        return test(ABSENT)
+
+    return look
+
+
+# Leaves
+
+
+def _leaf(accepted: Sequence[Any], kind: str, place: str) -> Test:
+    """The value, or one of its elements, is among those accepted."""
+    if not accepted:
+        raise UsageError(f"{place}: empty; give at least one value")
+    tests = []
+    for index, each in enumerate(accepted):
+        at = f"{place}[{index}]"
+        if kind not in _LEAVES and not (isinstance(each, Mapping) and "exists" in each):
+            raise UsageError(
+                f"{at}: only exists can stand here; "
+                'a value stands under its type, as in {"S": ["open"]}'
+            )
+        tests.append(_accepted(each, kind == "numeral", at))
+    if len(tests) == 1:
+        return tests[0]
+    return lambda value: any(test(value) for test in tests)
+
+
+def _accepted(each: Any, numeral: bool, place: str) -> Test:
+    if not isinstance(each, Mapping):
+        return _any_element(_equals(each, numeral, place))
+    if len(each) != 1:
+        raise UsageError(f"{place}: give one operator")
+    ((name, argument),) = each.items()
+    at = f"{place}.{name}"
+    match name:
+        case "exists":
+            if not isinstance(argument, bool):
+                raise UsageError(f"{at}: give true or false")
+            return lambda value: (value is not ABSENT) is argument
+        case "numeric":
+            return _any_element(_numeric(argument, numeral, at))
+        case "anything-but":
+            return _any_element(_anything_but(argument, numeral, at))
+        case "prefix" | "suffix" | "equals-ignore-case":
+            return _any_element(_text(name, argument, at))
+    return refuse(place, f'unknown operator "{name}"', name, _OPERATORS)
+
+
+def _any_element(test: Test) -> Test:
+    """The test on a scalar, or on one of a list's elements; what is absent never matches."""
+
+    def look(value: Any) -> bool:
+        if isinstance(value, list):
+            return any(look(element) for element in value)
+        return value is not ABSENT and not isinstance(value, dict) and test(value)
+
+    return look
+
+
+def _equals(literal: Any, numeral: bool, place: str) -> Test:
+    if literal is None or isinstance(literal, bool):
+        return lambda value: value is literal
+    if isinstance(literal, str):
+        return lambda value: bool(value == literal)
+    if isinstance(literal, int | float | Decimal):
+        number, read = _finite(literal, place), _reader(numeral)
+        return lambda value: read(value) == number
+    raise UsageError(f"{place}: give a string, a number, true, false or null")
+
+
+def _finite(literal: int | float | Decimal, place: str) -> Decimal:
+    number = Decimal(str(literal))
+    if not number.is_finite():
+        raise UsageError(f"{place}: not a number that DynamoDB has")
+    return number
+
+
+def _numeric(argument: Any, numeral: bool, place: str) -> Test:
+    """`["=", 5]`, `[">", 0]`, `[">=", 0, "<", 10]`."""
+    advice = 'give comparisons such as ["=", 5] or [">", 0, "<=", 10]'
+    if not isinstance(argument, list | tuple) or len(argument) not in (2, 4):
+        raise UsageError(f"{place}: {advice}")
+    comparisons = []
+    for name, bound in zip(argument[::2], argument[1::2], strict=True):
+        known = isinstance(name, str) and name in _COMPARISONS
+        if not known or isinstance(bound, bool) or not isinstance(bound, int | float | Decimal):
+            raise UsageError(f"{place}: {advice}")
+        comparisons.append((_COMPARISONS[name], _finite(bound, place)))
+    if len(argument) == 4 and (argument[0][0], argument[2][0]) not in ((">", "<"), ("<", ">")):
+        raise UsageError(f"{place}: {advice}")
+    read = _reader(numeral)
+
+    def test(value: Any) -> bool:
+        number = read(value)
+        if number is None:
+            return False
+        for compare, to in comparisons:  # noqa: SIM110  all() takes a fifth longer
+            if not compare(number, to):
+                return False
+        return True
+
+    return test
+
+
+def _text(name: str, argument: Any, place: str) -> Test:
+    """prefix, suffix, equals-ignore-case; the first two take the last one for their own text."""
+    if name != "equals-ignore-case" and isinstance(argument, Mapping):
+        if list(argument) != ["equals-ignore-case"]:
+            raise UsageError(f"{place}: only equals-ignore-case can stand here")
+        inner = _text(name, _lower(argument["equals-ignore-case"], place), place)
+        return lambda value: isinstance(value, str) and inner(value.lower())
+    if not isinstance(argument, str):
+        raise UsageError(f"{place}: give a string")
+    if name == "prefix":
+        return lambda value: isinstance(value, str) and value.startswith(argument)
+    if name == "suffix":
+        return lambda value: isinstance(value, str) and value.endswith(argument)
+    lowered = argument.lower()
+    return lambda value: isinstance(value, str) and value.lower() == lowered
+
+
+def _lower(argument: Any, place: str) -> str:
+    if not isinstance(argument, str):
+        raise UsageError(f"{place}.equals-ignore-case: give a string")
+    return argument.lower()
+
+
+def _anything_but(argument: Any, numeral: bool, place: str) -> Test:
+    """Present, and none of these: values, or prefixes, suffixes, words in any case."""
+    make: Callable[[Any, str], Test]
+    if isinstance(argument, Mapping):
+        names = ("prefix", "suffix", "equals-ignore-case")
+        if len(argument) != 1 or (name := next(iter(argument))) not in names:
+            raise UsageError(f"{place}: give values, or one of {', '.join(names)}")
+        argument, place = argument[name], f"{place}.{name}"
+
+        def make(each: Any, at: str) -> Test:
+            return _text(name, each, at)
+    else:
+
+        def make(each: Any, at: str) -> Test:
+            return _equals(each, numeral, at)
+
+    several = argument if isinstance(argument, list | tuple) else [argument]
+    if not several:
+        raise UsageError(f"{place}: empty; give at least one value")
+    tests = [make(each, f"{place}[{index}]") for index, each in enumerate(several)]
+    return lambda value: not any(test(value) for test in tests)
+
+
+def _reader(numeral: bool) -> Callable[[Any], Decimal | None]:
+    """How a number is read: DynamoDB's are text, others are JSON's."""
+    return _numeral if numeral else _plain_number
+
+
+def _plain_number(value: Any) -> Decimal | None:
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return Decimal(str(value)) if is_number else None
+
+
+def _numeral(value: Any) -> Decimal | None:
+    made = to_number(value) if isinstance(value, str) else None
+    return made if isinstance(made, Decimal) else None
+
+
+def refuse(place: str, text: str, word: str, known: Iterable[str], advice: str = "") -> NoReturn:
+    """Raise UsageError for an unknown word, with the near one if there is one."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, 1)
+    advice = f'did you mean "{near[0]}"?' if near else advice or f"use {', '.join(known)}"
+    raise UsageError(f"{place}: {text}; {advice}" if place else f"{text}; {advice}")
+
+
+Condition: TypeAlias = Callable[[Sequence[WireRecord], Sequence[int]], Sequence[int]]
+_Holds: TypeAlias = Callable[[Sequence[int], Iterable[str]], list[int]]
+
+_IMAGES = ("Keys", "NewImage", "OldImage")
+_NO_NUMBER = "nan"  # which is in no range
+
+
+class Candidates:
+    """The places of records that one of the patterns may match; of the others, none does."""
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._conditions = list(_conditions(patterns[0])) if len(patterns) == 1 else []
+
+    def __call__(self, records: Sequence[WireRecord]) -> Sequence[int]:
+        """Of these; a condition that fails (on a number that is none, say) leaves out none."""
+        places: Sequence[int] = range(len(records))
+        for condition in self._conditions:
+            with contextlib.suppress(ValueError, msgspec.DecodeError):
+                places = condition(records, places)
+        return places
+
+
+def _conditions(pattern: Pattern) -> Iterator[Condition]:
+    """What must hold for a record to match; each by itself."""
+    if texts := _texts(pattern.get("eventName")):
+        yield _of_kind(texts)
+    change = pattern.get("dynamodb")
+    images = change if isinstance(change, Mapping) else {}
+    for image in _IMAGES:
+        for names, accepted in _leaves(images.get(image)):
+            holds = _numbers(accepted) if names[-1] == "N" else None
+            if holds := holds or _among(accepted):
+                # A name may have a quote or a backslash, or be none of JSON's.
+                with contextlib.suppress(ValueError, UnicodeError):
+                    yield _of_value(image, names, holds)
+
+
+def _leaves(part: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The values that are asked for, each with the way there: attribute, type, attribute, type…
+
+    Not those of lists, where any of the elements may match.
+    """
+    if isinstance(part, Mapping):
+        for name, inner in part.items():
+            if name != "$or":
+                yield from _leaves(inner, (*names, name))
+    elif len(names) % 2 == 0 and names and {*names[1:-1:2]} <= {"M"} and names[-1] in "SNB":
+        yield names, part
+
+
+def _of_kind(kinds: set[str]) -> Condition:
+    return lambda records, places: [each for each in places if records[each].eventName in kinds]
+
+
+def _of_value(image: str, names: Sequence[str], holds: _Holds) -> Condition:
+    """Of each record's image only this value is decoded."""
+    kind: Any = str
+    value: Any = _NO_NUMBER if names[-1] == "N" else ""
+    for name in reversed(names):
+        kind = msgspec.defstruct(
+            "At", [("at", kind, value)], rename={"at": name}, frozen=True, gc=False
+        )
+        value = kind()
+    decode = msgspec.json.Decoder(list[kind]).decode
+    raw_of = operator.attrgetter(f"dynamodb.{image}")
+    value_of = operator.attrgetter(".".join(["at"] * len(names)))
+
+    def condition(records: Sequence[WireRecord], places: Sequence[int]) -> list[int]:
+        raws = [raw_of(records[place]) or b"{}" for place in places]
+        return holds(places, map(value_of, decode(b"[%b]" % b",".join(raws))))
+
+    return condition
+
+
+def _texts(accepted: Any) -> set[str]:
+    """The texts that are accepted; none where something else is, too."""
+    are_texts = isinstance(accepted, list | tuple) and all(isinstance(e, str) for e in accepted)
+    return set(accepted) if are_texts else set()
+
+
+def _among(accepted: Sequence[Any]) -> _Holds | None:
+    """One of some texts, or of their beginnings."""
+    if texts := _texts(accepted):
+        return lambda places, found: [
+            place for place, text in zip(places, found, strict=True) if text in texts
+        ]
+    begins = [each.get("prefix") if isinstance(each, Mapping) else each for each in accepted]
+    if not (prefixes := tuple(_texts(begins))):
+        return None
+    return lambda places, found: [
+        place for place, text in zip(places, found, strict=True) if text.startswith(prefixes)
+    ]
+
+
+def _numbers(accepted: Sequence[Any]) -> _Holds | None:
+    """From the least number that is accepted to the greatest.
+
+    As floats, which keep the order of what they round.
+    """
+    ranges = [_range(each) for each in accepted]
+    if not ranges or None in ranges:
+        return None
+    low, high = min(each[0] for each in ranges if each), max(each[1] for each in ranges if each)
+    return lambda places, found: [
+        place for place, text in zip(places, found, strict=True) if low <= float(text) <= high
+    ]
+
+
+def _range(each: Any) -> tuple[float, float] | None:
+    """What lies between the bounds, with them."""
+    words = each.get("numeric") if isinstance(each, Mapping) else ["=", each]
+    if not words or isinstance(words[1], bool) or not isinstance(words[1], int | float | Decimal):
+        return None
+    low, high = -math.inf, math.inf
+    for sign, bound in zip(words[::2], words[1::2], strict=True):
+        if sign[0] in ">=":
+            low = float(str(bound))
+        if sign[0] in "<=":
+            high = float(str(bound))
+    return low, high

@@ -1,0 +1,186 @@
+"""Which records are wanted: filters, keys and kinds, as the one test that all commands share."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from watcher.errors import UsageError, blame
+from watcher.records.diff import to_number
+from watcher.records.filter_patterns import Candidates, Pattern, Test, matcher, refuse
+from watcher.records.record import Record
+from watcher.records.wire import KINDS, SNAPSHOT, WireRecord, is_by_ttl
+
+# Removals by time-to-live, which are among REMOVE, too.
+_TTL = "TTL"
+_ONLY = (*KINDS, _TTL, SNAPSHOT)
+
+
+def wanted(
+    filters: Iterable[str | Pattern] | None = None,
+    key: Iterable[str] | Mapping[str, Any] | None = None,
+    only: str | Iterable[str] | None = None,
+) -> Selection | None:
+    """Whether a record matches any of the filters, and the key, and is of the kinds.
+
+    None where everything is wanted. Raises UsageError, which names the place, for what can't be.
+    """
+    kinds: set[str] = set()
+    if isinstance(only, str) or only:
+        with blame("only"):
+            kinds = _kinds(only)
+    keys = _accepted(key) if key else {}
+    with blame("filters"):
+        patterns = [pattern for each in filters or () for pattern in _patterns(each)]
+        made = Selection(patterns, keys, kinds)
+    return made if patterns or keys or kinds else None
+
+
+class Selection:
+    """The test: of a record, or `on_wire` before one is made. Processes can hand it on."""
+
+    def __init__(
+        self, patterns: Sequence[Pattern], keys: Mapping[str, set[str]], kinds: set[str]
+    ) -> None:
+        self._of = patterns, keys, kinds
+        tests: list[Test] = []
+        if kinds:
+            tests.append(_only(kinds))
+        if keys:
+            tests.append(_key(keys))
+        if patterns:
+            tests.append(matcher(patterns))
+        self.on_wire: Callable[[WireRecord], bool] = (
+            tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
+        )
+        # A key that the table does not have is to be heard of, whatever a filter leaves out.
+        self._candidates = Candidates([] if keys else patterns)
+
+    def places(self, records: Sequence[WireRecord]) -> list[int]:
+        """Where those are that are wanted."""
+        test = self.on_wire
+        return [place for place in self._candidates(records) if test(records[place])]
+
+    def __call__(self, record: Record) -> bool:
+        """Whether it is wanted."""
+        return self.on_wire(record.wire)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        patterns, keys, kinds = self._of
+        return Selection, (_plain(patterns), keys, kinds)
+
+
+def words(only: str | Iterable[str] | None) -> set[str]:
+    """The kinds of change that `only` names, in small letters."""
+    texts = [only] if isinstance(only, str) else only or ()
+    return {word.strip().lower() for text in texts for word in text.split(",")}
+
+
+def _kinds(only: str | Iterable[str]) -> set[str]:
+    kinds = set(map(str.upper, words(only)))
+    for kind in sorted(kinds - set(_ONLY)):
+        refuse("", f'unknown kind "{kind.lower()}"', kind.lower(), map(str.lower, _ONLY))
+    return kinds
+
+
+def _only(kinds: set[str]) -> Callable[[WireRecord], bool]:
+    if _TTL not in kinds:
+        return lambda record: record.eventName in kinds
+    return lambda record: record.eventName in kinds or is_by_ttl(record)
+
+
+def _accepted(key: Iterable[str] | Mapping[str, Any]) -> dict[str, set[str]]:
+    """The values, as the wire has them, by the attribute's name."""
+    accepted: dict[str, set[str]] = {}
+    pairs = key.items() if isinstance(key, Mapping) else map(_pair, key)
+    for name, value in pairs:
+        text = base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+        accepted.setdefault(name, set()).add(text)
+    return accepted
+
+
+def _key(accepted: Mapping[str, set[str]]) -> Callable[[WireRecord], bool]:
+    """Every attribute that is named has one of its values."""
+    decode = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
+
+    def test(record: WireRecord) -> bool:
+        keys = decode(record.dynamodb.Keys)
+        for name, values in accepted.items():
+            if name not in keys:
+                text = f"no such key attribute; the table has {', '.join(sorted(keys))}"
+                raise UsageError(text, "key", name)
+            ((kind, text),) = keys[name].items()
+            if text not in values and not (kind == "N" and _is_among(text, values)):
+                return False
+        return True
+
+    return test
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError("give NAME=VALUE", "key", text)
+    return name, value
+
+
+def _is_among(text: str, values: Iterable[str]) -> bool:
+    """Whether one of the texts means this number: 1 is also 1.0."""
+    return any(to_number(value) == to_number(text) for value in values)
+
+
+def _patterns(text: str | Pattern) -> list[Pattern]:
+    """The patterns in JSON, in a file (`@file`), or in Lambda's `{"Filters": [...]}`."""
+    pattern = _read(text) if isinstance(text, str) else text
+    if isinstance(pattern, dict) and list(pattern) == ["Filters"]:
+        rows = pattern["Filters"]
+        if not isinstance(rows, list):
+            raise UsageError("Filters is not a list")
+        return [part for row in rows for part in _patterns(_of_criteria(row))]
+    if not isinstance(pattern, Mapping):
+        raise UsageError(f"not a JSON object: {text}")
+    return [pattern]
+
+
+def _read(text: str) -> Any:
+    source = ""
+    if text.startswith("@"):
+        source = text[1:]
+        try:
+            text = Path(source).read_text("utf-8")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise UsageError(f"can't read filter {source}: {reason}") from None
+    try:
+        return json.loads(text, parse_float=_decimal)
+    except (ValueError, RecursionError) as error:
+        hint = "" if text[:1] in "{[" else "; @ and a name are a file's; for one item there is key"
+        raise UsageError(f"{source}{': ' * bool(source)}not JSON: {error}{hint}") from None
+
+
+def _decimal(text: str) -> Decimal:
+    """A JSON number; one that is too large is refused as infinity is, where its place is known."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return Decimal("Infinity")
+
+
+def _plain(part: Any) -> Any:
+    """The same of lists and dicts alone: a program's own mappings need not pickle."""
+    if isinstance(part, Mapping):
+        return {name: _plain(inner) for name, inner in part.items()}
+    return list(map(_plain, part)) if isinstance(part, list | tuple) else part
+
+
+def _of_criteria(row: Any) -> str | Pattern:
+    if not isinstance(row, Mapping) or not isinstance(row.get("Pattern"), str | Mapping):
+        raise UsageError('each of Filters has to be {"Pattern": "…"}')
+    pattern: str | Pattern = row["Pattern"]
+    return pattern

@@ -1,0 +1,431 @@
+"""The dict that boto3 gives for a change, its images decoded only when looked at."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import DecimalException
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import msgspec
+from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
+from dateutil.tz import tzlocal
+from msgspec import UNSET, UnsetType
+
+from watcher.aws.json_text import mend, read
+from watcher.aws.model import ShardKey
+from watcher.errors import WatcherError
+from watcher.records.diff import (
+    ABSENT,
+    Absent,
+    Attribute,
+    changed_values,
+    images_missing,
+    to_number,
+)
+from watcher.records.wire import NO_IMAGE, WireChange, WireRecord, is_by_ttl
+
+_LOCAL = tzlocal()
+_IMAGES: Final = ("Keys", "NewImage", "OldImage")
+_BINARY: Final = re.compile(rb'"BS?"')
+
+_any_json = msgspec.json.Decoder()
+
+
+@lru_cache(maxsize=4096)
+def creation_time(seconds: float) -> datetime:
+    """Epoch seconds as botocore's timestamp parser gives them: aware, in local time."""
+    try:
+        return datetime.fromtimestamp(seconds, _LOCAL)
+    except (OverflowError, ValueError, OSError):  # not from DynamoDB; no reason to stop
+        return datetime.fromtimestamp(0, _LOCAL)
+
+
+_decimal: Final = DYNAMODB_CONTEXT.create_decimal
+
+
+def _to_number(text: str) -> Any:
+    try:
+        return _decimal(text)
+    except DecimalException:  # beyond boto3's 38 digits (DynamoDB Local's 1E40): as it is
+        return to_number(text)
+
+
+def _to_binary(text: str) -> Binary:
+    return Binary(base64.b64decode(text))
+
+
+def _to_map(attributes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {name: native(value) for name, value in attributes.items()}
+
+
+# boto3.dynamodb.types.TypeDeserializer's rules, starting from the wire form.
+_NATIVE: Final[dict[str, Callable[[Any], Any]]] = {
+    "S": str,
+    "N": _to_number,
+    "B": _to_binary,
+    "BOOL": bool,
+    "NULL": lambda _: None,
+    "M": _to_map,
+    "L": lambda values: [native(value) for value in values],
+    "SS": set,
+    "NS": lambda values: {_to_number(value) for value in values},
+    "BS": lambda values: {_to_binary(value) for value in values},
+}
+
+
+def native(attribute: Mapping[str, Any]) -> Any:
+    """A wire attribute value (`{"N": "1"}`) as boto3's TypeDeserializer gives it (`Decimal(1)`)."""
+    for kind, convert in _NATIVE.items():
+        if kind in attribute:
+            return convert(attribute[kind])
+    raise WatcherError(f"not a DynamoDB attribute value: {attribute!r}")
+
+
+def native_item(raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """An item's wire JSON as native values."""
+    try:
+        return _map_of(_typed_item.decode(raw))
+    except (msgspec.DecodeError, DecimalException):  # something that DynamoDB doesn't have
+        return _to_map(_any_json.decode(raw))
+
+
+class _Typed(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A shortcut: an attribute value of one of the kinds that there are, in their order above.
+
+    Structs take two thirds of the time of dicts.
+    """
+
+    S: str | UnsetType = UNSET
+    N: str | UnsetType = UNSET
+    B: str | UnsetType = UNSET
+    BOOL: bool | UnsetType = UNSET
+    NULL: bool | UnsetType = UNSET
+    M: dict[str, _Typed] | UnsetType = UNSET
+    L: list[_Typed] | UnsetType = UNSET
+    SS: list[str] | UnsetType = UNSET
+    NS: list[str] | UnsetType = UNSET
+    BS: list[str] | UnsetType = UNSET
+
+
+_typed_item = msgspec.json.Decoder(dict[str, _Typed])
+
+
+def _map_of(values: Mapping[str, _Typed]) -> dict[str, Any]:
+    """Raises DecimalException for a number beyond boto3's 38 digits."""
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        if (text := value.S) is not UNSET:
+            made[name] = text
+        elif (number := value.N) is not UNSET:
+            made[name] = _decimal(number)
+        else:
+            made[name] = _other(value)
+    return made
+
+
+def _other(value: _Typed) -> Any:
+    if value.B is not UNSET:
+        return _to_binary(value.B)
+    if (truth := value.BOOL) is not UNSET:
+        return truth
+    if value.NULL is not UNSET:
+        return None
+    if value.M is not UNSET:
+        return _map_of(value.M)
+    if value.L is not UNSET:
+        return [*_map_of({str(place): each for place, each in enumerate(value.L)}).values()]
+    for kind in ("SS", "NS", "BS"):
+        if (content := getattr(value, kind)) is not UNSET:
+            return _NATIVE[kind](content)
+    raise msgspec.DecodeError("an attribute without a value")
+
+
+def _with_bytes(attributes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The same attributes with base64 text turned into bytes, as botocore gives `B` and `BS`."""
+    return {name: _value_with_bytes(value) for name, value in attributes.items()}
+
+
+def _value_with_bytes(attribute: dict[str, Any]) -> dict[str, Any]:
+    for kind, value in attribute.items():
+        if kind == "B":
+            return {kind: base64.b64decode(value)}
+        if kind == "BS":
+            return {kind: [base64.b64decode(text) for text in value]}
+        if kind == "M":
+            return {kind: _with_bytes(value)}
+        if kind == "L":
+            return {kind: [_value_with_bytes(element) for element in value]}
+    return attribute
+
+
+def wire_item(raw: bytes | msgspec.Raw) -> dict[str, dict[str, Any]]:
+    """An item's wire JSON as botocore gives it, and takes it: `B` as bytes."""
+    image: dict[str, dict[str, Any]] = _any_json.decode(raw)
+    # Most items hold no binary values: one search over the bytes spares them the walk.
+    return _with_bytes(image) if _BINARY.search(raw) else image
+
+
+def image_of(item: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """The wire JSON of an item as botocore gives it; of half a surrogate pair U+FFFD, as `read`."""
+    form = _with_text(item)
+    try:
+        return msgspec.json.encode(form)
+    except UnicodeEncodeError:
+        return mend(json.dumps(form).encode())
+
+
+def _with_text(item: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The same attributes with bytes as base64 text, as the wire has them."""
+    return {name: _value_with_text(value) for name, value in item.items()}
+
+
+def _value_with_text(attribute: Mapping[str, Any]) -> dict[str, Any]:
+    for kind, value in attribute.items():
+        if kind == "B":
+            return {kind: base64.b64encode(value).decode()}
+        if kind == "BS":
+            return {kind: [base64.b64encode(each).decode() for each in value]}
+        if kind == "M":
+            return {kind: _with_text(value)}
+        if kind == "L":
+            return {kind: [_value_with_text(element) for element in value]}
+    return dict(attribute)
+
+
+def _after_filling(name: str) -> Callable[..., Any]:
+    """A dict method that first fills in what is still undecoded."""
+    method = getattr(dict, name)
+
+    def call(self: Change, *args: Any, **keywords: Any) -> Any:
+        for change in (self, *args):
+            if isinstance(change, Change):
+                change.fill()
+        return method(self, *args, **keywords)
+
+    call.__name__ = name
+    call.__doc__ = method.__doc__
+    return call
+
+
+_put: Final = dict.setdefault
+_FILLED: Final = WireChange(SequenceNumber="")
+
+
+class Change(dict[str, Any]):
+    """`record["dynamodb"]`: a dict that decodes an image when it is first looked up.
+
+    It is a real dict, so code written for boto3 (`isinstance`, `json.dumps`, `**`) works unchanged.
+    """
+
+    __slots__ = ("_wire",)
+    _wire: WireChange
+
+    @classmethod
+    def from_wire(cls, wire: WireChange) -> Change:
+        """The plain fields at once; the images stay wire bytes until somebody asks."""
+        # Of a plain dict: for Change, Python looks up how to set each of them (`__delitem__`).
+        fields: dict[str, Any] = {"SequenceNumber": wire.SequenceNumber}
+        if wire.ApproximateCreationDateTime is not None:
+            created = creation_time(wire.ApproximateCreationDateTime)
+            fields["ApproximateCreationDateTime"] = created
+        if wire.SizeBytes is not None:
+            fields["SizeBytes"] = wire.SizeBytes
+        if wire.StreamViewType is not None:
+            fields["StreamViewType"] = wire.StreamViewType
+        change = cls(fields)
+        change._wire = wire
+        return change
+
+    def __missing__(self, name: str) -> Any:
+        if name in _IMAGES:
+            raw = getattr(self._wire, name)
+            if raw is not NO_IMAGE:
+                return _put(self, name, wire_item(raw))
+        raise KeyError(name)
+
+    def fill(self) -> None:
+        """Decode what is still undecoded; from then on this is a dict like any other."""
+        for name in _IMAGES:
+            if getattr(self._wire, name) is not NO_IMAGE and not dict.__contains__(self, name):
+                self.__missing__(name)
+        self._wire = _FILLED
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As dict.get, decoding only the one image that is asked for."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __contains__(self, name: object) -> bool:
+        return dict.__contains__(self, name) or (
+            name in _IMAGES and getattr(self._wire, str(name)) is not NO_IMAGE
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+for _name in (
+    *("__delitem__", "__eq__", "__iter__", "__len__", "__ne__", "__or__", "__repr__"),
+    *("__reversed__", "__ror__", "clear", "copy", "items", "keys", "pop", "popitem"),
+    *("setdefault", "values"),
+):
+    setattr(Change, _name, _after_filling(_name))
+
+_wire_record = msgspec.json.Decoder(WireRecord)
+
+
+class RawRecords(Protocol):
+    """The bytes of a page's records, by their place in it."""
+
+    def __getitem__(self, place: int, /) -> msgspec.Raw: ...
+
+
+class Record(dict[str, Any]):
+    """One change of one item: boto3's record dict, and shorter ways to what is in it.
+
+    `record["eventName"]`, `record["dynamodb"]["Keys"]`, `…["NewImage"]` are what boto3's
+    `get_records` gives: images in wire types (`{"S": "text"}`), `B` as bytes,
+    `ApproximateCreationDateTime` an aware datetime. `key`, `old` and `new` hold native values.
+    """
+
+    __slots__ = ("_page", "_place", "_wire", "origin")
+    _wire: WireRecord
+    _page: RawRecords
+    _place: int
+
+    origin: ShardKey
+    """The stream and the shard that the record was read from, as one key."""
+
+    @classmethod
+    def from_wire(cls, wire: WireRecord, page: RawRecords, place: int, origin: ShardKey) -> Record:
+        """A record from its fields, and its place in the page that they came from."""
+        record = cls()
+        record["dynamodb"] = Change.from_wire(wire.dynamodb)
+        record._wire = wire
+        record._page = page
+        record._place = place
+        record.origin = origin
+        if wire.eventID is not None:
+            record["eventID"] = wire.eventID
+        if wire.eventName is not None:
+            record["eventName"] = wire.eventName
+        if wire.eventVersion is not None:
+            record["eventVersion"] = wire.eventVersion
+        if wire.eventSource is not None:
+            record["eventSource"] = wire.eventSource
+        if wire.awsRegion is not None:
+            record["awsRegion"] = wire.awsRegion
+        if wire.userIdentity is not None:
+            record["userIdentity"] = wire.userIdentity
+        return record
+
+    @classmethod
+    def from_json(cls, raw: bytes, shard_id: str = "", stream: str = "") -> Record:
+        """A record from its wire JSON, as `--print-json` writes it; `stream` is its stream's ARN.
+
+        Raises msgspec.DecodeError where `raw` is not a record.
+        """
+        origin = ShardKey(stream, shard_id)
+        return cls.from_wire(read(_wire_record, raw), (msgspec.Raw(raw),), 0, origin)
+
+    @property
+    def shard_id(self) -> str:
+        """The shard that the record was read from."""
+        return self.origin.shard_id
+
+    @property
+    def stream(self) -> str:
+        """The ARN of the stream that the record was read from; "" where that is not known."""
+        return self.origin.stream
+
+    @property
+    def table(self) -> str:
+        """The name of the table that was changed; "" where the stream is not known."""
+        return self.origin.table
+
+    @property
+    def raw(self) -> msgspec.Raw:
+        """The record's wire JSON, byte for byte."""
+        return self._page[self._place]
+
+    @property
+    def wire(self) -> WireRecord:
+        """The fields as they are on the wire, the images undecoded: for a look at great speed."""
+        return self._wire
+
+    def plain(self) -> dict[str, Any]:
+        """The same as a dict of dicts, for what looks past a dict's methods (orjson, yaml)."""
+        return {**self, "dynamodb": dict(self["dynamodb"])}
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The item's key attributes, as native values: `{"pk": "user-42"}`."""
+        return self._native(self._wire.dynamodb.Keys) or {}
+
+    @property
+    def new(self) -> dict[str, Any] | None:
+        """The item after the change; None for a removal, or where the view type has no images."""
+        return self._native(self._wire.dynamodb.NewImage)
+
+    @property
+    def old(self) -> dict[str, Any] | None:
+        """The item before the change; None for an insert, or where the view type has no images."""
+        return self._native(self._wire.dynamodb.OldImage)
+
+    @staticmethod
+    def _native(raw: msgspec.Raw) -> dict[str, Any] | None:
+        return None if raw is NO_IMAGE else native_item(raw)
+
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """Attribute → (old value, new value), for the attributes that differ; ABSENT where none.
+
+        Empty where the stream's view type doesn't carry the images that it takes to tell.
+        """
+        return {
+            name: (_native_if_any(old), _native_if_any(new))
+            for name, (old, new) in (changed_values(self._wire) or {}).items()
+        }
+
+    @property
+    def images_missing(self) -> bool:
+        """Whether an image that this kind of change should have is missing (by the view type)."""
+        return images_missing(self._wire)
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When the change was made, to the second (the service's ApproximateCreationDateTime)."""
+        seconds = self._wire.dynamodb.ApproximateCreationDateTime
+        return None if seconds is None else creation_time(seconds)
+
+    @property
+    def event_name(self) -> str:
+        """INSERT, MODIFY or REMOVE."""
+        return self._wire.eventName or ""
+
+    @property
+    def sequence_number(self) -> str:
+        """The record's place in its shard: 21 to 40 digits, to be compared as an integer."""
+        return self._wire.dynamodb.SequenceNumber
+
+    @property
+    def expired_by_ttl(self) -> bool:
+        """Whether this is a removal by DynamoDB's time-to-live, not by a caller.
+
+        https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
+        """
+        return is_by_ttl(self._wire)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Record.from_json, (bytes(self.raw), self.shard_id, self.stream)
+
+
+def _native_if_any(value: Attribute | Absent) -> Any:
+    return ABSENT if isinstance(value, Absent) else native(value)

@@ -1,0 +1,106 @@
+"""A file of records: lines of `--print-json`, or dead letters."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any
+
+import msgspec
+
+from watcher.aws.json_text import read
+from watcher.errors import UsageError
+from watcher.records.record import Record
+
+logger = logging.getLogger("watcher")
+
+_GZIP = b"\x1f\x8b"  # its first bytes, whatever a file is called
+_WRONG_FILE = 10
+"""After so many lines and no record it is another file."""
+_REMEMBERED = 20_000
+
+
+class Letter(msgspec.Struct):
+    """One line: a dead letter, or a bare record as --print-json writes it."""
+
+    record: msgspec.Raw = msgspec.Raw()
+    shard_id: str = ""
+    stream: str = ""
+    observer: str = ""
+
+
+_letter = msgspec.json.Decoder(Letter)
+
+
+@contextmanager
+def opened(name: str) -> Iterator[IO[bytes]]:
+    """A file of lines, also compressed by gzip; `-` is stdin. Raises UsageError."""
+    with ExitStack() as opened:
+        try:
+            file: Any = sys.stdin.buffer
+            if name != "-":
+                file = opened.enter_context(open(name, "rb"))
+            if file.peek(2).startswith(_GZIP):
+                file = opened.enter_context(gzip.open(file))
+        except OSError as error:
+            raise UsageError(f"can't read {name}: {error.strerror}") from None
+        yield file
+
+
+class RecordLines:
+    """The records of a file, in its order; one that several handlers failed on comes once.
+
+    Raises UsageError for a file that holds something else from its beginning on.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.records = 0
+        self.filtered = 0
+        """How many of them whoever iterates has left out."""
+        self.unread = 0
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        before = b""
+        # Who failed on a record first, of so many as the batches of two Lambda functions may hold.
+        first: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+        for number, line in enumerate(self._file, 1):
+            self.bytes += len(line)
+            if not line.strip():
+                continue
+            try:
+                letter = read(_letter, line)
+                raw = bytes(letter.record) or line.strip()
+                record = Record.from_json(raw, letter.shard_id, letter.stream)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                self.unread += 1
+                if self.unread > _WRONG_FILE and not self.records:
+                    raise UsageError(
+                        "these are neither dead letters nor lines of --print-json"
+                    ) from None
+                logger.warning(f"line {number} is neither a dead letter nor a record: {error}")
+                continue
+            name = (letter.stream, letter.shard_id, record.sequence_number)
+            is_first = first.setdefault(name, letter.observer) == letter.observer
+            first.move_to_end(name)
+            if len(first) > _REMEMBERED:
+                first.popitem(last=False)
+            if is_first and raw != before:
+                self.records += 1
+                yield record
+            before = raw
+
+
+def records_of(lines: RecordLines, name: str) -> Iterator[Record]:
+    """The records of this file. Raises UsageError, which names it."""
+    try:
+        yield from lines
+    except (OSError, EOFError) as error:  # the network's disk, or half a .gz
+        raise UsageError(f"can't read {name}: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"can't read {name}: {error}") from None

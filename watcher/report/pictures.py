@@ -1,0 +1,270 @@
+"""The two pictures of a report, as SVG that fits any width: changes in time, and the lineage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
+
+from watcher.aws.model import Listing, opened_at
+from watcher.formatting.text import grouped
+from watcher.records.wire import KINDS
+from watcher.report.markup import element, minute, second, utc
+from watcher.report.summary import ShardCount
+
+# A shard takes records for hours, and they stay for 24 more. One that seems to have been opened
+# longer before its first record is of an emulator, which numbers its shards as it likes.
+_LONGEST = 30 * 3600.0
+
+
+class Bar(NamedTuple):
+    """A shard's life, in epoch seconds."""
+
+    id: str
+    parent: str | None
+    begin: float
+    end: float
+    is_open: bool | None
+    """None where nothing says."""
+    changes: int
+
+
+def bars(counts: Mapping[str, ShardCount], listing: Listing | None) -> list[Bar]:
+    """Every shard that was counted or is listed, by its begin.
+
+    Without a listing there are no parents, and a shard ends with its last change.
+    """
+    listed = {shard.id: shard for shard in listing.shards} if listing else {}
+    now = listing.time.timestamp() if listing else None
+    begins: dict[str, float] = {}
+    for shard_id in {**listed, **counts}:
+        begin = _begin(shard_id, counts.get(shard_id), now)
+        if begin is not None:
+            begins[shard_id] = begin
+    ends: dict[str, float] = {}
+    for shard in listed.values():
+        if shard.parent in begins and shard.id in begins:
+            ends[shard.parent] = min(begins[shard.id], ends.get(shard.parent, begins[shard.id]))
+    found = []
+    for shard_id, begin in begins.items():
+        known, count = listed.get(shard_id), counts.get(shard_id)
+        is_open = None if listing is None else bool(known) and shard_id not in ends
+        if known and known.end is not None:
+            is_open = False
+        last = (count and count.last) or begin
+        end = now if is_open and now else ends.get(shard_id, last)
+        parent = known.parent if known and known.parent in begins else None
+        changes = count.changes if count else 0
+        found.append(Bar(shard_id, parent, begin, max(begin, end), is_open, changes))
+    return sorted(found, key=lambda bar: (bar.begin, bar.id))
+
+
+def _begin(shard_id: str, count: ShardCount | None, now: float | None) -> float | None:
+    first = count.first if count else None
+    opened = opened_at(shard_id)
+    near = first if first is not None else now
+    if opened is None or near is None or abs(near - opened.timestamp()) > _LONGEST:
+        return near
+    return opened.timestamp()
+
+
+def lanes(shards: Iterable[Bar]) -> list[list[Bar]]:
+    """The bars row by row: a shard's first child goes on in its row, others stand below.
+
+    Where no parent is known, shards that follow each other in time share a row.
+    """
+    all_bars = {bar.id: bar for bar in shards}
+    children: dict[str | None, list[Bar]] = {}
+    for bar in all_bars.values():
+        children.setdefault(bar.parent if bar.parent in all_bars else None, []).append(bar)
+    if len(children) <= 1:
+        return _packed(all_bars.values())
+    ordered: list[Bar] = []
+    stack = list(children.get(None, ()))
+    while stack:
+        ordered.append(bar := stack.pop())
+        stack.extend(children.get(bar.id, ()))
+    below: dict[str, list[list[Bar]]] = {}
+    for bar in reversed(ordered):
+        first, *others = [below.pop(child.id) for child in children.get(bar.id, ())] or [[[]]]
+        below[bar.id] = [[bar, *first[0]], *first[1:], *(lane for each in others for lane in each)]
+    return [lane for root in children.get(None, ()) for lane in below[root.id]]
+
+
+def _packed(shards: Iterable[Bar]) -> list[list[Bar]]:
+    rows: list[list[Bar]] = []
+    for bar in shards:
+        row = next((row for row in rows if row[-1].end < bar.begin), None)
+        if row is None:
+            rows.append([bar])
+        else:
+            row.append(bar)
+    return rows
+
+
+_HEIGHT: Final = 220.0
+_LEAST_BUCKETS: Final = 12
+_LANE, _LANE_GAP = 22.0, 8.0
+_TICKS: Final = 8
+_STEPS: Final = [
+    *(1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
+    *(86400 * days for days in (1, 2, 7, 14, 30, 90, 365, 3650)),
+]
+
+
+class _Axis(NamedTuple):
+    """A span of time across the width of a picture."""
+
+    begin: float
+    end: float
+
+    def part(self, seconds: float) -> float:
+        return 100 * seconds / (self.end - self.begin)
+
+    def place(self, seconds: float) -> float:
+        return self.part(seconds - self.begin)
+
+
+def timeline(width: int, buckets: dict[int, Counter[str]]) -> Element:
+    """A stacked bar for each bucket, by kind; there is at least one bucket."""
+    axis = _with_air(min(buckets), max(buckets) + width, width)
+    step = _count_step(max(counts.total() for counts in buckets.values()))
+    top = step * -(-max(counts.total() for counts in buckets.values()) // step)
+    made = _svg("Changes in time, by kind; a table of its numbers follows", _HEIGHT)
+    for value in range(0, top + 1, step):
+        y = _HEIGHT - _HEIGHT * value / top
+        made.append(_line(0, 100, y, y, "grid" if value else "axis"))
+        label = element("text", f"{value:,}", x="-8", y=y + 4, text_anchor="end")
+        made.append(label)
+    _add_ticks(made, axis, _HEIGHT)
+    for start, counts in buckets.items():
+        made.append(_bucket(axis, start, width, counts, top))
+    return made
+
+
+def _with_air(begin: float, end: float, width: int) -> _Axis:
+    """A single minute across a whole page would say nothing of its being one minute."""
+    missing = max(0, _LEAST_BUCKETS - round((end - begin) / width))
+    return _Axis(begin - missing // 2 * width, end + (missing + 1) // 2 * width)
+
+
+def _count_step(highest: int) -> int:
+    """A round number that makes some four lines up to the highest count."""
+    step = 1
+    while highest / step > 5:
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    return step
+
+
+def _bucket(axis: _Axis, start: int, width: int, counts: Counter[str], top: int) -> Element:
+    slot = axis.part(width)
+    gap = slot * 0.06 if slot > 1 else 0.0
+    until = f"{utc(start + width):%H:%M}" if width < 86400 else f"{utc(start + width):%Y-%m-%d}"
+    group = element("g", element("title", f"{minute(start)} to {until} · {in_words(counts)}"))
+    x = axis.place(start)
+    y = _HEIGHT
+    for kind in KINDS:
+        if counts[kind]:
+            # One of very many must be seen, too.
+            height = max(1.5, _HEIGHT * counts[kind] / top)
+            y -= height
+            group.append(_rect(x + gap, y, slot - 2 * gap, height, kind.lower()))
+    group.append(_rect(x, 0, slot, _HEIGHT, "hover"))
+    return group
+
+
+def in_words(counts: Counter[str]) -> str:
+    """`120 changes: 100 INSERT, 20 MODIFY`."""
+    kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind])
+    return f"{grouped(counts.total(), 'change')}: {kinds}"
+
+
+def lineage(lanes: Sequence[Sequence[Bar]]) -> Element:
+    """Shards as bars in time, a row for each lane; there is at least one shard."""
+    shards = [bar for lane in lanes for bar in lane]
+    begin = min(bar.begin for bar in shards)
+    axis = _Axis(begin, max(begin + 1.0, *(bar.end for bar in shards)))
+    row = {bar.id: number for number, lane in enumerate(lanes) for bar in lane}
+    height = len(lanes) * (_LANE + _LANE_GAP)
+    made = _svg("Shards in time, children behind their parents; a table of them follows", height)
+    _add_ticks(made, axis, height)
+    for bar in shards:
+        if bar.parent in row and row[bar.parent] != row[bar.id]:
+            made.append(_link(axis.place(bar.begin), row[bar.parent], row[bar.id]))
+    for bar in shards:
+        y = row[bar.id] * (_LANE + _LANE_GAP)
+        made.append(_shard(axis, bar, y))
+        if bar.is_open:  # to be seen, however young the shard
+            made.append(element("circle", cx="100%", cy=y + _LANE / 2, r="5", class_="open"))
+    return made
+
+
+def _link(x: float, parent: int, child: int) -> Element:
+    """From a parent's row down to a child's."""
+    upper, lower = sorted((parent, child))
+    pitch = _LANE + _LANE_GAP
+    return _line(x, x, upper * pitch + _LANE / 2, lower * pitch + _LANE / 2, "link")
+
+
+def _shard(axis: _Axis, bar: Bar, y: float) -> Element:
+    width = max(0.4, axis.part(bar.end - bar.begin))
+    x = min(axis.place(bar.begin), 100 - width)
+    lived = f"{second(bar.begin)} to {until(bar)}"
+    about = [bar.id, lived, grouped(bar.changes, "change")]
+    if bar.parent:
+        about.append(f"child of {bar.parent}")
+    made = element(
+        "svg",
+        element("title", " · ".join(about)),
+        element("rect", width="100%", height=_LANE, class_="open" if bar.is_open else "closed"),
+        x=f"{x:.4g}%",
+        y=y,
+        width=f"{width:.4g}%",
+        height=_LANE,
+        class_="shard",
+    )
+    if width >= 4:
+        name = element("tspan", f" · {short(bar.id)}", class_="id") if width >= 11 else None
+        made.append(element("text", f"{bar.changes:,}", name, x="6", y="15"))
+    return made
+
+
+def until(bar: Bar) -> str:
+    """When a shard ended, as far as that is known."""
+    return "now (open)" if bar.is_open else second(bar.end)
+
+
+def short(shard_id: str) -> str:
+    """The part of a shard's id that differs: its last eight characters."""
+    return shard_id[-8:]
+
+
+def _add_ticks(picture: Element, axis: _Axis, height: float) -> None:
+    span = axis.end - axis.begin
+    step = next((each for each in _STEPS if span / each <= _TICKS), _STEPS[-1])
+    date = ""
+    for tick in range(-int(-axis.begin // step) * step, int(axis.end) + 1, step):
+        x = f"{axis.place(tick):.4g}%"
+        picture.append(element("line", x1=x, x2=x, y1="0", y2=height + 5, class_="grid"))
+        time, day = f"{utc(tick):%H:%M:%S}" if step < 60 else f"{utc(tick):%H:%M}", ""
+        if f"{utc(tick):%b %d}" != date:
+            day = date = f"{utc(tick):%b %d}"
+        if step >= 86400:
+            time, day = f"{utc(tick):%b %d}", f"{utc(tick):%Y}" if step > 86400 * 30 else ""
+        for text, y in ((time, height + 20), (day, height + 35)):
+            picture.append(element("text", text, x=x, y=y, text_anchor="middle"))
+
+
+def _svg(label: str, height: float) -> Element:
+    return element("svg", width="100%", height=height, role="img", aria_label=label)
+
+
+def _rect(x: float, y: float, width: float, height: float, kind: str) -> Element:
+    return element("rect", x=f"{x:.4g}%", y=y, width=f"{width:.4g}%", height=height, class_=kind)
+
+
+def _line(x1: float, x2: float, y1: float, y2: float, kind: str) -> Element:
+    return element(
+        "line", x1=f"{x1:.4g}%", x2=f"{x2:.4g}%", y1=float(y1), y2=float(y2), class_=kind
+    )

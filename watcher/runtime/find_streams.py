@@ -1,0 +1,137 @@
+"""From what a user names to the streams of a watch."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Sequence
+
+from watcher.aws.arns import is_stream, parsed
+from watcher.aws.background import BackgroundService
+from watcher.aws.client import StreamsClient
+from watcher.aws.connect import Clients
+from watcher.aws.discovery import WantedStreams
+from watcher.aws.model import Position, TrimHorizon
+from watcher.aws.retry import RetryingAtStart
+from watcher.aws.tables import TableItems
+from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
+from watcher.formatting import style
+from watcher.runtime.settings import Settings
+from watcher.runtime.stream_discovery import StreamDiscovery
+from watcher.runtime.watched_stream import WatchedStream
+from watcher.runtime.watched_streams import WatchedStreams
+
+logger = logging.getLogger("watcher")
+
+MOST_STREAMS = 200
+"""More than so many are watched only if the user knows (`yes`)."""
+
+
+class _Finder:
+    """Makes what follows the streams that are found; of `several`, no one waits for another."""
+
+    def __init__(self, settings: Settings, tell: Callable[[], object], *, several: bool) -> None:
+        self.clients = Clients(settings.connection)
+        self._settings = settings
+        self._tell = tell
+        self._several = several
+        self._asides: dict[StreamsClient, BackgroundService] = {}
+        self._beginnings: dict[StreamsClient, BackgroundService] = {}
+
+    def follow(
+        self, arn: str, of_table: bool = True, start: Position | None = None
+    ) -> WatchedStream:
+        """What follows a stream."""
+        first, client = self.clients.of(arn), self.clients.for_loop(arn)
+        if client not in self._asides:
+            self._asides[client] = BackgroundService(client, self._tell)
+        if self._several and first not in self._beginnings:
+            # Handlers that take their time keep the loop from coming back soon.
+            self._beginnings[first] = BackgroundService(
+                RetryingAtStart(first), self._tell, fresh=math.inf
+            )
+        items = TableItems(self._settings.connection, arn, client.table)
+        return WatchedStream(
+            arn,
+            self._settings,
+            first=first,
+            service=self._asides[client],
+            aside=self._beginnings.get(first),
+            of_table=of_table,
+            start=start,
+            items=items,
+        )
+
+    def newcomer(self, arn: str) -> WatchedStream:
+        """What follows a stream that came later."""
+        return self.follow(arn, start=TrimHorizon())
+
+
+def find(
+    wanted: WantedStreams,
+    settings: Settings,
+    *,
+    strict: bool,
+    yes: bool,
+    tell: Callable[[], object] = lambda: None,
+) -> WatchedStreams:
+    """The streams of a watch; `tell` is called when the service has answered what was asked aside.
+
+    A name without a stream, or a glob without a match, is an error if it is the only one or
+    `strict`; else it is said. Raises StreamError, UsageError (more than 200 streams without `yes`).
+    """
+    finder = _Finder(settings, tell, several=wanted.are_several)
+    found: dict[str, WatchedStream] = {}
+    missing: dict[str, StreamError] = {}
+    for name in wanted.names:
+        try:
+            arn = finder.clients.resolved(name)
+        except CredentialsError:
+            raise
+        except StreamError as error:
+            if strict or not wanted.are_several or parsed(name) is None:
+                raise
+            missing[name] = error
+            continue
+        # Of one named twice, by its table too: that one goes on with the table's next stream.
+        of_table = not is_stream(name) or (arn in found and found[arn].of_table)
+        found[arn] = finder.follow(arn, of_table)
+    newcomers = [
+        StreamDiscovery(part, finder.clients.directory(part), finder.newcomer)
+        for part in wanted.by_region()
+    ]
+    if newcomers:
+        arns = _matching(wanted, newcomers, strict)
+        _refuse_too_many({*found, *arns}, yes=yes)
+        for arn in arns:
+            if arn not in found:
+                found[arn] = finder.follow(arn)
+    if not found:
+        raise next(iter(missing.values()), None) or wanted.nothing_matches(wanted.globs)
+    for trouble in missing.values():
+        logger.error(f"{trouble}; the others are watched")
+    _refuse_too_many(found, yes=yes)
+    style.show_tables(wanted.are_several, found)
+    return WatchedStreams(found.values(), newcomers, missing)
+
+
+def _refuse_too_many(found: Collection[str], *, yes: bool) -> None:
+    if len(found) > MOST_STREAMS and not yes:
+        raise UsageError(f"{len(found):,} streams match: narrow that down, or add --yes")
+
+
+def _matching(
+    wanted: WantedStreams, newcomers: Sequence[StreamDiscovery], strict: bool
+) -> list[str]:
+    try:
+        rows = [row for each in newcomers for row in each.first()]
+    except ServiceError as error:
+        text = f"can't list the streams: {error}"
+        raise StreamError(text, about=("endpoint_url", "region")) from error
+    if rows:
+        logger.info(f"Streams that match {' or '.join(map(repr, wanted.globs))}: {len(rows):,}")
+    if strict:
+        wanted.refuse_without_match(rows)
+    for glob in wanted.unmatched(rows) if rows or wanted.names else ():
+        logger.warning(f"No table with a stream matches {glob!r} now; one that comes is watched")
+    return [row.arn for row in rows]

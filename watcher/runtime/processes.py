@@ -1,0 +1,126 @@
+"""Real processes for the workers, as cheap as the machine allows."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import resource
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.process import BaseProcess
+
+from watcher import process_start
+from watcher.aws.arns import place_of, region_in
+from watcher.aws.client import StreamsClient
+from watcher.aws.connect import for_worker
+from watcher.aws.counters import SharedCounters
+from watcher.aws.credentials import own_credentials
+from watcher.records.filters import Selection
+from watcher.runtime import worker
+from watcher.runtime.protocol import Command, CommandWriter, ShardAssignment, Writer
+from watcher.runtime.workers import Process
+
+# For what else the program opens: connections, checkpoints, what handlers need.
+_RESERVE = 32
+
+
+def refuse_scarce(descriptor: int) -> None:
+    """Raise OSError where this one, the newest, leaves too few for all else."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptor >= soft - min(_RESERVE, soft // 4):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@contextlib.contextmanager
+def raised_open_files() -> Iterator[None]:
+    """As many open files as the system allows, meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Where the hard limit means nothing (macOS), the kernel has one of its own.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# Files of botocore's; a handler may change the folder that their names begin in.
+_FILES = ("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "REQUESTS_CA_BUNDLE")
+
+
+class ProcessStarter:
+    """Starts them; what is not `wanted` they may leave out.
+
+    With `with_threads`, beside threads that are to come.
+    """
+
+    def __init__(self, wanted: Selection | None = None, *, with_threads: bool = False) -> None:
+        self._wanted = wanted
+        self._context = process_start.processes(with_threads=with_threads)
+        files = {name: os.environ.get(name, "") for name in _FILES}
+        self._files = {
+            name: os.path.abspath(file)
+            for name, file in files.items()
+            if file and not file.startswith("~")
+        }
+        # By place, since each takes a tenth of a second, and the memory of a session. Never used in
+        # this process: a socket that is open can't be shared with a fork.
+        self._clients: dict[str, StreamsClient] = {}
+
+    def __call__(
+        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+    ) -> Process:
+        """Start one that will do this work first."""
+        credentials = own_credentials(work.connection, region_in(work.arn))
+        shared = credentials.share()
+        credentials.settle()
+        is_fork = self._context.get_start_method() == "fork"
+        place = place_of(work.arn)
+        if place not in self._clients and is_fork:
+            self._clients[place] = for_worker(work.connection, work.arn, shared)
+        reading, writing = Pipe(duplex=False)
+        orders = CommandWriter(writing)
+        process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
+            target=worker.run,
+            args=(reading, writer, board, self._clients, shared, self._wanted),
+            kwargs={} if is_fork else {"environment": {**os.environ, **self._files}},
+            name=f"watcher {name}",
+            daemon=True,
+        )
+        # Else the first garbage collection in a child copies every page that it looks at.
+        gc.freeze()
+        try:
+            refuse_scarce(writing.fileno())
+            process_start.start(process)
+        except BaseException:
+            orders.close()
+            raise
+        finally:
+            gc.unfreeze()
+            reading.close()
+        return WorkerProcess(process, orders)
+
+
+class WorkerProcess:
+    """A process, and the pipe through which it gets its orders."""
+
+    def __init__(self, process: BaseProcess, orders: CommandWriter) -> None:
+        self._process = process
+        self._orders = orders
+        self.join, self.kill, self.terminate = process.join, process.kill, process.terminate
+
+    @property
+    def exitcode(self) -> int | None:
+        """See `Process`."""
+        return self._process.exitcode
+
+    def give(self, order: Command) -> None:
+        """See `Process`."""
+        self._orders.give(order)
+
+    def dismiss(self) -> None:
+        """See `Process`."""
+        self._orders.close()

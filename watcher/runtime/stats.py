@@ -1,0 +1,242 @@
+"""A watch in figures: what it has done and where it stands, for the displays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from watcher.aws.arns import is_real, region_in
+from watcher.aws.counters import Counters, SharedCounters
+from watcher.aws.model import ShardKey, opened_at
+from watcher.aws.price import PRICE, Bill, bill
+from watcher.clock import CLOCK, Clock
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.observability.watch_stats import (
+    Display,
+    Health,
+    Shards,
+    Totals,
+    WatchStats,
+)
+from watcher.records.record import creation_time
+from watcher.streams.lineage import Lineage, ShardStatus
+
+_SHOW_SECONDS = 0.2
+
+
+class DisplayThrottle:
+    """Those of a watch."""
+
+    def __init__(self, displays: Sequence[Display], clock: Clock = CLOCK) -> None:
+        self._displays = displays
+        self._clock = clock
+        self._due = 0.0
+
+    def show(self, figures: Callable[[], WatchStats], *, at_once: bool) -> None:
+        """Have them show these, if it is time."""
+        now = self._clock.monotonic()
+        if not self._displays or not (at_once or now >= self._due):
+            return
+        self._due = now + _SHOW_SECONDS
+        snapshot = figures()
+        for display in self._displays:
+            display.show(snapshot)
+
+
+# An idle shard is asked every `poll_max`; up to so many seconds later it is just a slow answer.
+_LATE_SECONDS = 2.0
+
+
+class ShardStats(msgspec.Struct):
+    """What is known of a shard that is being read; times are epoch seconds, by the service."""
+
+    tally: Counters
+    since: float  # monotonic
+    moved_at: float = 0.0  # monotonic
+    """When its position was last moved."""
+    excused_at: float = 0.0  # monotonic
+    """When it was last known not to be read for another reason than a worker that is stuck."""
+    delivered: int = 0
+    first: float | None = None
+    last: float | None = None
+
+
+class StreamStats(NamedTuple):
+    """Where a stream stands."""
+
+    arn: str
+    lineage: Lineage
+    now: float
+    """The service's own clock, in epoch seconds."""
+    tally: Counters
+    """What the manager has asked of its service; several streams may share one."""
+    until: datetime | None = None
+    """Up to when it is read; None: without an end."""
+
+
+class StatsCollector:
+    """Keeps what a snapshot needs beside the manager's own state."""
+
+    def __init__(
+        self, poll_max: float, board: SharedCounters, clock: Clock = CLOCK, price: float = PRICE
+    ) -> None:
+        self._price = price
+        self._began = clock.monotonic()
+        self._ended_reads: Counter[str] = Counter()
+        self._ended = Counters()
+        """What was counted for the shards that have ended for good."""
+        self._board = board
+        self._on_time = 2 * poll_max + _LATE_SECONDS
+        self.shards: dict[ShardKey, ShardStats] = {}
+        """Those being read, or about to be."""
+        self._counted = 0
+        self._finished = 0
+        self._done = 0.0
+        self._clock = clock
+
+    def tally(self, origin: ShardKey) -> Counters:
+        """Where the worker of a shard counts; the same one for a worker that replaces it."""
+        if origin not in self.shards:
+            self.shards[origin] = ShardStats(self._board.new(), self._clock.monotonic())
+        return self.shards[origin].tally
+
+    def has_read(self, totals: Totals) -> bool:
+        """Whether any read of any shard was answered."""
+        if totals.records or totals.filtered:
+            return True
+        tallies = [self._ended, *(shard.tally for shard in self.shards.values())]
+        return any(tally.answers for tally in tallies)
+
+    def is_read(self, arn: str, since: float) -> bool:
+        """Whether a read of a stream was answered since this (monotonic) moment."""
+        shards = (shard for origin, shard in self.shards.items() if origin.stream == arn)
+        return any(shard.tally.answered_at > since for shard in shards)
+
+    def moved(self, origin: ShardKey, created: float | None, totals: Totals) -> None:
+        """Take note of when the last record delivered (or filtered out) of a shard was made."""
+        shard = self.shards.get(origin)
+        counted = totals.records + totals.filtered
+        before, self._counted = self._counted, counted
+        if shard is None:
+            return
+        shard.delivered += counted - before
+        shard.moved_at = self._clock.monotonic()
+        if created is not None:
+            shard.last = creation_time(created).timestamp()
+            shard.first = shard.last if shard.first is None else shard.first
+
+    def reading_ended(self, origin: ShardKey, *, for_good: bool) -> None:
+        """Nobody reads this shard now: for good, or until another one begins."""
+        if origin not in self.shards:
+            return
+        shard = self.shards[origin]
+        if not for_good:
+            shard.tally.hand_on(shard.delivered)
+            return
+        self._ended.add([shard.tally])
+        self._ended_reads[_billed_region(origin)] += shard.tally.calls["GetRecords"]
+        self._board.free(shard.tally)
+        self._finished += 1
+        del self.shards[origin]
+
+    def bill(self) -> Bill:
+        """What the reading comes to."""
+        reads = self._ended_reads.copy()
+        for origin, shard in self.shards.items():
+            reads[_billed_region(origin)] += shard.tally.calls["GetRecords"]
+        return bill(reads, self._clock.monotonic() - self._began, self._price)
+
+    def snapshot(
+        self,
+        totals: Totals,
+        streams: Sequence[StreamStats],
+        dispatcher: Dispatcher,
+        health: Health | None = None,
+    ) -> WatchStats:
+        """The figures now."""
+        now = self._clock.monotonic()
+        shards = self.shards.values()
+        tally = Counters()
+        own = {id(stream.tally): stream.tally for stream in streams}
+        tally.add([self._ended, *own.values(), *(shard.tally for shard in shards)])
+        times = {stream.arn: stream.now for stream in streams}
+        queued = (shard.tally.records_read - shard.delivered for shard in shards)
+        waiting = sum(
+            shard.status is ShardStatus.WAITING
+            for stream in streams
+            for shard in stream.lineage.shards.values()
+        )
+        reached = (shard.last for shard in shards if shard.last is not None)
+        return WatchStats(
+            kinds=dict(totals.kinds),
+            filtered=totals.filtered,
+            observed=dispatcher.processed(totals.records),
+            failed=dict(dispatcher.failed),
+            shards=Shards(len(self.shards), self._finished, waiting),
+            lags={
+                origin: self._lag(shard, now, times.get(origin.stream, 0.0))
+                for origin, shard in self.shards.items()
+            },
+            queued=sum(max(0, count) for count in queued),
+            health=health or Health(),
+            calls=tally.calls,
+            bill=self.bill(),
+            throttles=tally.throttles,
+            restarts=totals.restarts,
+            losses=totals.losses,
+            saved=totals.saved,
+            done=self._share_done(streams, waiting),
+            reached=min(reached, default=None),
+        )
+
+    def _lag(self, shard: ShardStats, now: float, service_time: float) -> float:
+        tip, read = shard.tally.tip, shard.tally.records_read
+        if tip is not None and tip[1] == shard.delivered:
+            idle = now - tip[0]
+            return 0.0 if read == shard.delivered and idle < self._on_time else idle
+        if shard.last is None:
+            return now - shard.since
+        return max(0.0, service_time - shard.last)
+
+    def _share_done(self, streams: Sequence[StreamStats], waiting: int) -> float | None:
+        """Each shard counts the same; one being read, by the time that its records have reached.
+
+        Shards that a listing shows late would make it less: it stays where it was.
+        """
+        if any(stream.until is None for stream in streams):
+            return None
+        ends: dict[ShardKey, float] = {}
+        for stream in streams:
+            ends |= _ends(stream, self.shards)
+        parts = [_share(shard, ends.get(origin, 0.0)) for origin, shard in self.shards.items()]
+        total = self._finished + len(parts) + waiting
+        if total:
+            self._done = max(self._done, (self._finished + sum(parts)) / total)
+        return self._done
+
+
+def _billed_region(origin: ShardKey) -> str:
+    """An emulator's costs nothing."""
+    region = region_in(origin.stream)
+    return region if region and is_real(region) else ""
+
+
+def _ends(stream: StreamStats, shards: Collection[ShardKey]) -> dict[ShardKey, float]:
+    """When each of its shards took its last record: as its first child was opened, or `until`."""
+    until = stream.until.timestamp() if stream.until else stream.now
+    ends = {origin: until for origin in shards if origin.stream == stream.arn}
+    for child in stream.lineage.shards.values():
+        parent = ShardKey(stream.arn, child.parent or "")
+        if parent in ends and (opened := opened_at(child.id)):
+            ends[parent] = min(ends[parent], opened.timestamp())
+    return ends
+
+
+def _share(shard: ShardStats, end: float) -> float:
+    if shard.first is None or shard.last is None or end <= shard.first:
+        return 0.0
+    return min(1.0, (shard.last - shard.first) / (end - shard.first))

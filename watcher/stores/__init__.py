@@ -1,0 +1,1 @@
+"""Where checkpoints are kept: files, DynamoDB with a lease, or an object of the caller's."""

@@ -1,0 +1,381 @@
+"""The lease on a shared checkpoint: one watch delivers, others of the same name stand by.
+
+Nobody's wall clock is compared with another's. The holder may deliver for so many seconds after it
+has *begun* its last write, by its own clock. Whoever stands by takes over once it has *seen* the
+same write for longer than that, by its own clock. What the holder has sent late fails: every write
+names the one that it takes the place of.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Protocol
+
+import msgspec
+
+from watcher import process_start
+from watcher.aws.config import AwsConfig
+from watcher.aws.lease_table import Leased, LeaseTable
+from watcher.clock import CLOCK, Clock
+from watcher.errors import CheckpointError, LeaseLostError, StreamError, UsageError, WatcherError
+from watcher.stores.checkpoint_saver import Store
+from watcher.streams.token import Token, all_from_json, encode_all
+
+logger = logging.getLogger("watcher")
+
+LEASE_SECONDS = 6.0
+_RENEW_SECONDS = 2.0
+_AGAIN_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
+# For clocks of different speed (a twentieth is a lot), and for the record in a handler's hands.
+_MARGIN_SECONDS = 0.5
+_NAP_SECONDS = 0.1
+_SAY_AGAIN_SECONDS = 300.0
+
+
+class Shared(Protocol):
+    """Where the lease and the tokens are; see `LeaseTable`. All raise CheckpointError."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence."""
+
+    def get(self) -> Leased | None:
+        """What is there now."""
+
+    def replace(self, leased: Leased, seen: Leased | None) -> bool:
+        """Write it in the place of what was seen; False where that is not there any more."""
+
+
+def own_name() -> str:
+    """A holder's name, of this one watch."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+class Lease:
+    """One watch's claim. Its methods may be called by a thread that renews it, too."""
+
+    def __init__(self, shared: Shared, holder: str, clock: Clock = CLOCK) -> None:
+        self._shared = shared
+        self._holder = holder
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._mine = Leased("", 0, 0.0, b"")  # what was written last
+        self._began = clock.boottime()
+        """When the last write that went well was begun."""
+        self._valid_until = self._began
+        self._lost = ""
+        self.trouble = ""
+        """Why it can't be renewed, or by one that stands by not be asked for or taken over."""
+        self.in_doubt = False
+        """Whether it has run out, and delivery waits for its renewal."""
+        self._said_at: dict[str, float] = {}
+        self._is_ending: Callable[[], bool] = lambda: False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is known to be another's, or to be given back."""
+        return bool(self._lost)
+
+    @property
+    def has_run_out(self) -> bool:
+        """Whether it was ours, and has not been renewed in time."""
+        return bool(self._mine.holder) and self._clock.boottime() >= self._valid_until
+
+    @property
+    def token(self) -> bytes:
+        """What is stored."""
+        return self._mine.token
+
+    def peek(self) -> bytes:
+        """What is stored, whoever has the lease. Raises CheckpointError."""
+        there = self._shared.get()
+        return b"" if there is None else there.token
+
+    # Standing by
+
+    def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+        """Wait until the lease is ours; False where the watch is to end first.
+
+        Raises CheckpointError where the very first look fails, or the very first write for a reason
+        that only the user can mend.
+        """
+        self._is_ending = is_ending
+        there, said, first, refused = self._shared.get(), False, True, False
+        seen, watched, at = there, 0.0, self._clock.boottime()
+        while not is_ending():
+            takes = self._is_free(there, watched)
+            try:
+                if takes and self._take(there):
+                    return True
+                takes = False
+                if there is not None and not said:
+                    said, who = True, there.holder.rpartition(":")[0]
+                    logger.info(f"Standing by: {who} has the lease on {self._shared.name}")
+                first = False
+                self._nap(_LOOK_SECONDS)
+                there = self._shared.get()
+            except CheckpointError as error:
+                if first and isinstance(error.__cause__, StreamError):
+                    raise
+                self._stands_in_trouble(str(error))
+                # Nor may its holder have got through: it is given the whole time anew.
+                refused, seen, watched = takes, None, 0.0
+                self._nap(_LOOK_SECONDS)
+                continue
+            now = self._clock.boottime()
+            if seen is not None and there is not None and seen.counter == there.counter:
+                # A pause of our own says nothing of its holder.
+                watched += min(now - at, 2 * _LOOK_SECONDS)
+            else:
+                refused = refused and seen is None  # else it is another's: there is nothing to take
+                watched = 0.0
+            if not refused:
+                self.trouble = ""
+            seen, at = there, now
+        return False
+
+    def _stands_in_trouble(self, trouble: str) -> None:
+        """The same is said seldom: what is refused may be so for long, and an answer in between."""
+        self.trouble, now = trouble, self._clock.boottime()
+        if now - self._said_at.get(trouble, -math.inf) > _SAY_AGAIN_SECONDS:
+            self._said_at[trouble] = now
+            logger.warning(f"{trouble}; standing by, trying again")
+
+    def _is_free(self, there: Leased | None, watched: float) -> bool:
+        if there is None or there.holder in ("", self._holder):
+            return True
+        return watched >= there.seconds + _MARGIN_SECONDS
+
+    def _take(self, there: Leased | None) -> bool:
+        began = self._clock.boottime()
+        counter, token = (there.counter, there.token) if there else (0, b"")
+        mine = Leased(self._holder, counter + 1, LEASE_SECONDS, token)
+        if not self._shared.replace(mine, there):
+            return False
+        if there is not None and there.holder not in ("", self._holder):
+            who = there.holder.rpartition(":")[0]
+            logger.info(f"Taking over from {who}: nothing was heard of it for {there.seconds:g} s")
+        self._have(mine, began)
+        return True
+
+    def _nap(self, seconds: float) -> None:
+        until = self._clock.monotonic() + seconds
+        while not self._is_ending() and self._clock.monotonic() < until:
+            self._clock.sleep(_NAP_SECONDS)
+
+    # Holding it
+
+    def renew(self) -> float:
+        """Write where that is due; in how many seconds to call again (0: it is lost)."""
+        left = self._began + _RENEW_SECONDS - self._clock.boottime()
+        if left > 0:
+            return left
+        try:
+            self.write()
+        except CheckpointError:
+            return _AGAIN_SECONDS  # `check` and the saves say so
+        except LeaseLostError:
+            return 0.0
+        return _RENEW_SECONDS
+
+    def write(self, token: bytes | None = None) -> None:
+        """Renew the lease, and store a token. Raises CheckpointError, LeaseLostError."""
+        with self._lock:
+            self._raise_if_lost()
+            began, seen = self._clock.boottime(), self._mine
+            stored = seen.token if token is None else token
+            try:
+                mine = self._next(seen, stored)
+                if not self._shared.replace(mine, seen):
+                    # An answer of ours may have been lost on its way.
+                    seen = self._own(self._shared.get())
+                    began, mine = self._clock.boottime(), self._next(seen, stored)
+                    if not self._shared.replace(mine, seen):
+                        self._own(None)
+            except CheckpointError as error:
+                self.trouble = str(error)
+                if error.answered:
+                    self._bridge(began)
+                raise
+            self._have(mine, began)
+
+    def _next(self, seen: Leased, token: bytes) -> Leased:
+        return Leased(self._holder, seen.counter + 1, LEASE_SECONDS, token)
+
+    def _have(self, mine: Leased, began: float) -> None:
+        self._mine, self._began, self.trouble = mine, began, ""
+        self._valid_until = began + LEASE_SECONDS
+
+    def _own(self, there: Leased | None) -> Leased:
+        """What is there, if it is ours. Raises LeaseLostError."""
+        if there is not None and there.holder == self._holder:
+            return there
+        who = there.holder.rpartition(":")[0] if there is not None else ""
+        self._lost = f"{who} has it now" if who else "somebody has removed it"
+        self._valid_until = self._clock.boottime()
+        self._raise_if_lost()
+        raise AssertionError
+
+    def _bridge(self, began: float) -> None:
+        """The table itself is in trouble: nobody can take over, so a lease that lasts goes on."""
+        try:
+            there = self._shared.get()
+        except CheckpointError:
+            there = self._mine
+        self._own(there)
+        if began < self._valid_until:
+            self._valid_until = max(self._valid_until, began + LEASE_SECONDS)
+
+    def _raise_if_lost(self) -> None:
+        if self._lost:
+            raise LeaseLostError(
+                f"the lease on {self._shared.name} is lost: {self._lost}; this watch delivers and "
+                "saves nothing more (start it again to have it stand by)"
+            )
+
+    def check(self) -> None:
+        """Return once the lease lasts: before each delivery. Raises LeaseLostError."""
+        if self._clock.boottime() < self._valid_until:
+            return
+        while self._clock.boottime() >= self._valid_until:
+            try:
+                self.write()
+            except CheckpointError as error:
+                if not self.in_doubt:
+                    self.in_doubt = True
+                    logger.error(f"{error}; the lease has run out: delivery waits")
+                if self._is_ending():
+                    text = f"the lease on {self._shared.name} has run out, and nobody can be asked"
+                    raise LeaseLostError(f"{text}: the rest is left to the next watch") from error
+                self._nap(_AGAIN_SECONDS)
+        if self.in_doubt:
+            self.in_doubt = False
+            logger.info("The lease is renewed: delivery goes on")
+
+    def settle(self) -> None:
+        """Before a fork: let a write that goes on come to its end, if that is soon."""
+        if self._lock.acquire(timeout=2.0):
+            self._lock.release()
+
+    def release(self) -> None:
+        """Whoever stands by need not wait. Raises CheckpointError, LeaseLostError."""
+        with self._lock:
+            mine = msgspec.structs.replace(self._mine, holder="", counter=self._mine.counter + 1)
+            if self._mine.holder and not self._lost:
+                self._shared.replace(mine, self._mine)
+                self._lost = "it was given back"
+
+
+class Renewer:
+    """A thread that renews a lease: a handler may take longer than it lasts."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="renews the lease", daemon=True)
+        # A fork copies locks as they stand.
+        process_start.before(lease.settle)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while seconds := self._lease.renew():
+            if self._end.wait(seconds):
+                return
+
+    def close(self) -> None:
+        """Renew it no more."""
+        self._end.set()
+        self._thread.join(timeout=5.0)
+
+
+class LeasedStore(Store):
+    """Tokens beside a lease. `renewing` has it renewed as long as it is held."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        name: str,
+        make: Callable[[], object] = lambda: None,
+        renewing: Callable[[Lease], Renewer] = Renewer,
+    ) -> None:
+        self._lease = lease
+        self._name = name
+        self._make = make
+        self._renewing = renewing
+        self._renewer: Renewer | None = None
+
+    @property
+    def name(self) -> str:
+        """Its URL."""
+        return self._name
+
+    def peek(self) -> list[Token]:
+        """See `Store`. Raises UsageError where the table can't be used."""
+        self._make()
+        return self._decoded(self._lease.peek())
+
+    def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+        """See `Store`."""
+        if not self._lease.stand_by(is_ending):
+            return False
+        self._renewer = self._renewing(self._lease)
+        return True
+
+    def load(self) -> list[Token]:
+        """What the lease was taken over with."""
+        return self._decoded(self._lease.token)
+
+    def _decoded(self, token: bytes) -> list[Token]:
+        try:
+            return all_from_json(token) if token else []
+        except UsageError as error:
+            text = f"can't be read ({error}); delete the item to start anew, or choose another name"
+            raise UsageError(text, "checkpoint", self._name) from None
+
+    @property
+    def check(self) -> Callable[[], object]:
+        """See `Store`."""
+        return self._lease.check
+
+    @property
+    def in_doubt(self) -> bool:
+        """See `Store`."""
+        return self._lease.in_doubt or self._lease.has_run_out
+
+    @property
+    def is_lost(self) -> bool:
+        """See `Store`."""
+        return self._lease.is_lost
+
+    @property
+    def trouble(self) -> str:
+        """See `Store`."""
+        return self._lease.trouble
+
+    def save(self, tokens: Sequence[Token]) -> None:
+        """Store them, if the lease is still ours. Raises UsageError, LeaseLostError."""
+        self._lease.write(encode_all(tokens))
+
+    def close(self) -> None:
+        """Give the lease back, so that whoever stands by need not wait."""
+        if self._renewer is not None:
+            with closing(self._renewer):
+                self._renewer = None
+            try:
+                self._lease.release()
+            except WatcherError as error:
+                logger.debug(f"The lease was not given back: {error}")
+
+
+def shared_store(url: str, connection: AwsConfig, region: str | None) -> LeasedStore:
+    """The store of a URL. Raises UsageError."""
+    table = LeaseTable.of(url, connection, region)
+    return LeasedStore(Lease(table, own_name()), table.name, table.make)

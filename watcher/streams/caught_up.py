@@ -1,0 +1,184 @@
+"""Where the reading of an open shard ends that is to bring everything up to now.
+
+The rule, for all engines. What there was as the reading began has to come; what a clock says of
+that is not to be trusted: a record may be stamped ahead, and the service's `Date` be minutes off.
+Nor is an empty page, since GetRecords may answer some though records follow; nor a listing, which
+may show a closed shard as open for seconds. LATEST is: a shard's own end tells at once what a
+listing tells late (https://github.com/CoorpAcademy/serverless-plugins/issues/36; DynamoDB Local
+does it, too).
+
+- A closed shard (its listing has an ending number, or shows a child) ends where its iterator does,
+  however many pages are empty before; and then its children's turn comes.
+- An open shard ends at the first record that came after the beginning. LATEST tells which: what an
+  iterator gives that was asked for after the beginning came after it. It is asked for once the
+  beginning is two seconds past, since a write takes a moment to reach the stream.
+- Where nothing comes, neither from LATEST nor before it, an open shard is left after some time of
+  nothing but empty pages, which are read one right after the other as long as the service lets them
+  be, and that is said: no number of such pages is the last one, and in that time whole days of a
+  quiet shard go by. But only once an answer of LATEST says that more may follow. By that the shard
+  is open, and so it was at the beginning: there was no child of it that a listing might hide. Where
+  LATEST says nothing, or that the shard is closed, it is left as late as listings show what was
+  closed at the beginning. How long that is past is told by the service's time now and at the
+  beginning, or by its passing here: so it is enough that one of the clocks goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+from watcher.aws.model import CLOCKS_APART, Latest, Listing, Service
+from watcher.clock import Clock
+from watcher.errors import ServiceError, StreamError
+from watcher.formatting.text import counted
+from watcher.records import page
+from watcher.streams.deduplicator import numbers_of
+from watcher.streams.page_fetcher import PageFetcher
+
+WRITTEN_SECONDS = 2.0
+"""So long after a write was answered, its record is in its shard."""
+SETTLED_SECONDS = 5.0
+"""So long after a moment, listings show what was closed, or opened, by then."""
+# … and a roster has seen a listing made then.
+_LISTING_SECONDS = 0.5
+# So long nothing but empty pages, and, where the service or the network holds the reading back, so
+# many of them from one iterator (bloop counts 5 to get through a shard that is 4 hours old: this is
+# a day), or from all of those that are refused one after the other.
+_EMPTY_SECONDS = 2.0
+_EMPTY_PAGES = 30
+_EMPTY_PAGES_IN_ALL = 100
+_ASK_SECONDS = 1.0
+# Where the service lets only so many reads come, one of so many.
+_TURNS = 20
+# An iterator may go back, also one at LATEST: not all of so many.
+_TIMES_ASKED = 3
+
+
+def left_open(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
+    """That so many shards were left at this end, or with all that was there at the beginning."""
+    are = "is" if shards == 1 else "are"
+    now = f"now ({(began + CLOCKS_APART).astimezone():%H:%M:%S})"
+    upto = now if end is None else f"{end.astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{counted(shards, 'shard')} of {listing.table} {are} open; read up to {upto}"
+
+
+class CaughtUpDetector:
+    """The end of an open shard, found out while it is read.
+
+    `until` is `WRITTEN_SECONDS` after the beginning, by the service's clock.
+    """
+
+    def __init__(
+        self, arn: str, shard_id: str, until: datetime, clock: Clock, reads: PageFetcher
+    ) -> None:
+        self.number: int | None = None
+        """The number of the first record that came after the beginning, once known."""
+        self.is_open = False
+        """Whether LATEST has said so."""
+        self.awaits_turn = False
+        """Whether LATEST is to be asked, and the service lets no read come just now."""
+        self._reads = reads
+        self._arn = arn
+        self._shard_id = shard_id
+        self._until = until
+        self._clock = clock
+        self._due = clock.monotonic() + WRITTEN_SECONDS
+        self._latest: list[str] = []
+        self._found: list[int] = []
+        self._after = -1
+        self._asked_at = -math.inf
+        self._rest = _ASK_SECONDS
+        self._empty_since = math.inf
+        self._empty_pages = self._empty_in_all = 0
+
+    def began(self, time: datetime) -> None:
+        """There is a new iterator, at this time of the service's: the same pages come again."""
+        self._empty_pages = 0
+        missing = max(timedelta(), self._until - time).total_seconds()
+        self._due = min(self._due, self._clock.monotonic() + missing)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the beginning is so long past that LATEST is after it."""
+        return self._clock.monotonic() >= self._due
+
+    def is_reached(self, service: Service, newest: int, has_records: bool) -> bool:
+        """Whether all is read of it, where `newest` is the last that was."""
+        if has_records or self.may_be_left:
+            self.ask(service, newest)
+        return self.is_left if self.number is None else newest >= self.number
+
+    def ask(self, service: Service, newest: int) -> None:
+        """Look for its number, where `newest` is the last that was read.
+
+        What goes wrong with that, goes wrong elsewhere too, and is told there.
+        """
+        passed = self._clock.monotonic() - self._asked_at
+        is_early = passed < (_ASK_SECONDS if self.may_be_left else self._rest)
+        if self.number is not None or not self.is_due or (is_early and not self.awaits_turn):
+            return
+        if self._reads.pause():
+            self.awaits_turn = True
+            return
+        self.awaits_turn = False
+        self._asked_at = self._clock.monotonic()
+        try:
+            if not self._latest:
+                self._begin(service, newest)
+            while self._latest and not self.awaits_turn and self._goes_on(service):
+                self.awaits_turn = bool(self._latest) and self._reads.pause() > 0
+        except (ServiceError, StreamError):
+            self._latest = []  # later ones will do
+        # Most of what is allowed is for the pages.
+        self._rest = max(_ASK_SECONDS, _TURNS * self._reads.pause())
+        if len(self._found) == _TIMES_ASKED:
+            self.number = max(self._found)
+            self.is_open = True
+
+    def _begin(self, service: Service, newest: int) -> None:
+        """Have the iterators, each of which is to say which record is its first."""
+        self._found = []
+        self._after = newest
+        for _ in range(_TIMES_ASKED):
+            iterator, _ = service.iterator(self._arn, self._shard_id, Latest())
+            self._latest.append(iterator)
+
+    def _goes_on(self, service: Service) -> bool:
+        """Read one of them; whether another is to be read now."""
+        wire = page.decode(self._reads.aside(service, self._latest[-1]))
+        numbers = numbers_of(wire.Records)
+        if not numbers and wire.NextShardIterator is not None:
+            self.is_open = True
+            self._latest[-1] = wire.NextShardIterator
+            return False
+        # A service that answers LATEST with what had come before knows no LATEST.
+        if not numbers or numbers[0] <= self._after:
+            self._latest = []
+            return False
+        self._latest.pop()
+        self._found.append(numbers[0])
+        return True
+
+    def read(self, *, is_empty: bool) -> None:
+        """A page has come."""
+        self._empty_pages = self._empty_pages + 1 if is_empty else 0
+        self._empty_in_all = self._empty_in_all + 1 if is_empty else 0
+        since = min(self._empty_since, self._clock.monotonic())
+        self._empty_since = since if is_empty else math.inf
+
+    @property
+    def may_be_left(self) -> bool:
+        """Whether so many empty pages, for so long, would be believed of an open shard."""
+        enough = self._empty_pages >= _EMPTY_PAGES or self._empty_in_all >= _EMPTY_PAGES_IN_ALL
+        seconds = self._clock.monotonic() - self._empty_since
+        return enough and seconds >= _EMPTY_SECONDS and self.is_due
+
+    @property
+    def is_left(self) -> bool:
+        """Whether they are believed."""
+        return self.may_be_left and (self.is_open or self._is_settled)
+
+    @property
+    def _is_settled(self) -> bool:
+        settled = self._due + SETTLED_SECONDS - WRITTEN_SECONDS + _LISTING_SECONDS
+        return self._clock.monotonic() >= settled

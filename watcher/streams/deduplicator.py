@@ -1,0 +1,135 @@
+"""Which records of the pages go on: each number once, and those of the time that is asked for."""
+
+from __future__ import annotations
+
+import operator
+from datetime import datetime
+
+from watcher.aws.model import AfterSequence, AtSequence, Position
+from watcher.errors import TransientError
+from watcher.records.wire import WireRecord
+
+# One record's stamp may be wrong, and those behind it right: so many in a row are not.
+_LATER_IN_A_ROW = 1000
+
+
+class Deduplicator:
+    """Holds back what the service repeats, and what was made at another time.
+
+    An iterator may go back (after an error, or at another of the service's fronts): what is not
+    beyond the last number has gone on before. Numbers are compared as integers.
+
+    `end` is the latest creation time that goes on; `skip_before` (epoch seconds) holds back what is
+    older, up to the first that is not.
+    """
+
+    def __init__(self, position: Position, end: datetime | None = None) -> None:
+        self.newest = -1
+        """The number of the last record that came, or of the one to begin after."""
+        if isinstance(position, AfterSequence):
+            self.newest = int(position.sequence_number)
+        elif isinstance(position, AtSequence):
+            self.newest = int(position.sequence_number) - 1
+        self._passed = self.newest
+        self.skip_before: float | None = None
+        self.repeated = 0
+        """How many of the last page's records had come before."""
+        self.stuck = 0
+        """How many pages in a row have come before, and led no further."""
+        self.leads_back = False
+        """Whether all of the last page had come before, and gone on."""
+        self._end = None if end is None else end.timestamp()
+        self._later = 0
+        self._repeated_upto = -1
+
+    def rewind(self) -> None:
+        """A new iterator begins after what has gone on: what was held back comes again."""
+        self.newest = self._passed
+
+    @property
+    def is_past_end(self) -> bool:
+        """Whether what came last is later than `end`, and more than a stamp or two."""
+        return self._later >= _LATER_IN_A_ROW
+
+    def through(self, records: list[WireRecord]) -> list[tuple[int, int]]:
+        """The parts `first:last` of a page that go on. Raises TransientError."""
+        texts = _texts_of(records)
+        if self._all_go_on(texts):
+            return [(0, len(texts))]
+        numbers = list(map(int, texts))
+        fresh = self._fresh(records, numbers)
+        self._note_repeats(numbers, len(fresh))
+        parts: list[tuple[int, int]] = []
+        for place in fresh:
+            if not self._is_of_time(records[place]):
+                continue
+            self._passed = numbers[place]
+            if parts and parts[-1][1] == place:
+                parts[-1] = parts[-1][0], place + 1
+            else:
+                parts.append((place, place + 1))
+        return parts
+
+    def _all_go_on(self, texts: list[str]) -> bool:
+        """A shortcut, for nearly all pages: each number beyond the last one, and of any time."""
+        if not texts or self.skip_before is not None or self._end is not None:
+            return False
+        # Of one length, digits stand in the order of their numbers.
+        is_plain = len(set(map(len, texts))) == 1 and int(texts[0]) > self.newest
+        if not is_plain or not all(map(operator.lt, texts, texts[1:])):
+            return False
+        self.newest = self._passed = int(texts[-1])
+        self._note_repeats([self.newest], 1)
+        return True
+
+    def _fresh(self, records: list[WireRecord], numbers: list[int]) -> list[int]:
+        """The places of those that did not come before."""
+        fresh: list[int] = []
+        events: set[str | None] = set()
+        for place, number in enumerate(numbers):
+            event = records[place].eventID
+            if number > self.newest:
+                events.clear()
+            # Those of a page may share a number (changes of one batch, in ScyllaDB).
+            elif number < self.newest or not events or event in events:
+                continue
+            events.add(event)
+            fresh.append(place)
+            self.newest = number
+        return fresh
+
+    def _note_repeats(self, numbers: list[int], fresh: int) -> None:
+        self.repeated = len(numbers) - fresh
+        self.leads_back = bool(numbers) and not fresh and self.newest == self._passed
+        if fresh or not numbers:
+            self.stuck, self._repeated_upto = 0, -1
+        elif numbers[-1] > self._repeated_upto:
+            self.stuck, self._repeated_upto = 0, numbers[-1]
+        else:
+            self.stuck += 1
+
+    def _is_of_time(self, record: WireRecord) -> bool:
+        created = record.dynamodb.ApproximateCreationDateTime or 0.0
+        if self.skip_before is not None:
+            if created < self.skip_before:
+                return False
+            self.skip_before = None
+        if self._end is not None and created > self._end:
+            self._later += 1
+            return False
+        self._later = 0
+        return True
+
+
+def numbers_of(records: list[WireRecord]) -> list[int]:
+    """The records' sequence numbers. Raises TransientError where one is none."""
+    return list(map(int, _texts_of(records)))
+
+
+def _texts_of(records: list[WireRecord]) -> list[str]:
+    texts = [each.dynamodb.SequenceNumber for each in records]
+    digits = "".join(texts)
+    # Of bytes, as that takes a tenth of the time.
+    if not all(texts) or (texts and not (digits.isascii() and digits.encode().isdigit())):
+        raise TransientError(f"an answer with a sequence number that is none, of {texts[:3]}")
+    return texts

@@ -1,0 +1,145 @@
+"""What was gone before it was read: when it counts, and how it is said."""
+
+from __future__ import annotations
+
+import logging
+import math
+from datetime import datetime, timedelta
+
+from watcher.aws.model import AfterSequence, AtSequence, AtTime, Listing, Position, TrimHorizon
+from watcher.clock import CLOCK, Clock
+from watcher.errors import DataLossError, UsageError
+from watcher.formatting.style import time_text
+from watcher.streams.lineage import RETENTION, TrackedShard
+from watcher.streams.messages import Loss
+
+logger = logging.getLogger("watcher")
+
+# What was out of retention as the reading began is no loss; it is found out by about then.
+_YOUNG_SECONDS = 60.0
+# Who says 24h means all that there is.
+_NEARLY = timedelta(minutes=1)
+
+
+class Losses:
+    """Says losses as warnings, or raises them as DataLossError where `is_error`.
+
+    `remedy` is added to the error.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_error: bool = False,
+        remedy: str = "",
+        clock: Clock = CLOCK,
+        lines: list[str] | None = None,
+    ) -> None:
+        self.lines = [] if lines is None else lines
+        """One for each: what, and why; several streams may have them together."""
+        self._is_error = is_error
+        self._remedy = remedy
+        self._clock = clock
+        self._arn = ""
+        self._horizon: Position | None = None
+        self._began = clock.monotonic()
+
+    def begin(self, arn: str, horizon: Position | None) -> None:
+        """The reading of a stream begins.
+
+        `horizon` is where shards begin that may have lost records before; None: all losses count.
+        """
+        self._arn = arn
+        self._horizon = horizon
+        self._began = self._clock.monotonic()
+
+    def say_if_begins_late(self, listing: Listing) -> None:
+        """Whether the stream holds nothing yet of the time that the reading is to begin at.
+
+        It is no loss; but who looks on is not to take it for a quiet time.
+        """
+        start, since = self._horizon, held_since(listing, listing.time)
+        if not isinstance(start, AtTime) or start.time >= since - _NEARLY:
+            return
+        why = "its stream was enabled then" if since == listing.created else "retention is 24 hours"
+        logger.warning(
+            f"{listing.table or listing.arn} holds changes from {_text(since)} on ({why}), and "
+            f"none of the time from {_text(start.time)} up to then",
+            extra={"stream": listing.arn},
+        )
+
+    def say(self, what: str, reason: str, shard: TrackedShard | None = None) -> None:
+        """Records are gone. Raises DataLossError."""
+        self.lines.append(f"{what}: {reason}")
+        text = f"DATA LOSS: {what}: records may be gone before they were read ({reason})"
+        if self._is_error:
+            raise DataLossError(text + self._remedy)
+        about = {"stream": self._arn}
+        logger.warning(text, extra={**about, "shard": shard.id} if shard else about)
+
+    def heard(self, shard: TrackedShard, message: Loss) -> None:
+        """A shard's reader says that records are gone. Raises DataLossError."""
+        counts = self._counts(shard) and not shard.loss_said
+        shard.loss_said = True
+        if counts:  # first: where it ends the reading, the next one has to find it again
+            self.say(f"shard {shard.id} from {message.since}", message.reason, shard)
+        if isinstance(shard.position, AtSequence | AfterSequence):
+            # What there still is comes later: once said is enough.
+            shard.position = TrimHorizon()
+
+    def _counts(self, shard: TrackedShard) -> bool:
+        """Not what was out of retention already when the reading began at the horizon.
+
+        DynamoDB Local lists such shards for ever; and a parent that only its child named is most
+        often gone since long.
+        """
+        young = self._clock.monotonic() - self._began < _YOUNG_SECONDS
+        return shard.expected and not (young and shard.position == self._horizon)
+
+    def say_if_too_late(self, shard: TrackedShard, now: datetime) -> None:
+        """Whether records have left a shard while it waited. Raises DataLossError."""
+        if shard.has_outwaited(now):
+            since = shard.since
+            shard.since = now  # said once is enough, unless it waits as long again
+            what = f"shard {shard.id}, unread since {since}"
+            self.say(what, "longer than the retention", shard)
+
+    def say_if_old(self, what: str, time: datetime | None, now: datetime) -> None:
+        """What is older than retention has lost what it stood for. Raises DataLossError."""
+        if time and is_stale(time, now):
+            self._began = -math.inf  # the machine has slept: what was there at first counts now
+            of = time.isoformat(timespec="seconds")
+            self.say(f"the {what} is of {of}", "older than the retention of 24 hours")
+
+    def begins_anew(
+        self, on_stale: str, what: str, time: datetime | None, listing: Listing
+    ) -> bool:
+        """Whether the items are handed over anew, as what was stored at this time is too old.
+
+        Under `fail` that raises UsageError, under `trim-horizon` it is a loss: DataLossError.
+        """
+        if not is_stale(time, listing.time):
+            return False
+        if on_stale == "fail":
+            raise UsageError(f"{listing.table}: it is older than the stream's 24 hours", what)
+        if on_stale != "snapshot":
+            self.say_if_old(what, time, listing.time)
+            return False
+        text = f"{listing.table}: the {what} is older than 24 hours: handing over its items as"
+        logger.warning(f"{text} they are now; what was removed since is not told")
+        return True
+
+
+def is_stale(time: datetime | None, now: datetime) -> bool:
+    """Whether what was made after this time may have left the stream."""
+    return time is not None and now - time > RETENTION
+
+
+def held_since(listing: Listing, now: datetime) -> datetime:
+    """From when on a stream holds every change: a day ago, by the service, or since it exists."""
+    day = now - RETENTION
+    return day if listing.created is None else max(day, listing.created)
+
+
+def _text(time: datetime) -> str:
+    return time_text(time.astimezone())

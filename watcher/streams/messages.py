@@ -1,0 +1,193 @@
+"""What a reader has to say: the messages that cross from the shards' processes to the manager."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+
+import msgspec
+
+from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
+from watcher.records import page as pages
+from watcher.records.page import raws_of
+from watcher.records.wire import WireRecord
+from watcher.retry import worth_logging
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """The shard has an iterator; records written after `time` (the service's) will be read."""
+
+    time: datetime
+
+
+class Page(msgspec.Struct, frozen=True, tag="page"):
+    """Records `first:last` of the body that goes with this message."""
+
+    first: int
+    last: int
+    last_sequence_number: str
+    """That of the last record read; of one that was left out, maybe."""
+    body: bytes = b""
+    last_created: float | None = None
+    """When that one was made (epoch seconds), where it is known."""
+    kinds: dict[str, int] | None = None
+    """How many there are of each kind of change; None where nobody has counted."""
+    left_out: list[int] = []
+    """How many records were left out before the first, before the second, … and in all.
+
+    Empty where none was.
+    """
+
+    @property
+    def count(self) -> int:
+        """How many records it holds."""
+        return self.last - self.first
+
+    @property
+    def read(self) -> int:
+        """How many records were read for it, those included that were left out."""
+        return self.count + (self.left_out[-1] if self.left_out else 0)
+
+    def records(self) -> list[WireRecord]:
+        """Its records, their images undecoded."""
+        return pages.decode(self.body).Records[self.first : self.last]
+
+    def split(self, count: int) -> tuple[Page, Page]:
+        """Its first `count` records (one at least), and the others; they share the body."""
+        cut = self.first + count
+        number = self.records()[count - 1].dynamodb.SequenceNumber
+        head = Page(self.first, cut, number, self.body)
+        return head, Page(cut, self.last, self.last_sequence_number, self.body)
+
+    def upto(self, number: str) -> Page | None:
+        """Those of its records that are not after this number; None where all of them are."""
+        end = int(number)
+        if int(self.last_sequence_number) <= end:
+            return self
+        count = sum(int(each.dynamodb.SequenceNumber) <= end for each in self.records())
+        return self.split(count)[0] if count else None
+
+
+class Loss(msgspec.Struct, frozen=True, tag="loss"):
+    """Records were gone before they could be read: from `since` on, up to what comes next."""
+
+    shard_id: str
+    since: str
+    reason: str
+
+    @classmethod
+    def at(cls, shard_id: str, position: Position, reason: str) -> Loss:
+        """What is gone from this position on."""
+        match position:
+            case TrimHorizon() | Latest():
+                since = "its trim horizon"
+            case AtTime(time):
+                since = time.astimezone(UTC).isoformat()
+            case position:
+                since = f"sequence number {position.sequence_number}"
+        return cls(shard_id, since, reason)
+
+
+class ErrorKind(Enum):
+    """What sort of trouble it is."""
+
+    PASSING = "passing"
+    OVERDUE = "overdue"
+    """An answer of which something comes now and then, but not the end."""
+    ODD = "odd"
+    """An answer that says nothing of the stream (`OddAnswerError`)."""
+    DENIED = "denied"
+    CREDENTIALS = "credentials"
+
+
+class Retrying(msgspec.Struct, frozen=True, tag="trouble"):
+    """The service keeps refusing; the reader goes on trying."""
+
+    text: str
+    failures: int
+    kind: ErrorKind = ErrorKind.PASSING
+
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether to tell of it; what has taken half a minute by itself, the first time."""
+        if self.kind is ErrorKind.OVERDUE:
+            return worth_logging(self.failures, unsaid=1)
+        return worth_logging(self.failures)
+
+    @property
+    def line(self) -> str:
+        """What to tell of it."""
+        several = f"{self.failures} failures in a row: " if self.failures > 1 else ""
+        return several + self.text
+
+
+class Notice(msgspec.Struct, frozen=True, tag="remark"):
+    """Something odd about the shard that the user is to know, once."""
+
+    text: str
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """Nothing more will come: the shard is `closed`, or all of it was read that was asked for.
+
+    `reason` says why that is all, of one that is not closed; `proven`, that it was open after the
+    beginning, whatever a listing may show. `gone` says that the service knows no such shard, and
+    what of it was not read.
+    """
+
+    closed: bool
+    gone: Loss | None = None
+    proven: bool = False
+    reason: str = ""
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The reading can't go on: `fatal` if only the user can help, else after a restart."""
+
+    text: str
+    fatal: bool
+
+
+Message = Started | Page | Loss | Retrying | Notice | Finished | Failed
+
+Wanted = Callable[[WireRecord], bool]
+Chosen = Callable[[Sequence[WireRecord]], list[int]]
+"""The places of those that are wanted."""
+
+Part = Callable[..., Page]
+"""What makes a page of a body, its records, and where the part of it begins and ends."""
+
+
+def part(
+    body: bytes, records: Sequence[WireRecord], first: int, last: int, chosen: Chosen | None = None
+) -> Page:
+    """The part `first:last` of a page's records.
+
+    A shortcut: where most are not `chosen`, the others travel in a smaller body of their own, and
+    whoever delivers the records tests those only. Where the test fails, all go on: it fails there
+    again, and is heard.
+    """
+    change = records[last - 1].dynamodb
+    number, created = change.SequenceNumber, change.ApproximateCreationDateTime
+    if chosen is not None:
+        with contextlib.suppress(Exception):
+            kept = [first + place for place in chosen(records[first:last])]
+            if len(kept) <= (last - first) / 2:
+                left_out = [place - first - before for before, place in enumerate(kept)]
+                left_out.append(last - first - len(kept))
+                kinds = _kinds([records[place] for place in kept])
+                smaller = _of(body, records, kept)
+                return Page(0, len(kept), number, smaller, created, kinds, left_out)
+    return Page(first, last, number, body, created, _kinds(records[first:last]))
+
+
+def _kinds(records: Sequence[WireRecord]) -> dict[str, int]:
+    return dict(Counter([each.eventName or "" for each in records]))
+
+
+def _of(body: bytes, records: Sequence[WireRecord], places: Sequence[int]) -> bytes:
+    """A body with some of a page's records, byte for byte."""
+    return b'{"Records":[%b]}' % b",".join(raws_of(body, records, places))

@@ -1,0 +1,88 @@
+"""How often a shard is read that others read too: what is left of the reads that AWS allows.
+
+AWS allows some five GetRecords a second on a shard, to all of its readers together; a Lambda
+function takes four of them. Nothing holds a reader back before its first throttled read: most
+shards have a slot to spare, emulators have no such limit, and five pages a second would be far less
+than what a shard that is behind can give there. From then on the rate grows by a little with each
+read that comes through, and shrinks by a share with each that is throttled, as TCP does it with
+what a network can carry.
+
+The figures are for few throttled reads (below 5 %) where five or one a second are to be had, and
+for nine tenths of those at least: a tenth less after each throttled read, and the way back in forty
+reads. Well above the last limit the steps grow, as somebody else may have left. A rate that nothing
+throttles for some minutes at its most was not the limit: then there is none again.
+"""
+
+from __future__ import annotations
+
+import math
+
+from watcher.clock import Clock
+from watcher.retry import backoff
+
+_MOST = 5.0
+_LEAST = 0.8
+_AT_FIRST = 2.5
+_SHARE_AFTER_THROTTLE = 0.9
+_SHARE_IN_A_ROW = 0.5
+_STEPS_BACK = 40
+_ABOVE_LIMIT = 1.05
+_LARGER_STEP = 1.1
+_FREE_AFTER_READS = 1500
+_PAUSE_MAX = 10.0
+
+
+class AdaptiveRateLimit:
+    """The rate of one reader."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rate: float | None = None  # reads a second; None: as often as there is something
+        self._limit = _MOST
+        self._step = 0.0
+        self._since_throttled = 0
+        self.in_a_row = 0
+        """How many of the last reads were refused."""
+        self._began = 0.0
+
+    @property
+    def allowed(self) -> float:
+        """Reads a second, as far as that is known; else inf."""
+        return math.inf if self._rate is None else self._rate
+
+    def begin(self) -> None:
+        """A read begins now."""
+        self._began = self._clock.monotonic()
+
+    def came_through(self) -> None:
+        """It was answered."""
+        self.in_a_row = 0
+        if self._rate is None:
+            return
+        self._since_throttled += 1
+        self._rate = min(self._rate + self._step, _MOST)
+        if self._rate > self._limit * _ABOVE_LIMIT:
+            self._step *= _LARGER_STEP
+        if self._since_throttled >= _FREE_AFTER_READS and self._rate == _MOST:
+            self._rate = None
+
+    def throttled(self) -> None:
+        """It was refused, as there are too many."""
+        self.in_a_row += 1
+        if self._rate is None:
+            self._rate = _AT_FIRST
+        else:
+            self._limit = self._rate
+            share = _SHARE_AFTER_THROTTLE if self._since_throttled else _SHARE_IN_A_ROW
+            self._rate = max(self._rate * share, _LEAST)
+        self._step = self._limit * (1 - _SHARE_AFTER_THROTTLE) / _STEPS_BACK
+        self._since_throttled = 0
+
+    def pause(self) -> float:
+        """Seconds until the next read may begin; the longer, the more are refused."""
+        if self._rate is None:
+            return 0.0
+        interval = 1 / self._rate
+        if self.in_a_row > 1:
+            interval = backoff(self.in_a_row, interval, _PAUSE_MAX)
+        return max(0.0, self._began + interval - self._clock.monotonic())

@@ -1,0 +1,89 @@
+"""Which refusals end the reading: at its beginning more than once the service has answered."""
+
+from __future__ import annotations
+
+import math
+
+from watcher.clock import Clock
+from watcher.errors import DeniedError, OddAnswerError, TransientError
+from watcher.streams.messages import ErrorKind, Notice, Retrying
+
+# A policy that is changed is not everywhere at once; what is denied for longer is meant so.
+_DENIED_SECONDS = 60.0
+# Of the time between two looks so much counts: in more, the machine has slept, or was stopped.
+_BETWEEN_SECONDS = 10.0
+# What is said so long afterwards is of other refused credentials.
+_ANEW_SECONDS = 60.0
+# Where nothing was read yet, some odd answers in a row are how this endpoint is.
+_ODD_AT_FIRST = 3
+
+
+class Refusals:
+    """What is asked here, and refused in ways that only the user can mend.
+
+    An odd answer (a proxy that restarts, an error that nobody knows) ends nothing once there was
+    an answer as it should be; no permission does after a minute of attempts. Without any, both are
+    the cause why nothing works.
+    """
+
+    def __init__(self, clock: Clock, *, has_worked: bool = False) -> None:
+        self._clock = clock
+        self.has_worked = has_worked
+        """Whether there was an answer as it should be."""
+        self.last = ""
+        """What was said last."""
+        self._seconds = -math.inf
+        self._at = -math.inf  # up to when it was counted
+        self._denied: dict[str, tuple[float, float]] = {}  # for how long, and when the last time
+        self._credentials = 0
+        self._credentials_at = -math.inf
+
+    def work(self) -> None:
+        """Note that there was an answer as it should be."""
+        self.has_worked = True
+
+    def seconds(self) -> float:
+        """For how long there have been some, for who asks all the time; negative without any."""
+        now = self._clock.monotonic()
+        self._seconds += min(now - self._at, _BETWEEN_SECONDS)
+        self._at = now
+        return self._seconds
+
+    def hear(self, name: str, trouble: Retrying) -> None:
+        """Take in a trouble with this shard; raises DeniedError, OddAnswerError where it ends."""
+        self.last = trouble.text
+        self._seconds = max(0.0, self.seconds())
+        if trouble.failures == 1 or trouble.kind is not ErrorKind.DENIED:
+            self._denied.pop(name, None)
+        if trouble.kind is ErrorKind.DENIED:
+            now = self._clock.monotonic()
+            seconds, last = self._denied.get(name, (0.0, now))
+            seconds += min(now - last, _BETWEEN_SECONDS)
+            self._denied[name] = seconds, now
+            if not self.has_worked or seconds >= _DENIED_SECONDS:
+                raise DeniedError(trouble.text)
+        if (
+            trouble.kind is ErrorKind.ODD
+            and not self.has_worked
+            and trouble.failures >= _ODD_AT_FIRST
+        ):
+            raise OddAnswerError(trouble.text)
+
+    def whose(self, shard_id: str, message: Retrying | Notice) -> str | None:
+        """Of whom to say it: of all shards that credentials are refused; None where that was."""
+        if not isinstance(message, Retrying) or message.kind is not ErrorKind.CREDENTIALS:
+            return f"Shard {shard_id}"
+        now = self._clock.monotonic()
+        if message.failures <= self._credentials and now < self._credentials_at + _ANEW_SECONDS:
+            return None
+        self._credentials, self._credentials_at = message.failures, now
+        return "All shards"
+
+
+def kind_of(error: Exception) -> ErrorKind:
+    """What sort of trouble an error of the service is."""
+    if isinstance(error, DeniedError):
+        return ErrorKind.DENIED
+    if isinstance(error, TransientError) and error.overdue:
+        return ErrorKind.OVERDUE
+    return ErrorKind.ODD if isinstance(error, OddAnswerError) else ErrorKind.PASSING

@@ -1,0 +1,358 @@
+"""Reads one shard from a position to its end, through all its troubles."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+from watcher.aws.model import (
+    CLOCKS_APART,
+    AfterSequence,
+    AtSequence,
+    AtTime,
+    Latest,
+    Position,
+    Service,
+    TrimHorizon,
+)
+from watcher.clock import CLOCK, Clock
+from watcher.errors import (
+    CredentialsError,
+    DeniedError,
+    ExpiredIteratorError,
+    OddAnswerError,
+    ShardNotFoundError,
+    TimestampRefusedError,
+    TransientError,
+    TrimmedDataError,
+    WatcherError,
+)
+from watcher.records import page
+from watcher.records.wire import WireRecord
+from watcher.retry import backoff, worth_logging
+from watcher.streams import page_fetcher
+from watcher.streams.caught_up import CaughtUpDetector
+from watcher.streams.deduplicator import Deduplicator, numbers_of
+from watcher.streams.messages import (
+    Chosen,
+    ErrorKind,
+    Finished,
+    Loss,
+    Message,
+    Notice,
+    Part,
+    Retrying,
+    Started,
+    part,
+)
+from watcher.streams.rate_limit import AdaptiveRateLimit
+from watcher.streams.refusals import kind_of
+
+# GetRecords allows some four to five reads a second on a shard.
+_PAUSE_AFTER_SOME = 0.25
+# An idle shard is asked so often, so many times; then ever less often: each call is billed.
+_PAUSE_IDLE = 1.0
+_READS_UNTIL_RARE = 60
+_PAUSE_REFUSED = 0.5
+_PAUSE_REFUSED_MAX = 5.0
+_PAUSE_TO_TIP = 0.2
+_PAUSE_TO_END = 0.02
+# The service may answer empty pages though records follow.
+_EMPTY_PAGES_TO_TELL = 5
+_EMPTY_PAGES_TO_SAY = 1000
+# A trim horizon may move on between the iterator and the read, but not every time.
+_TRIMMED_FOR_GOOD = 5
+_FAILURES_TO_DOUBT = 3
+# Where AT_TIMESTAMP is refused (DynamoDB Local), creation times are as coarse as whole minutes.
+# Where it is granted, and then fails, they are seconds: whoever reads anew gets the same records.
+_COARSEST_TIME = 60
+
+
+class ShardReader:
+    """One shard's records, page by page, in order, each one once.
+
+    `read()` makes one attempt and returns what came of it; `pause` then says how many seconds to
+    wait before the next, `poll_max` at most where the shard is idle. `position` is always where a
+    new reader would have to start.
+
+    With `until` (see `open_end`) the reader also finishes where all up to now has been read of a
+    shard that is not `closed`; with `end` it holds back what was created later, and finishes at
+    many such records. What is not `chosen` may be left out of the pages, which `part` makes. With
+    `asks_ahead` it asks for what follows a full page while that one is being looked at. `rate` is
+    that of a reader before it, if there was one.
+    """
+
+    def __init__(
+        self,
+        streams: Service,
+        arn: str,
+        shard_id: str,
+        position: Position,
+        *,
+        closed: bool = False,
+        until: datetime | None = None,
+        end: datetime | None = None,
+        chosen: Chosen | None = None,
+        part: Part = part,
+        poll_max: float = _PAUSE_IDLE,
+        asks_ahead: bool = True,
+        clock: Clock = CLOCK,
+        rate: AdaptiveRateLimit | None = None,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.shard_id = shard_id
+        self.position = position
+        self.pause = 0.0
+        self.finished = False
+        self.closed = closed
+        self.streams = streams
+        self._arn = arn
+        self._iterator: str | None = None
+        self._started = False
+        self._sieve = Deduplicator(position, end)
+        self._part = part if chosen is None else partial(part, chosen=chosen)
+        self._coarseness: int | None = None  # where a time can't be read from: of creation times
+        self._poll_max = poll_max
+        self._empty_pages = 0
+        self._was_at_tip = isinstance(position, Latest)
+        self._failures = 0
+        self._trimmed_in_a_row = 0
+        self._jitter = jitter
+        self.reads = page_fetcher.PageFetcher(clock, rate, asks_ahead=asks_ahead)
+        self._open_end = (
+            None if until is None else CaughtUpDetector(arn, shard_id, until, clock, self.reads)
+        )
+
+    @property
+    def at_tip(self) -> bool:
+        """Whether the last reads say that there is nothing more now, or can't be told now."""
+        # Reads that came too early say nothing; another is due soon.
+        if self.finished or self._failures > self.reads.refused or self._sieve.stuck:
+            return True
+        needed = 1 if self._was_at_tip else _EMPTY_PAGES_TO_TELL
+        return not self.closed and self._empty_pages >= needed
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the last read found nothing more.
+
+        The first time it takes several empty pages to believe it; a reader that has been at the tip
+        once stays near it.
+        """
+        return self._was_at_tip and self._empty_pages > 0 and not self._failures
+
+    @property
+    def least_pause(self) -> float:
+        """What passes of `pause` also where somebody waits for the next read."""
+        if self._failures or self._trimmed_in_a_row or self._sieve.stuck:
+            return self.pause
+        return min(self.pause, max(_PAUSE_AFTER_SOME, self.reads.pause()))
+
+    def hurry(self) -> bool:
+        """A sibling has records: read as often as in the first minute; whether it now rests longer.
+
+        A reader that is not idle, or in trouble, is not to be hurried.
+        """
+        if self.closed or self._open_end is not None or self._failures or not self._empty_pages:
+            return False
+        is_rare = self._empty_pages > _READS_UNTIL_RARE
+        self._empty_pages = min(self._empty_pages, _EMPTY_PAGES_TO_TELL)
+        self.pause = min(self.pause, self._idle_pause())
+        return is_rare
+
+    def read(self) -> list[Message]:
+        """One attempt. Raises StreamError where there is no way to the service."""
+        if self.finished:
+            return []
+        messages: list[Message] = []
+        is_new = self._iterator is None
+        try:
+            if self._iterator is None:
+                self._iterator = self._new_iterator(messages)
+            if self._open_end is not None and self._open_end.awaits_turn:
+                self._open_end.ask(self.streams, self._sieve.newest)
+                self.pause = self.reads.pause()
+                return messages
+            body = self.reads.page(self.streams, self._iterator)
+            if not self._sieve.repeated:
+                self.reads.ask_ahead(self.streams, body)
+            self._take(page.decode(body), body, messages)
+            self._failures = self._trimmed_in_a_row = 0
+            self.pause = max(self.pause, self.reads.pause())
+        except TransientError as error:
+            messages.append(self._in_trouble(error))
+            if error.throttled and self._iterator is not None:
+                self.pause = self.reads.pause()
+            self._doubt_timestamp(error)
+        except ExpiredIteratorError as error:
+            self._iterator = None
+            self.pause = 0.0
+            if is_new:  # not of old age
+                messages.append(self._in_trouble(error))
+        except TrimmedDataError as error:
+            messages.extend(self._trimmed(str(error)))
+        except ShardNotFoundError as error:
+            messages.append(self._finish(closed=True, gone=self._loss(str(error))))
+        except CredentialsError as error:
+            # Somebody will log in again.
+            self.streams.renew()
+            self._failures += 1
+            self.pause = backoff(self._failures, _PAUSE_REFUSED, _PAUSE_REFUSED_MAX)
+            messages.append(Retrying(str(error), self._failures, ErrorKind.CREDENTIALS))
+        except (DeniedError, OddAnswerError) as error:
+            # Maybe it is the iterator that is refused; and nobody may hear that there is one.
+            self._iterator = None
+            self._started = self._started and not messages
+            messages = [self._in_trouble(error)]
+        return messages
+
+    def _in_trouble(self, error: WatcherError) -> Retrying:
+        self._failures += 1
+        self.pause = self._trouble_pause(self._failures)
+        return Retrying(str(error), self._failures, kind_of(error))
+
+    def _trimmed(self, reason: str) -> list[Message]:
+        """Go on at the trim horizon; where that is trimmed again and again, nothing is left.
+
+        A horizon or a time moves on with the retention, so being refused there once says little
+        (DynamoDB Local does it to an iterator on an empty shard when the first record comes).
+        """
+        self._iterator = None
+        if isinstance(self.position, AtSequence | AfterSequence):
+            loss = self._loss(reason)
+            self.position = TrimHorizon()
+            self.pause = 0.0
+            return [loss]
+        self._trimmed_in_a_row += 1
+        self.pause = self._trouble_pause(self._trimmed_in_a_row)
+        if self._trimmed_in_a_row < _TRIMMED_FOR_GOOD:
+            return []
+        return [self._finish(closed=True, gone=self._loss(reason))]
+
+    def _new_iterator(self, messages: list[Message]) -> str:
+        self._sieve.rewind()
+        iterator, time = self._iterator_at_position()
+        if self._open_end is not None:
+            self._open_end.began(time)
+        time -= CLOCKS_APART
+        if isinstance(self.position, Latest):
+            # An iterator that expires before the first record must not move up to a later LATEST.
+            self.position = AtTime(time)
+        # At a position that is no record's: records may have left the shard since the last one.
+        if not self._started or not isinstance(self.position, AtSequence | AfterSequence):
+            self._started = True
+            messages.append(Started(time))
+        return iterator
+
+    def _iterator_at_position(self) -> tuple[str, datetime]:
+        position = self.position
+        if not (isinstance(position, AtTime) and self._coarseness is not None):
+            try:
+                return self.streams.iterator(self._arn, self.shard_id, position)
+            except TimestampRefusedError:
+                self._coarseness = _COARSEST_TIME
+        assert isinstance(position, AtTime) and self._coarseness is not None
+        self._sieve.skip_before = position.time.timestamp() - self._coarseness
+        return self.streams.iterator(self._arn, self.shard_id, TrimHorizon())
+
+    def _doubt_timestamp(self, error: TransientError) -> None:
+        """moto grants an iterator at a time, and then fails at every read with it.
+
+        From the trim horizon on the same records come, only later.
+        """
+        at_time = isinstance(self.position, AtTime) and self._coarseness is None
+        if at_time and self._failures >= _FAILURES_TO_DOUBT and not error.throttled:
+            self._coarseness = 0
+            self._iterator = None
+
+    def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> None:
+        records = self._up_to_end(wire.Records)
+        parts = self._sieve.through(records)
+        self._iterator = wire.NextShardIterator
+        self._pace(wire, len(body))
+        for first, last in parts:
+            number = records[last - 1].dynamodb.SequenceNumber
+            self.position = AfterSequence(number)
+            messages.append(self._part(body, records, first, last))
+        if self._sieve.repeated:
+            messages.append(self._repeated())
+        if len(records) < len(wire.Records) or self._is_at_end(bool(records)):
+            reason = "what comes next was written later"
+            if self._empty_pages:
+                reason = f"{self._empty_pages} empty pages in a row"
+            messages.append(self._finish(closed=False, reason=reason))
+        elif wire.NextShardIterator is None:
+            messages.append(self._finish(closed=True))
+        elif self._empty_pages >= _EMPTY_PAGES_TO_SAY and worth_logging(self._empty_pages):
+            text = f"{self._empty_pages} empty pages in a row, and its end is still to come"
+            messages.append(Notice(text))
+
+    def _up_to_end(self, records: list[WireRecord]) -> list[WireRecord]:
+        """A page's records before the first that came after the beginning, where that is known."""
+        number = None if self._open_end is None or self.closed else self._open_end.number
+        if number is None:
+            return records
+        numbers = numbers_of(records)
+        return records[: sum(each < number for each in numbers)]
+
+    def _is_at_end(self, has_records: bool) -> bool:
+        """Whether this is all of an open shard that was asked for."""
+        if self._sieve.is_past_end:
+            return True
+        if self._open_end is None or self.closed or self._iterator is None:
+            return False
+        return self._open_end.is_reached(self.streams, self._sieve.newest, has_records)
+
+    def _repeated(self) -> Notice | Retrying:
+        text = "the service gives records again that came before; they are left out"
+        if self._sieve.leads_back and isinstance(self.position, AfterSequence):
+            self._iterator = None  # a new one is at the last record at once
+        if not self._sieve.stuck:
+            return Notice(text)
+        self._iterator = None
+        self.pause = self._trouble_pause(self._sieve.stuck)
+        return Retrying(text, self._sieve.stuck)
+
+    def _pace(self, wire: page.WirePage, size: int) -> None:
+        """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
+        is_fresh = len(wire.Records) > self._sieve.repeated
+        goes_back = bool(wire.Records) and not is_fresh and not self._sieve.stuck
+        if is_fresh:
+            self._empty_pages = 0
+            self.pause = 0.0 if page_fetcher.is_full(len(wire.Records), size) else _PAUSE_AFTER_SOME
+        elif goes_back:
+            self.pause = _PAUSE_TO_TIP  # no empty page
+        else:
+            self._empty_pages += 1
+            self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
+            self.pause = self._idle_pause()
+        if self.closed and not wire.Records:
+            self.pause = 0.0  # nothing will ever be written there
+        elif self._open_end is not None:
+            self.pause = min(self.pause, _PAUSE_TO_TIP if wire.Records else _PAUSE_TO_END)
+            if not goes_back:
+                self._open_end.read(is_empty=not is_fresh)
+
+    def _idle_pause(self) -> float:
+        """After a minute it doubles, and differs a little: not all shards at the same moment."""
+        rare = self._empty_pages - _READS_UNTIL_RARE
+        if rare <= 0 or self._poll_max <= _PAUSE_IDLE:
+            pause = min(_PAUSE_AFTER_SOME * self._empty_pages, _PAUSE_IDLE)
+            return min(pause, self._poll_max)
+        longest = backoff(rare + 1, _PAUSE_IDLE, self._poll_max)
+        return self._jitter(0.9 * longest, longest)
+
+    def _trouble_pause(self, times: int) -> float:
+        longest = backoff(times + 1)
+        return self._jitter(longest / 2, longest)
+
+    def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> Finished:
+        self.finished = True
+        self.pause = 0.0
+        proven = not closed and self._open_end is not None and self._open_end.is_open
+        return Finished(closed, gone, proven, reason)
+
+    def _loss(self, reason: str) -> Loss:
+        return Loss.at(self.shard_id, self.position, reason)

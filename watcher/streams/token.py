@@ -1,0 +1,220 @@
+"""Stored positions: the token, bloop's JSON with a few keys more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from watcher.aws.model import AfterSequence, AtSequence, AtTime, Latest, Position, TrimHorizon
+from watcher.errors import UsageError
+from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
+from watcher.streams.position import at_time
+
+# AWS's have 21 to 40 digits, emulators' 1 to 60: what a service gave, it is to get again.
+_SEQUENCE_NUMBER = re.compile(r"[0-9]+")
+# A time was the service's; our clock may be behind it.
+_CLOCKS_APART = timedelta(hours=1)
+
+IteratorType = Literal["trim_horizon", "latest", "at_sequence", "after_sequence"]
+
+
+class TokenShard(msgspec.Struct, omit_defaults=True):
+    """One shard's stored position.
+
+    `time` stands beside `trim_horizon` for "at this time", `since` tells from when on an unread
+    shard was ours, `finished` means "read to its end, and no child was known yet", `unlisted`
+    "no listing has shown it yet": bloop, which knows none of these, then reads more than it must,
+    never less.
+    """
+
+    shard_id: str
+    iterator_type: IteratorType | None = None
+    sequence_number: str | None = None
+    parent: str | None = None
+    time: datetime | None = None
+    since: datetime | None = None
+    finished: bool = False
+    unlisted: bool = False
+
+    def hold(self, number: str) -> None:
+        """Stay at this record, although later ones were read: it is not processed yet."""
+        self.iterator_type, self.sequence_number, self.time = "at_sequence", number, None
+
+
+class TokenSnapshot(msgspec.Struct, omit_defaults=True):
+    """How far the items were handed over that were there before; bloop does not look at it."""
+
+    after: dict[str, dict[str, str]] | None = None
+    """The key (wire types) of the last one."""
+    items: int = 0
+    """How many."""
+    done: bool = False
+
+
+class Token(msgspec.Struct, omit_defaults=True):
+    """The positions of a whole stream."""
+
+    stream_arn: str
+    active: list[str]
+    shards: list[TokenShard]
+    saved_at: datetime | None = None
+    snapshot: TokenSnapshot | None = None
+
+
+class _Tokens(msgspec.Struct):
+    """The tokens of several streams."""
+
+    streams: list[Token]
+
+
+def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = None) -> Token:
+    """The token of a lineage at the time `now`; nothing in it is later than that.
+
+    A LATEST shard that was not read yet is stored as the time `latest`, or else as `now`.
+    """
+    latest = min(latest or now, now)
+    shards = [
+        shard
+        for shard in lineage.shards.values()
+        if shard.status is not ShardStatus.FINISHED or not lineage.children(shard.id)
+    ]
+    unfinished = {shard.id for shard in shards if shard.status is not ShardStatus.FINISHED}
+    return Token(
+        stream_arn=arn,
+        active=[shard.id for shard in shards if shard.parent not in unfinished],
+        shards=[_stored(shard, latest, now) for shard in shards],
+        saved_at=now,
+    )
+
+
+def resume(token: Token) -> list[TrackedShard]:
+    """The shards of a token, for `Lineage(resumed=…)`. Raises UsageError for a broken one."""
+    parents = {shard.shard_id: shard.parent for shard in token.shards}
+    for shard_id in parents:
+        seen = {shard_id}
+        parent = parents[shard_id]
+        while parent is not None:
+            if parent in seen:
+                raise UsageError(f"shard {shard_id} of the token descends from itself")
+            seen.add(parent)
+            parent = parents.get(parent)
+    return [_tracked(shard, token.saved_at) for shard in token.shards]
+
+
+def to_dict(token: Token) -> dict[str, Any]:
+    """The token as plain JSON values."""
+    plain: dict[str, Any] = msgspec.to_builtins(token)
+    return plain
+
+
+def encode(token: Token) -> bytes:
+    """The token as JSON text."""
+    return msgspec.json.encode(token)
+
+
+def encode_all(tokens: Sequence[Token]) -> bytes:
+    """The tokens of a watch as JSON text: one is itself, several are `{"streams": [...]}`."""
+    return encode(tokens[0]) if len(tokens) == 1 else msgspec.json.encode(_Tokens([*tokens]))
+
+
+def all_to_dict(tokens: Sequence[Token]) -> dict[str, Any]:
+    """The same as plain JSON values."""
+    if len(tokens) == 1:
+        return to_dict(tokens[0])
+    return {"streams": [to_dict(token) for token in tokens]}
+
+
+def all_from_json(text: str | bytes | dict[str, Any]) -> list[Token]:
+    """What `encode_all` has encoded. Raises UsageError where it is not that."""
+    try:
+        if isinstance(text, dict):
+            return msgspec.convert(text, _Tokens).streams
+        return msgspec.json.decode(text, type=_Tokens).streams
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return [from_json(text)]
+
+
+def from_json(text: str | bytes | dict[str, Any]) -> Token:
+    """A token from its JSON text or its dict. Raises UsageError where it is none."""
+    try:
+        if isinstance(text, dict):
+            token = msgspec.convert(text, Token)
+        else:
+            token = msgspec.json.decode(text, type=Token)
+        token.saved_at = _aware(token.saved_at)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        raise UsageError(f"not a stream token: {error}") from None
+    return token
+
+
+def by_stream(
+    stored: Iterable[Token], arns: Collection[str]
+) -> tuple[dict[str, Token], list[Token]]:
+    """The tokens of these streams, and those of others. Raises UsageError where all are others'."""
+    found = {token.stream_arn: token for token in stored}
+    others = [token for arn, token in found.items() if arn not in arns]
+    if len(others) == len(found):
+        named = ", ".join(found) or "no stream"
+        raise UsageError(f"the token is of {named}, not of {', '.join(arns)}")
+    return found, others
+
+
+def _aware(time: datetime | None) -> datetime | None:
+    """One without a zone is in local time, as everywhere."""
+    return None if time is None else time.astimezone(UTC)
+
+
+def _stored(shard: TrackedShard, latest: datetime, now: datetime) -> TokenShard:
+    stored = TokenShard(
+        shard.id,
+        parent=shard.parent,
+        finished=shard.status is ShardStatus.FINISHED,
+        unlisted=not shard.expected,
+    )
+    match shard.position:
+        case Latest():
+            stored.iterator_type, stored.time, stored.since = "latest", latest, shard.since
+        case TrimHorizon():
+            stored.iterator_type, stored.since = "trim_horizon", shard.since
+        case AtTime(time):
+            # One answer's `Date` may be hours ahead of all others.
+            stored.iterator_type, stored.time = "trim_horizon", min(time, now)
+            stored.since = shard.since
+        case AtSequence(number):
+            stored.iterator_type, stored.sequence_number = "at_sequence", number
+        case AfterSequence(number):
+            stored.iterator_type, stored.sequence_number = "after_sequence", number
+    return stored
+
+
+def _tracked(stored: TokenShard, saved_at: datetime | None) -> TrackedShard:
+    status = ShardStatus.FINISHED if stored.finished else ShardStatus.WAITING
+    position, expected = _position(stored, saved_at), not stored.unlisted
+    try:
+        since = _aware(stored.since)
+    except (OverflowError, ValueError):
+        since = None  # before all time
+    return TrackedShard(stored.shard_id, stored.parent, position, status, expected, since)
+
+
+def _position(stored: TokenShard, saved_at: datetime | None) -> Position:
+    if stored.time is not None:
+        now = datetime.now(UTC)
+        try:
+            return at_time(stored.time, max(now, saved_at or now) + _CLOCKS_APART)
+        except (UsageError, OverflowError) as error:
+            raise UsageError(f"shard {stored.shard_id} of the token: {error}") from None
+    if stored.iterator_type == "latest":
+        return Latest()
+    if stored.iterator_type in ("at_sequence", "after_sequence"):
+        number = stored.sequence_number
+        if number is None or not _SEQUENCE_NUMBER.fullmatch(number):
+            raise UsageError(f"shard {stored.shard_id} of the token has no sequence number")
+        return (
+            AtSequence(number) if stored.iterator_type == "at_sequence" else AfterSequence(number)
+        )
+    return TrimHorizon()

@@ -1,0 +1,264 @@
+"""An archive's files, as `python -m watcher archive` lays them out: their rows, and records."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.records.diff import Attribute
+from watcher.records.record import Record
+from watcher.version import install
+
+_COUNTED: Final = (
+    *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
+    *("user_identity", "shard_id"),
+)
+ALL: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
+_LOG: Final = "_spark_metadata"
+_ROWS_AT_ONCE = 2_000
+
+
+class _LogEntry(msgspec.Struct):
+    path: str
+    size: int
+    action: str = "add"
+
+
+class Archive:
+    """A folder of an archive; `files` are the whole ones.
+
+    Where Spark has noted which files are whole, those that a killed job has left do not count.
+    Raises UsageError for a folder that is none, or can't be read here.
+    """
+
+    def __init__(self, folder: Path, formats: Collection[str] = ("parquet",)) -> None:
+        self._folder = folder
+        try:
+            whole = _whole(folder / _LOG)
+            self.files = [
+                path for path in _data_files(folder) if whole is None or path.name in whole
+            ]
+            if whole is not None:
+                self._refuse_gaps(whole)
+        except (OSError, msgspec.DecodeError) as error:
+            raise UsageError(f"can't read the archive {folder}: {error}") from None
+        # Before the first change there is only what lies beside the folder, or Spark's log in it.
+        has_begun = whole is not None or Path(f"{folder.absolute()}.checkpoint").is_dir()
+        kinds = {path.suffix[1:] for path in self.files}
+        if kinds and kinds <= {"csv", "json", "orc"} - set(formats):
+            raise UsageError(
+                f"{folder} holds {' and '.join(sorted(kinds))} files: archives are read here in "
+                f"{' or '.join(formats)} (archive's default is parquet); or give the stream"
+            )
+        if len(kinds) > 1 or not kinds <= set(formats) or (not kinds and not has_begun):
+            raise UsageError(
+                f"{folder} is no archive that python -m watcher archive wrote: give a folder of "
+                "Parquet files"
+            )
+        if kinds == {"parquet"} and not _has_pyarrow():
+            raise UsageError(f"an archive is read with pyarrow: {install('spark')}")
+
+    def _refuse_gaps(self, whole: dict[str, int]) -> None:
+        """A page without some of the changes would say something wrong."""
+        sizes = {path.name: path.stat().st_size for path in self.files}
+        wrong = [name for name, size in whole.items() if sizes.get(name) != size]
+        if wrong:
+            raise UsageError(
+                f"{self._folder} is not whole: {len(wrong)} of its {len(whole)} files are missing "
+                f"or changed since they were written, such as {wrong[0]}"
+            )
+
+    def rows(self, columns: Sequence[str] = _COUNTED) -> Iterator[dict[str, Any]]:
+        """The rows, file by file. Raises UsageError."""
+        for path in self.files:
+            yield from _rows(path, columns)
+
+    def days(self) -> Iterator[Iterator[dict[str, Any]]]:
+        """The rows of each of its folders in turn, which are days. Raises UsageError."""
+        for _, paths in itertools.groupby(self.files, lambda path: path.parent):
+            yield (row for path in paths for row in _rows(path, ALL))
+
+
+def _data_files(folder: Path) -> list[Path]:
+    """The files below it, but not Spark's own. Raises OSError where a folder can't be read."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if name[0] not in "_."]
+        found += [Path(place, name) for name in names if name[0] not in "_."]
+    return sorted(found)
+
+
+def _whole(log: Path) -> dict[str, int] | None:
+    """The names and sizes of what the log of Spark's file sink calls whole; None without one.
+
+    Names are enough (each has a UUID in it), and stay true where the folder has been moved.
+    """
+    if not log.is_dir():
+        return None
+    numbers = {int(path.stem): path for path in log.iterdir() if path.stem.isdigit()}
+    compact = [number for number, path in numbers.items() if path.suffix == ".compact"]
+    first = max(compact, default=0)
+    entries = [
+        msgspec.json.decode(line, type=_LogEntry)
+        for number, path in sorted(numbers.items())
+        if number >= first
+        for line in path.read_bytes().splitlines()[1:]
+    ]
+    return {
+        PurePosixPath(unquote(each.path)).name: each.size
+        for each in entries
+        if each.action == "add"
+    }
+
+
+def _has_pyarrow() -> bool:
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    try:
+        yield from _json_rows(path) if path.suffix == ".json" else _parquet_rows(path, columns)
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path} is gone: the archive was compacted while it was read; run it again"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"can't read {path}: {reason}") from None
+
+
+def _parquet_rows(path: Path, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet
+
+    # Not pyarrow.dataset, which holds whole row groups: images may be large.
+    with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+        columns = [name for name in wanted if name in file.schema_arrow.names]
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            yield from batch.to_pylist()
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    with open(path, "rb") as file:
+        for line in file:
+            row = msgspec.json.decode(line, type=dict[str, Any])
+            if created := row.get("approximate_creation_time"):
+                row["approximate_creation_time"] = datetime.fromisoformat(created)
+            yield row
+
+
+_image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Archived(msgspec.Struct, frozen=True):
+    """A record out of an archive."""
+
+    record: Record
+    exact: bool
+    """Whether its images are in wire types; plain JSON does not tell a set from a list."""
+
+
+def records(archive: Archive, start: datetime | None = None) -> Iterator[Archived]:
+    """An archive's records from a time on; of each item in their order.
+
+    The files of a day have no order, so that memory holds a day's records. Raises UsageError.
+    """
+    for rows in archive.days():
+        chosen = [row for row in rows if start is None or _time(row) >= start]
+        for row in sorted(chosen, key=lambda row: (_time(row), int(_number(row)))):
+            yield archived(row)
+
+
+def oldest(archive: Archive) -> datetime | None:
+    """When an archive's oldest change was made; None where it has none."""
+    for rows in archive.days():
+        if times := [_time(row) for row in rows]:
+            return min(times)
+    return None
+
+
+def wire_value(plain: msgspec.Raw) -> Attribute:
+    """Plain JSON in wire types again; sets are lists there, and binary values are strings."""
+    return _typed(json.loads(bytes(plain), parse_float=Decimal, parse_int=Decimal))
+
+
+def _typed(value: Any) -> Attribute:
+    match value:
+        case None:
+            return {"NULL": True}
+        case bool():
+            return {"BOOL": value}
+        case Decimal():
+            return {"N": str(value)}
+        case dict():
+            return {"M": {name: _typed(part) for name, part in value.items()}}
+        case list():
+            return {"L": [_typed(part) for part in value]}
+    return {"S": value}
+
+
+def _time(row: Mapping[str, Any]) -> datetime:
+    time = row.get("approximate_creation_time")
+    if not isinstance(time, datetime):
+        raise UsageError("a row of the archive has no approximate_creation_time")
+    return time
+
+
+def _number(row: Mapping[str, Any]) -> str:
+    number = row.get("sequence_number") or ""
+    if not number.isdecimal():
+        raise UsageError("a row of the archive has no sequence_number")
+    return str(number)
+
+
+def record(row: Mapping[str, Any]) -> Record:
+    """A row as a record. Raises UsageError."""
+    return archived(row).record
+
+
+def archived(row: Mapping[str, Any]) -> Archived:
+    """A row as a record, and whether its types are known. Raises UsageError."""
+    try:
+        return _archived(row)
+    except (msgspec.DecodeError, AttributeError, ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"a row of the archive is no change: {error}") from None
+
+
+def _archived(row: Mapping[str, Any]) -> Archived:
+    keys = _image.decode(row["keys"])
+    # A key attribute is never a map: this tells the two forms apart.
+    exact = all(bytes(value)[:1] == b"{" for value in keys.values())
+    change: dict[str, Any] = {
+        "SequenceNumber": _number(row),
+        "ApproximateCreationDateTime": _time(row).timestamp(),
+    }
+    for name, column in (("Keys", "keys"), ("NewImage", "new_image"), ("OldImage", "old_image")):
+        if text := row.get(column):
+            change[name] = msgspec.Raw(text.encode()) if exact else _wire_image(text)
+    for name, column in (("SizeBytes", "size_bytes"), ("StreamViewType", "stream_view_type")):
+        if row.get(column) is not None:
+            change[name] = row[column]
+    wire = {"eventID": row.get("event_id"), "eventName": row["event_name"], "dynamodb": change}
+    who = row.get("user_identity") or {}
+    if who.get("type") and who.get("principal_id"):
+        wire["userIdentity"] = {"type": who["type"], "principalId": who["principal_id"]}
+    return Archived(Record.from_json(_encode(wire), row.get("shard_id") or ""), exact)
+
+
+def _wire_image(text: str) -> dict[str, Attribute]:
+    return {name: wire_value(value) for name, value in _image.decode(text).items()}

@@ -1,0 +1,334 @@
+"""What was it: the items of a table as they were at a moment.
+
+An item's state then is the old image of its first change afterwards, and the item as it is now if
+there was none. So a scan may take as long as it likes beside any writes: what has changed since the
+moment, before, under or after the scan, is taken from the changes, which are read past its end.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import IO, Any, Final
+
+import msgspec
+
+from watcher.aws.config import AwsConfig
+from watcher.aws.model import CLOCKS_APART
+from watcher.aws.tables import BATCH, Description, TablesClient
+from watcher.errors import StreamError, UsageError
+from watcher.pull.calls import CallPool
+from watcher.records.filters import wanted
+from watcher.records.record import Record, image_of, native_item, wire_item
+from watcher.time_machine.exports import Baseline, ExportLine
+from watcher.time_machine.item_keys import Identity, OneKey, identity, identity_in
+from watcher.time_machine.sources import Sources
+from watcher.time_machine.times import moment
+
+
+def copy_to(sources: Sources, target: str, images: Iterable[bytes]) -> int:
+    """Write the items to a table, made where there is none; how many they were.
+
+    Raises UsageError for a table with other keys, or with items in it.
+    """
+    assert sources.stream is not None
+    tables, _, source, _ = sources.stream.table
+    found = tables.describe(target)
+    if found is None:
+        tables.create(target, source)
+    else:
+        _refuse_unfit(tables, target, found, source)
+    count = 0
+    for batch in _batches(iter(images)):
+        tables.write(target, [{"PutRequest": {"Item": wire_item(image)}} for image in batch])
+        count += len(batch)
+    return count
+
+
+def _refuse_unfit(tables: TablesClient, name: str, found: Description, source: Description) -> None:
+    if found.key_types != source.key_types:
+        keys = ", ".join(f"{key} ({kind})" for key, _, kind in source.key_types)
+        raise UsageError(f"its keys are others than {keys}", "to_table", name)
+    if next(tables.scan(name, 0, 1, limit=1)):
+        raise UsageError("it is not empty: choose another, or a new name", "to_table", name)
+
+
+def _batches(images: Iterator[bytes]) -> Iterator[list[bytes]]:
+    while batch := list(islice(images, BATCH)):
+        yield batch
+
+
+logger = logging.getLogger("watcher")
+
+# Changes that stay so long in the stream are read after the scan alone.
+_SCAN_TIME: Final = timedelta(hours=12)
+_SEGMENT_BYTES = 100 * 1024 * 1024
+_MOST_SEGMENTS = 8
+_encode: Final = msgspec.json.Encoder().encode
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+Test = Callable[[Record], bool]
+INEXACT: Final = (
+    "this archive holds plain JSON, which does not tell a set from a list nor binary from text: "
+    "items out of it can't be given with their types"
+)
+"""What is said where types are asked for that are not known."""
+
+
+class ItemsAsOf:
+    """A table's items as they were; iterating gives them as native values, like `record.new`.
+
+    It can be iterated again. What is large lies in temporary files.
+    """
+
+    def __init__(
+        self, at: datetime, key_names: Iterable[str] = (), test: Test | None = None
+    ) -> None:
+        self.at = at
+        """The second; its own changes are in."""
+        self.key_names = tuple(key_names)
+        """Of an archive without a stream they are known from its first change on."""
+        self.exact = True
+        """Whether all types are known; an archive's plain JSON does not tell a set from a list."""
+        self._test = test
+        self._then: dict[Identity, tuple[int, int] | None] = {}  # old images, by place in the file
+        self._images: IO[bytes] = tempfile.TemporaryFile()
+        self._now: IO[bytes] = tempfile.TemporaryFile()
+        for file in (self._images, self._now):
+            weakref.finalize(self, file.close)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(native_item, self.images())
+
+    def images(self) -> Iterator[bytes]:
+        """The items as the wire's JSON, `{"PK": {"S": "user-1"}, …}`."""
+        return (image for image in self._all() if self._test is None or self._passes(image))
+
+    def changed(self, record: Record) -> None:
+        """Take in a change after the moment; an item's first one counts."""
+        item = identity(record.wire.dynamodb.Keys)
+        if item not in self._then:
+            self._keep(item, before(record))
+
+    def left(self, record: Record) -> None:
+        """Take in a change up to the moment; an item's last one counts."""
+        self._keep(identity(record.wire.dynamodb.Keys), left_by(record))
+
+    def exported(self, line: ExportLine) -> None:
+        """Take in what became of an item, of which no change tells."""
+        item = identity(line.Keys)
+        if item not in self._then:
+            self._keep(item, bytes(line.NewImage))
+
+    def _keep(self, item: Identity, image: bytes) -> None:
+        self.key_names = self.key_names or tuple(name for name, _ in item)
+        self._then[item] = (self._images.tell(), len(image)) if image else None
+        self._images.write(image)
+
+    def scanned(self, images: Iterable[bytes | msgspec.Raw]) -> None:
+        """Take in items as they are now, or were at a baseline's time."""
+        for image in images:
+            # Between tokens line breaks mean nothing; in strings there are none.
+            self._now.write(bytes(image).replace(b"\n", b" ") + b"\n")
+
+    def refuse_other_keys(self, place: str) -> None:
+        """Not the items of another table than the changes. Raises UsageError, which names it."""
+        self._now.seek(0)
+        first = self._now.readline()
+        missing = [name for name in self.key_names if first and name not in _shallow.decode(first)]
+        if missing:
+            raise UsageError(
+                f"it is of another table: its items have no {', '.join(missing)}",
+                "baseline",
+                place,
+            )
+
+    def _all(self) -> Iterator[bytes]:
+        self._now.seek(0)
+        for line in self._now:
+            if self._identity(line) not in self._then:
+                yield line.rstrip(b"\n")
+        for place in list(self._then.values()):
+            if place is not None:
+                start, size = place
+                self._images.seek(start)
+                yield self._images.read(size)
+
+    def _identity(self, image: bytes) -> Identity:
+        return identity_in(image, self.key_names)
+
+    def _passes(self, image: bytes) -> bool:
+        """A filter sees an item as the change that inserted it."""
+        assert self._test is not None
+        return self._test(inserted(image, self.key_names))
+
+
+def before(record: Record) -> bytes:
+    """The item before a change; empty where there was none. Raises StreamError."""
+    return _image(record, record.wire.dynamodb.OldImage, record.event_name != "INSERT", "old")
+
+
+def left_by(record: Record) -> bytes:
+    """The item after a change; empty where there is none. Raises StreamError."""
+    return _image(record, record.wire.dynamodb.NewImage, record.event_name != "REMOVE", "new")
+
+
+def inserted(image: bytes, key_names: Iterable[str]) -> Record:
+    """An item as the change that inserted it."""
+    item = _shallow.decode(image)
+    return Record.from_json(
+        b'{"eventName":"INSERT","dynamodb":{"SequenceNumber":"0","Keys":%b,"NewImage":%b}}'
+        % (_encode({name: item[name] for name in key_names}), image)
+    )
+
+
+def as_of(
+    *sources: str,
+    at: str | datetime,
+    key: Iterable[str] | Mapping[str, Any] | None = None,
+    filters: Iterable[str | Mapping[str, Any]] | None = None,
+    baseline: str | Sequence[str] = (),
+    region: str | None = None,
+    profile: str | None = None,
+    endpoint_url: str | None = None,
+) -> ItemsAsOf:
+    """A table's items (or the one of this key) as they were when the second `at` ended.
+
+    `sources` are a stream, and before it archives and files for what is older than its retention.
+    With a `baseline`, which is the folder (or `s3://` URL) of a table's export, and of incremental
+    ones after it, they may be archives and files alone, and the table is not asked.
+    `filters` see each item as the change that inserted it (`NewImage`). Raises UsageError (a time
+    in the future, or before what the sources hold), StreamError (a stream without old images),
+    DataLossError (changes in between are gone).
+    """
+    opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
+    one = None if key is None else OneKey(key)
+    places = [baseline] if isinstance(baseline, str) else list(baseline)
+    # What the endpoint is of is DynamoDB.
+    exports = Baseline(places, AwsConfig(region, profile)) if places else None
+    return items_as_of(opened, moment(at, "at"), one, wanted(filters), exports)
+
+
+def items_as_of(
+    sources: Sources,
+    at: datetime,
+    key: OneKey | None = None,
+    test: Test | None = None,
+    baseline: Baseline | None = None,
+) -> ItemsAsOf:
+    """The same of sources that are open."""
+    at = at.replace(microsecond=0)
+    if baseline is not None:
+        return _on_baseline(sources, at, key, test, baseline)
+    if sources.stream is None:
+        raise UsageError(
+            "an archive knows only what has changed: name the stream behind it, or with --baseline "
+            "an export of the table"
+        )
+    tables, name, table, _ = sources.stream.table
+    types = table.types
+    wire = None if key is None else key.wire(types)
+    found = ItemsAsOf(at, types, test)
+    sources.begin(at, None if key is None else key.places)
+    sources.wait_until_over(at)
+    if not sources.keeps(at, _SCAN_TIME):
+        _take(found, sources.records(), key)
+        sources.refuse_before(at)
+    if wire is not None:
+        item = tables.get(name, wire_item(_encode(wire)))
+        found.scanned([] if item is None else [image_of(item)])
+    else:
+        segments = min(_MOST_SEGMENTS, 1 + table.size // _SEGMENT_BYTES)
+        _scan(found, lambda segment: tables.scan(name, segment, segments), segments)
+    _take(found, sources.newer(), key)
+    sources.refuse_before(at)
+    sources.refuse_ended()
+    found.exact = sources.exact
+    return found
+
+
+def _on_baseline(
+    sources: Sources, at: datetime, key: OneKey | None, test: Test | None, baseline: Baseline
+) -> ItemsAsOf:
+    """From a baseline after the moment changes are taken back, from one before it they go on.
+
+    To go on, changes from a little before the baseline's time will do: what they have left is
+    right, whether the baseline has them already or not.
+    """
+    found = ItemsAsOf(at, test=test)
+    first = min(at, baseline.time.replace(microsecond=0))
+    if sources.stream is not None:
+        table = sources.stream.table.like
+        found.key_names = tuple(table.types)
+        if key is not None:
+            key.wire(table.types)
+        baseline.refuse_other(table)
+    start = first if first == at else first - CLOCKS_APART
+    sources.begin(start, None if key is None else key.places)
+    if sources.stream is not None:
+        sources.wait_until_over(at)
+    _take(found, sources.records(), key, is_later=baseline.time.timestamp() < at.timestamp() + 1)
+    sources.refuse_before(first)
+    sources.say_end(max(at, baseline.time))
+    for line in baseline.changed():
+        if key is None or key.is_in(line.Keys):
+            found.exported(line)
+    found.scanned(each for each in baseline.items() if key is None or key.is_in(each))
+    found.refuse_other_keys(baseline.full.place)
+    found.exact = sources.exact
+    return found
+
+
+def _take(
+    found: ItemsAsOf, records: Iterable[Record], key: OneKey | None, *, is_later: bool = False
+) -> None:
+    """Changes after the moment's second are stamped with a later one.
+
+    Those after the moment tell how it was; those before, where the moment `is_later` than what
+    they are applied to.
+    """
+    after = found.at.timestamp() + 1
+    for record in records:
+        created = record.wire.dynamodb.ApproximateCreationDateTime
+        if created is None:
+            raise StreamError("the changes have no times: an item's past can't be told")
+        if key is not None and not key.is_of(record):
+            continue
+        if is_later and created < after:
+            found.left(record)
+        elif not is_later and created >= after:
+            found.changed(record)
+
+
+def _scan(
+    found: ItemsAsOf, scan: Callable[[int], Iterator[list[msgspec.Raw]]], segments: int
+) -> None:
+    """Several parts side by side; each thread has one page at a time."""
+    parts = [scan(segment) for segment in range(segments)]
+    calls = CallPool(most=segments)
+    try:
+        while parts:
+            answers = calls.start([partial(next, part, None) for part in parts])
+            for part, answer in zip(list(parts), answers, strict=True):
+                if (page := answer.result()) is None:
+                    parts.remove(part)
+                else:
+                    found.scanned(page)
+    finally:
+        calls.close(wait=False)
+
+
+def _image(record: Record, raw: msgspec.Raw, has_one: bool, which: str) -> bytes:
+    image = bytes(raw)
+    if has_one and not image:
+        view = record.wire.dynamodb.StreamViewType or "none"
+        raise StreamError(
+            f"a {record.event_name} has no {which} image (view type {view}): it takes "
+            f"NEW_AND_OLD_IMAGES or {which.upper()}_IMAGE to tell what was"
+        )
+    return image

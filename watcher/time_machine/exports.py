@@ -1,0 +1,197 @@
+"""A table's exports to S3: its items as they were at a moment, and what was changed since.
+
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/S3DataExport.Output.html
+"""
+
+from __future__ import annotations
+
+import gzip
+import posixpath
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from typing import IO, Annotated, Any, Final
+
+import msgspec
+
+from watcher.aws.config import AwsConfig
+from watcher.aws.s3 import SCHEME, ObjectsClient
+from watcher.aws.tables import Description
+from watcher.errors import UsageError
+
+_SUMMARY: Final = "manifest-summary.json"
+_FILES: Final = "manifest-files.json"
+
+
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class _Manifest(msgspec.Struct, rename="camel"):
+    table_arn: str
+    output_format: str
+    export_time: _Time | None = None
+    export_from_time: _Time | None = None
+    export_to_time: _Time | None = None
+    output_view: str | None = None
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """One of an export's files."""
+
+    place: str
+    """Its path or URL."""
+    items: int
+
+
+class _FileEntry(msgspec.Struct):
+    dataFileS3Key: str
+    itemCount: int
+
+
+class ExportLine(msgspec.Struct):
+    """An item, or (of an incremental export) what has become of one that was changed."""
+
+    Item: msgspec.Raw = msgspec.Raw()
+    Keys: msgspec.Raw = msgspec.Raw()
+    NewImage: msgspec.Raw = msgspec.Raw()
+    """How it was at the end; empty where it was deleted."""
+    OldImage: msgspec.Raw = msgspec.Raw()
+    Metadata: dict[str, Any] = {}
+
+    @property
+    def written(self) -> float | None:
+        """When it was last changed (epoch seconds); None where that is not said."""
+        micros = self.Metadata.get("WriteTimestampMicros")
+        micros = micros.get("N") if isinstance(micros, dict) else micros
+        return None if micros is None else int(micros) / 1_000_000
+
+
+_line: Final = msgspec.json.Decoder(ExportLine)
+
+
+class Export:
+    """One export, in DynamoDB's JSON: a folder `…/AWSDynamoDB/ID`, or its `s3://` URL.
+
+    Raises UsageError for what is none, or can't be read here; StreamError where S3 refuses.
+    """
+
+    def __init__(self, place: str, connection: AwsConfig) -> None:
+        self.place = place.rstrip("/")
+        self.connection = connection
+        self._objects = ObjectsClient(connection) if place.startswith(SCHEME) else None
+        try:
+            summary = msgspec.json.decode(self._whole(_SUMMARY), type=_Manifest)
+            entries = self._whole(_FILES).splitlines()
+            files = [msgspec.json.decode(line, type=_FileEntry) for line in entries if line]
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"{place} is no table's export, which has a {posixpath.basename(str(error))}: give "
+                "its folder, AWSDynamoDB/EXPORT-ID"
+            ) from None
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{place} is no table's export: {error}") from None
+        if summary.output_format != "DYNAMODB_JSON":
+            raise UsageError(
+                f"{place} is in {summary.output_format}: export the table in DynamoDB JSON"
+            )
+        end = summary.export_time if summary.export_to_time is None else summary.export_to_time
+        if end is None:
+            raise UsageError(f"{place} does not say of which time it is")
+        self.table_arn = summary.table_arn
+        self.view_type = summary.output_view
+        """Which images an incremental export has: NEW_IMAGE or NEW_AND_OLD_IMAGES."""
+        self.time = end
+        """The items are as they were then."""
+        self.since = summary.export_from_time
+        """Of an incremental export: since when it has what was changed; None of a full one."""
+        # Incremental ones share a folder beside their own.
+        folder = posixpath.dirname(self.place) if self.since else self.place
+        self.files = [
+            DataFile(f"{folder}/data/{posixpath.basename(each.dataFileS3Key)}", each.itemCount)
+            for each in files
+        ]
+
+    def _whole(self, name: str) -> bytes:
+        with self._open(f"{self.place}/{name}") as file:
+            return file.read()
+
+    def _open(self, place: str) -> IO[bytes]:
+        try:
+            return open(place, "rb") if self._objects is None else self._objects.open(place)
+        except FileNotFoundError:
+            raise FileNotFoundError(place) from None
+        except OSError as error:
+            raise UsageError(f"can't read {place}: {error.strerror}") from None
+
+    def lines(self) -> Iterator[ExportLine]:
+        """All of it, file by file. Raises UsageError where something is missing."""
+        for file in self.files:
+            yield from self.lines_of(file)
+
+    def lines_of(self, file: DataFile) -> Iterator[ExportLine]:
+        """What one of its files holds. Raises UsageError where that is not all of it."""
+        count = 0
+        try:
+            with ExitStack() as opened:
+                packed = opened.enter_context(self._open(file.place))
+                for text in opened.enter_context(gzip.open(packed)):
+                    yield _line.decode(text)
+                    count += 1
+        except FileNotFoundError:
+            raise UsageError(f"the export {self.place} lacks its file {file.place}") from None
+        except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
+            raise UsageError(f"can't read {file.place}: {error}") from None
+        if count != file.items:
+            raise UsageError(
+                f"{file.place} is not whole: {count} lines, of {file.items} by {_FILES}"
+            )
+
+
+class Baseline:
+    """A table's items as they were: a full export, and incremental ones that follow it.
+
+    Raises UsageError where they are not one after the other, or not of one table.
+    """
+
+    def __init__(self, places: Sequence[str], connection: AwsConfig) -> None:
+        exports = [Export(place, connection) for place in places]
+        full = [each for each in exports if each.since is None]
+        if len(full) != 1:
+            raise UsageError(
+                "give one full export, and after it incremental ones, if any", "baseline"
+            )
+        self.full = full[0]
+        self.later = sorted((each for each in exports if each.since), key=lambda each: each.time)
+        self.time = self.full.time
+        """The items are as they were then."""
+        for each in self.later:
+            if each.since is not None and each.since > self.time:
+                raise UsageError(
+                    f"between {self.time:%Y-%m-%dT%H:%M:%SZ}, where the export before it ends, and "
+                    f"{each.since:%Y-%m-%dT%H:%M:%SZ} nothing is known",
+                    "baseline",
+                    each.place,
+                )
+            if each.table_arn != self.full.table_arn:
+                text = f"it is of {each.table_arn}, the full export of {self.full.table_arn}"
+                raise UsageError(text, "baseline", each.place)
+            self.time = max(self.time, each.time)
+
+    def refuse_other(self, table: Description) -> None:
+        """Not the export of another table, or of one that was deleted since. Raises UsageError."""
+        place, arn = self.full.place, self.full.table_arn
+        if arn != table.arn:
+            raise UsageError(f"it is of {arn}, not of {table.arn}", "baseline", place)
+        if table.created > self.time:
+            text = f"table {arn} was deleted and made anew since"
+            raise UsageError(text, "baseline", place)
+
+    def items(self) -> Iterator[msgspec.Raw]:
+        """The full export's items."""
+        return (line.Item for line in self.full.lines())
+
+    def changed(self) -> Iterator[ExportLine]:
+        """What was changed after it, the latest first: of each item the first is how it was."""
+        for each in reversed(self.later):
+            yield from each.lines()

@@ -1,0 +1,155 @@
+"""An item's key: as a user gives it, and as what tells one item from the others."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from watcher.errors import UsageError
+from watcher.records.diff import to_number
+from watcher.records.record import Record
+from watcher.records.wire import WireRecord
+
+Identity: TypeAlias = tuple[tuple[str, str], ...]
+"""A key's names and values as text, by name: the same from a stream and from an archive."""
+WireKey: TypeAlias = dict[str, dict[str, str]]
+"""`{"PK": {"S": "user-1"}}`, binary values in base64."""
+
+_keys: Final = msgspec.json.Decoder(dict[str, dict[str, str]])
+_shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def identity(keys: msgspec.Raw | bytes) -> Identity:
+    """What tells an item from the others, of its key's wire JSON."""
+    return identity_of(_keys.decode(keys))
+
+
+def identity_of(key: WireKey) -> Identity:
+    """What tells an item from the others."""
+    return tuple(sorted((name, text) for name, value in key.items() for text in value.values()))
+
+
+def identity_in(image: bytes | msgspec.Raw, names: Iterable[str]) -> Identity:
+    """What tells an item, given whole as the wire's JSON, from the others."""
+    item = _shallow.decode(image)
+    return identity_of({name: msgspec.json.decode(item[name]) for name in names})
+
+
+def refuse_other_keys(given: Iterable[str] | Mapping[str, Any], types: Mapping[str, str]) -> None:
+    """Not names and values that a table's keys, of these types, can't have. Raises UsageError."""
+    for name, value in given.items() if isinstance(given, Mapping) else map(_pair, given):
+        if name not in types:
+            text = f"no such key attribute; the table has {', '.join(sorted(types))}"
+            raise UsageError(text, "key", name)
+        _text(name, value, types[name])
+
+
+class OneKey:
+    """The one item that is asked for: `PK=user-1`, `SK=order-2`, or a dict of native values.
+
+    Raises UsageError for what can't be an item's key; with what is known of the table's keys only
+    from the first record, or table description, that it is compared with.
+    """
+
+    def __init__(self, given: Iterable[str] | Mapping[str, Any]) -> None:
+        pairs = given.items() if isinstance(given, Mapping) else map(_pair, given)
+        self._given: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in self._given:
+                raise UsageError("give it once: this is about one item", "key", name)
+            self._given[name] = value
+        if not self._given:
+            raise UsageError("give the item's whole key: --key NAME=VALUE for each of its parts")
+        self._wire: WireKey | None = None
+
+    def wire(self, types: Mapping[str, str]) -> WireKey:
+        """The key, of a table whose keys have these types (`{"PK": "S"}`). Raises UsageError."""
+        if self._wire is None:
+            refuse_other_keys(self._given, types)
+            missing = [name for name in types if name not in self._given]
+            if missing:
+                names = " and ".join(types)
+                text = f"an item's key is {names}: give {', '.join(missing)} as well"
+                raise UsageError(text, "key", " ".join(f"{n}={v}" for n, v in self._given.items()))
+            self._wire = {
+                name: {kind: _text(name, self._given[name], kind)} for name, kind in types.items()
+            }
+        return self._wire
+
+    @property
+    def known(self) -> WireKey:
+        """The key; as long as no types are known, its values as strings."""
+        given = {name: {"S": str(value)} for name, value in self._given.items()}
+        return given if self._wire is None else self._wire
+
+    def is_of(self, record: Record) -> bool:
+        """Whether a record is of this item."""
+        return self._is(_keys.decode(record.wire.dynamodb.Keys))
+
+    def places(self, records: Sequence[WireRecord]) -> list[int]:
+        """Where those are that are of this item."""
+        keys = (_keys.decode(record.dynamodb.Keys) for record in records)
+        return [place for place, key in enumerate(keys) if self._is(key)]
+
+    def is_in(self, image: msgspec.Raw) -> bool:
+        """Whether an item, given whole or by its key as the wire's JSON, is this one."""
+        item = _shallow.decode(image)
+        names = self._given if self._wire is None else self._wire
+        return all(name in item for name in names) and self._is(
+            {name: msgspec.json.decode(item[name]) for name in names}
+        )
+
+    def _is(self, keys: WireKey) -> bool:
+        if self._wire is None:
+            self.wire({name: kind for name, value in keys.items() for kind in value})
+        assert self._wire is not None
+        return all(map(_is_same, self._wire.values(), (keys.get(name, {}) for name in self._wire)))
+
+
+def _is_same(given: dict[str, str], found: dict[str, str]) -> bool:
+    """By their text: an archive of plain JSON has binary values as strings."""
+    ((kind, wanted),) = given.items()
+    return any(
+        text == wanted or (kind == "N" and to_number(text) == to_number(wanted))
+        for text in found.values()
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError("give NAME=VALUE", "key", text)
+    return name, value
+
+
+def _refuse_bad_number(name: str, text: str) -> None:
+    """https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html"""
+    number = to_number(text)
+    if isinstance(number, str):
+        raise UsageError(f"{name} is a number", "key", f"{name}={text}")
+    digits = "".join(map(str, number.as_tuple().digits)).strip("0")
+    if digits and (len(digits) > 38 or not -130 <= number.adjusted() <= 125):
+        raise UsageError(
+            f"{name} is a number: of 38 digits at most, and from 1E-130 to 9.99E+125",
+            "key",
+            f"{name}={text}",
+        )
+
+
+def _text(name: str, value: Any, kind: str) -> str:
+    """A value of a key of this type, as the wire has it. Raises UsageError."""
+    if kind == "B" and isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    text = str(value)
+    if kind == "N":
+        _refuse_bad_number(name, text)
+    if kind == "B":
+        try:
+            base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise UsageError(f"{name} is binary: give base64", "key", f"{name}={text}") from None
+    return text

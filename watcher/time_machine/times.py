@@ -1,0 +1,39 @@
+"""Moments in the past, as the time machine's users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from watcher.aws.model import AtTime, Latest
+from watcher.errors import UnreadableError, UsageError, blame
+from watcher.records.record import Record
+from watcher.streams.position import at_time, parse_start
+
+
+def begin(start: str | datetime, option: str = "start") -> datetime | None:
+    """From when on to read: None for the trim horizon. Raises UsageError."""
+    now = datetime.now(UTC)
+    with blame(option):
+        position = at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
+        if isinstance(position, Latest):
+            raise UsageError(f"{start!r} is not in the past: give an age like 2h, or a time")
+    return position.time if isinstance(position, AtTime) else None
+
+
+def moment(text: str | datetime, option: str) -> datetime:
+    """A moment that has passed, to the second. Raises UsageError."""
+    try:
+        found = begin(text, option)
+    except UnreadableError:
+        found = None
+    if found is None:
+        raise UsageError("give an age like 2h, or a time like 2026-11-21T08:00Z", option, str(text))
+    return found
+
+
+def made_by(records: Iterable[Record], until: datetime | None) -> Iterable[Record]:
+    """The records that were not made after `until` (None: all)."""
+    if until is None:
+        return records
+    return (each for each in records if each.created_at is None or each.created_at <= until)

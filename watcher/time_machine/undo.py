@@ -1,0 +1,203 @@
+"""Put it back: items that some changes touched, as they were before them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from watcher.aws.arns import table_name
+from watcher.aws.config import AwsConfig
+from watcher.errors import StreamError, UsageError
+from watcher.records.filters import wanted, words
+from watcher.records.record import Record
+from watcher.time_machine.item_keys import Identity, refuse_other_keys
+from watcher.time_machine.sources import OpenTable, Sources, open_table
+from watcher.time_machine.times import moment
+from watcher.time_machine.undo_log import Head, UndoLog, Writes, image, key_of, lines, logs_in, made
+from watcher.time_machine.undo_plan import Step, Steps, total_units
+from watcher.time_machine.write_back import Done, WriteBack
+
+RATE = 100.0
+"""Write capacity units a second, where nothing else is said."""
+
+
+class Undo:
+    """What is to be put back; nothing is written before `apply`."""
+
+    def __init__(self, steps: list[Step], table: OpenTable, log: Path, own_changes: int) -> None:
+        self.steps = steps
+        self.log = log
+        """Where `apply` notes its writes, unless it is told another place."""
+        self.own_changes = own_changes
+        """How many changes were left out since an undo had made them, as a log says."""
+        self._table = table
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    @property
+    def conflicts(self) -> list[Step]:
+        """Those that will be left alone, as far as the changes tell."""
+        return [step for step in self.steps if step.conflict]
+
+    @property
+    def units(self) -> int:
+        """About how many write capacity units it takes."""
+        return total_units(step for step in self.steps if not step.conflict)
+
+    def apply(
+        self,
+        *,
+        log: str | os.PathLike[str] | None = None,
+        rate: float = RATE,
+        force: bool = False,
+    ) -> Generator[Done, None, None]:
+        """Put the items back, one after the other, as the iteration goes on.
+
+        Each is written only if it still is what the changes have left, compared whole; the others
+        are conflicts (`force` puts them back as well). `rate` is in write capacity units a second.
+        After a kill the same undo goes on where it was. Raises UsageError (a log that can't be),
+        StreamError (no permission to write).
+        """
+        if not rate > 0:
+            raise UsageError("give more than 0 write capacity units a second", "rate", f"{rate:g}")
+        written = None
+        if self.steps:
+            written = UndoLog(Path(log or self.log), self._table.like, self._table.clock)
+        return self._put_back(written, rate, force)
+
+    def _put_back(
+        self, written: UndoLog | None, rate: float, force: bool
+    ) -> Generator[Done, None, None]:
+        if written is None:
+            return
+        try:
+            back = WriteBack(self._table, written, rate)
+            yield from back.run(self.steps, force=force)
+        finally:
+            written.close()
+
+
+def undo(
+    *sources: str,
+    start: str | datetime | None = None,
+    until: str | datetime | None = None,
+    key: Iterable[str] | Mapping[str, Any] | None = None,
+    filters: Iterable[str | Mapping[str, Any]] | None = None,
+    only: str | Iterable[str] | None = None,
+    log: str | os.PathLike[str] | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+    endpoint_url: str | None = None,
+) -> Undo:
+    """What it takes to undo the changes of a table from `start` to `until` (None: now).
+
+    Both seconds are in. `key`, `filters` and `only` choose among the changes, as for `watch`;
+    removals by time-to-live are undone only with `only="ttl"`. `sources` are a stream, and before
+    it archives in DynamoDB's JSON for what is older. Without any, `log` names the log of an undo
+    that is to be taken back.
+
+    Raises UsageError (a time in the future, or before what the sources hold), StreamError (a stream
+    without both images), DataLossError (changes in between are gone).
+    """
+    connection = AwsConfig(region, profile, endpoint_url)
+    if not sources:
+        if log is None:
+            raise UsageError("name a stream, or the log of an undo that is to be taken back")
+        return taken_back(Path(log), connection)
+    opened = Sources.named(sources, connection, strict=True)
+    return undone(opened, Chosen(start, until, key, filters, only), log)
+
+
+class Chosen:
+    """Which changes are to be undone. Raises UsageError."""
+
+    def __init__(
+        self,
+        start: str | datetime | None,
+        until: str | datetime | None = None,
+        key: Iterable[str] | Mapping[str, Any] | None = None,
+        filters: Iterable[str | Mapping[str, Any]] | None = None,
+        only: str | Iterable[str] | None = None,
+    ) -> None:
+        if start is None:
+            raise UsageError("give the time of the first change that is to be undone", "start")
+        self.start = moment(start, "start")
+        self.until = None if until is None else moment(until, "until")
+        if self.until is not None and self.until < self.start:
+            raise UsageError("it is before the beginning", "until", str(until))
+        self.key = key
+        self._test = wanted(filters, key, only)
+        self._ttl = "ttl" in words(only)
+
+    def test(self, now: datetime) -> Callable[[Record], bool]:
+        """Whether a change is chosen, where it is this time now."""
+        first = self.start.timestamp()
+        end = (self.until or now).timestamp() + 1
+
+        def chosen(record: Record) -> bool:
+            created = record.wire.dynamodb.ApproximateCreationDateTime
+            if created is None:
+                raise StreamError("the changes have no times: they can't be chosen by them")
+            if not first <= created < end or (record.expired_by_ttl and not self._ttl):
+                return False
+            return self._test is None or self._test(record)
+
+        return chosen
+
+
+def undone(sources: Sources, choice: Chosen, log: str | os.PathLike[str] | None = None) -> Undo:
+    """What it takes to undo changes, of sources that are open."""
+    if sources.stream is None:
+        raise UsageError("name the stream of the table that is to be put back")
+    table = sources.stream.table
+    if choice.key is not None:
+        refuse_other_keys(choice.key, table.like.types)
+    sources.begin(choice.start)
+    sources.refuse_without_new_images()
+    name = table_name(table.like.arn)
+    path = Path(log) if log is not None else _default_log(name, choice, sources.time)
+    logs = {*logs_in(path.parent), *([path] if path.exists() else ())}
+    own = Writes(sorted(logs), table.like.identity)
+    steps = Steps(choice.test(sources.time), own.made)
+    sources.reach_back(own.reaching(choice.start))
+    for record in sources.records():
+        steps.take(record)
+    sources.refuse_before(choice.start)
+    sources.refuse_ended()
+    if not sources.exact:
+        raise UsageError(
+            "the archive holds plain JSON, which does not tell a set from a list nor binary from "
+            "text: an item out of it can't be written back"
+        )
+    return Undo(steps.all(), table, path, steps.own_changes)
+
+
+def taken_back(path: Path, connection: AwsConfig) -> Undo:
+    """What it takes to take back what an undo has written, by its log. Raises UsageError."""
+    logged = list(lines(path))
+    heads = [each for each in logged if isinstance(each, Head)]
+    if not heads:
+        raise UsageError("it is no undo log", "log", str(path))
+    table = open_table(heads[0].table, connection)
+    if any(head.identity != table.like.identity for head in heads):
+        text = f"table {heads[0].table} was deleted and made anew since"
+        raise UsageError(text, "log", str(path))
+    steps: dict[Identity, Step] = {}
+    for each in made(logged):
+        old, new = image(each.old), image(each.new)
+        step = steps.setdefault(key_of(each), Step(bytes(each.key), old, new, new, changes=0))
+        step.left = step.now = new
+        step.changes += 1
+    return Undo(list(steps.values()), table, path.with_suffix(f".back{path.suffix}"), 0)
+
+
+def _default_log(name: str, choice: Chosen, now: datetime) -> Path:
+    """The same for the same interval: what was begun goes on there."""
+    first, last = (
+        f"{each.astimezone(UTC):%Y%m%dT%H%M%SZ}" for each in (choice.start, choice.until or now)
+    )
+    return Path(f"undo-{name}-{first}-{last}.jsonl")
