@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from watcher.aws.model import ShardKey
@@ -31,8 +30,6 @@ from watcher.streams.coordinator import ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import (
     Failed,
-    Finished,
-    Loss,
     Message,
     Notice,
     Page,
@@ -144,7 +141,7 @@ class Manager:
             return False
         origin, message = received
         if stream := self._streams.get(origin.stream):  # else it has left
-            self._hear(stream, stream.roster.lineage.shards[origin.shard_id], message)
+            self._on_message(stream, stream.coordinator.lineage.shards[origin.shard_id], message)
         return True
 
     # The beginning and the end
@@ -256,12 +253,12 @@ class Manager:
             return
         if stream.failures and not stream.has_begun:
             return self._begin_stream(stream)
-        listing = stream.roster.listing
+        listing = stream.coordinator.listing
         try:
-            stream.attend(before=self._keeper.save_before_waiting)
+            stream.refresh(before=self._keeper.save_before_waiting)
         except StreamError as error:
             return self._streams.in_trouble(stream, error)
-        if stream.roster.listing is not listing:
+        if stream.coordinator.listing is not listing:
             self._streams.listed(stream, self._figures)
             for origin in stream.newly_closed():
                 self._workers.close(origin)
@@ -274,29 +271,39 @@ class Manager:
         for origin in self._workers.to_restart():
             stream = self._streams.get(origin.stream)
             if stream is not None and not self._streams.rests(stream):
-                self._start(stream, stream.roster.lineage.shards[origin.shard_id])
+                self._start(stream, stream.coordinator.lineage.shards[origin.shard_id])
                 self.totals.restarts += 1
 
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
         self._workers.start(stream.work(shard), self._figures.tally(stream.origin(shard)))
 
-    def _hear(self, stream: WatchedStream, shard: TrackedShard, message: Message | None) -> None:
+    def _on_message(
+        self, stream: WatchedStream, shard: TrackedShard, message: Message | None
+    ) -> None:
+        """Takes in what a worker reports of a shard; None: it reads that shard no longer."""
+        origin = stream.origin(shard)
         match message:
-            case Page():
-                self._workers.delivers(stream.origin(shard))
-                shard.comes()
-                self._deliver(stream, shard, message)
-            case Started(moment):
-                self._started(stream, shard, moment)
-            case Finished():
-                self._finished(stream, shard, message)
-            case Loss():
-                self._keeper.moved()
-                stream.losses.heard(shard, message)
-            case Retrying() | Notice() | Failed():
-                self._streams.hear(stream, shard, message)
             case None:
-                self._reading_ended(stream, shard)
+                return self._reading_ended(stream, shard)
+            case Failed():
+                return self._streams.on_failed(stream, shard, message)
+            case Page():
+                self._workers.delivers(origin)
+            case Started():
+                self._workers.reads(origin)
+                self._streams.reads(stream)
+        try:
+            meaning = stream.coordinator.on_message(shard, message)
+        except StreamError as error:
+            return self._streams.in_trouble(stream, error, reading=True)
+        if isinstance(meaning, Page):
+            return self._deliver(stream, shard, meaning)
+        if not isinstance(message, Retrying | Notice):
+            self._keeper.moved()
+        if isinstance(message, Started):
+            self._streams.say_if_watched(stream, self._workers)
+        if meaning is ShardEnd.CLOSED:
+            self._finish(stream, shard)
 
     def _deliver(self, stream: WatchedStream, shard: TrackedShard, page: Page) -> None:
         try:
@@ -306,23 +313,13 @@ class Manager:
         finally:
             self._keeper.moved()
 
-    def _started(self, stream: WatchedStream, shard: TrackedShard, moment: datetime) -> None:
-        stream.roster.started(shard, moment)
-        self._keeper.moved()
-        self._workers.reads(stream.origin(shard))
-        self._streams.reads(stream)
-        self._streams.say_if_watched(stream, self._workers)
-
-    def _finished(self, stream: WatchedStream, shard: TrackedShard, message: Finished) -> None:
-        self._keeper.moved()
-        if stream.roster.meaning(shard, message) is not ShardEnd.CLOSED:
-            return
+    def _finish(self, stream: WatchedStream, shard: TrackedShard) -> None:
         origin = stream.origin(shard)
         self._dispatcher.settle(origin)
         if self._dispatcher.unsettled(origin):  # the watch ends before its children's turn
             return
-        stream.roster.finish(shard)
-        logger.info(f"Finished shard: {shard.id}", extra=stream.roster.about(shard))
+        stream.coordinator.finish(shard)
+        logger.info(f"Finished shard: {shard.id}", extra=stream.coordinator.about(shard))
 
     def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         origin = stream.origin(shard)
@@ -333,7 +330,7 @@ class Manager:
         if for_good or self.ending.has_begun:
             stream.reading.discard(shard.id)
         else:
-            stream.roster.begin_again(shard)
+            stream.coordinator.restart(shard)
 
     # The checkpoint, and the figures
 

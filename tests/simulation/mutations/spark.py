@@ -82,7 +82,7 @@ SPARK = [
     Mutant(
         "a query is anchored at LATEST when it reads, not when it begins",
         "spark/planner.py",
-        "                    roster.begin_again(shard),\n",
+        "                    coordinator.restart(shard),\n",
         "                    shard.position,\n",
         "spark",
     ),

@@ -92,8 +92,8 @@ WATCH = [
     Mutant(
         "an up-to-now watch moves on from an ended stream",
         "runtime/watched_stream.py",
-        "if not roster.has_ended or roster.left:",
-        "if not roster.has_ended:",
+        "if not coordinator.has_ended or coordinator.left:",
+        "if not coordinator.has_ended:",
         "processes",
         given={"follow": False, "of_table": True, "events": ["disable"]},
     ),
@@ -170,8 +170,8 @@ WATCH = [
     Mutant(
         "a table's new stream begins at LATEST",
         "runtime/watched_stream.py",
-        "self._new_roster(arn, TrimHorizon(), [])",
-        "self._new_roster(arn, Latest())",
+        "self._new_coordinator(arn, TrimHorizon(), [])",
+        "self._new_coordinator(arn, Latest())",
         "processes",
     ),
     Mutant(
@@ -185,7 +185,7 @@ WATCH = [
     Mutant(
         "items are read before the changes from now on are",
         "runtime/watched_stream.py",
-        "        return unread and not self.roster.lineage.awaits_latest\n",
+        "        return unread and not self.coordinator.lineage.awaits_latest\n",
         "        return unread\n",
         "processes",
         given={"snapshot": True, "start": "latest", "before": 60},
