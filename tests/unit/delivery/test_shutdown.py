@@ -97,10 +97,9 @@ def test_a_signal_requests_it_and_what_takes_too_long_is_interrupted(number: int
 
 def test_a_question_to_the_service_is_interrupted_sooner() -> None:
     made = Shutdown(60.0)
-    with made.handle_signals(made.request):
-        with made.asking_service(), pytest.raises(Overdue):
-            os.kill(os.getpid(), signal.SIGTERM)
-            waits()
+    with made.handle_signals(made.request), made.asking_service(), pytest.raises(Overdue):
+        os.kill(os.getpid(), signal.SIGTERM)
+        waits()
     assert state(made) == "draining"
 
 
