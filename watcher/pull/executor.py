@@ -29,7 +29,7 @@ _Result = TypeVar("_Result")
 
 
 def read(reader: ShardReader, service: Service) -> list[Message]:
-    """Makes one attempt to read a shard. Raises StreamError where there is no way to the service."""
+    """Makes one attempt to read a shard. Raises StreamError without a way to the service."""
     return run(reader.attempt(), service)
 
 

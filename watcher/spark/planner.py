@@ -197,7 +197,7 @@ class Planner:
         )
 
     def _begun(self, start: Offset) -> Coordinator:
-        """The coordinator, which has begun where the query goes on; what is before `start` is done."""
+        """The coordinator, begun where the query goes on; what is before `start` is done."""
         if start.stream != self.arn:
             raise UsageError(
                 f"the checkpoint is of {start.stream}, not of {self.arn}; "
