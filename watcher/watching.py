@@ -13,7 +13,7 @@ from watcher import options
 from watcher.aws.price import PRICE
 from watcher.declared import declares_options
 from watcher.delivery import output
-from watcher.delivery.shutdown import STOP_SECONDS, ended_by_signals
+from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.stores.positions import Positions
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
@@ -309,7 +309,7 @@ def watch(
             hands=hands,
             pulse=pulse,
         )
-        with output.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
+        with output.whole(), manager.shutdown.handle_signals(manager.stop, _closing(displays)):
             return manager.run()
 
 

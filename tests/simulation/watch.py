@@ -66,8 +66,8 @@ class Watch(Program):
 
     def _clean_up(self) -> None:
         if self._manager is not None:
-            self._manager._workers.queue.close()
-            if (dead_letters := self._manager._dispatcher._given_up._file) is not None:
+            self._manager.workers.queue.close()
+            if (dead_letters := self._manager.dispatcher._given_up._file) is not None:
                 dead_letters.close()
         self._manager = None
         if self._hands is not None:
