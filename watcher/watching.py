@@ -13,7 +13,7 @@ from watcher import options
 from watcher.aws.price import PRICE
 from watcher.declared import declares_options
 from watcher.delivery import output
-from watcher.delivery.shutdown import STOP_SECONDS, ended_by_signals
+from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.stores.positions import Positions
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
@@ -267,7 +267,7 @@ def watch(
     from watcher.aws.config import AwsConfig
     from watcher.delivery.failures import FailurePolicy
     from watcher.observability.exporter import outlets
-    from watcher.records.filters import wanted
+    from watcher.records.filters import record_filter
     from watcher.runtime.loop import Manager
     from watcher.runtime.processes import raised_open_files
     from watcher.runtime.protocol import Queue
@@ -285,7 +285,7 @@ def watch(
         fail_on_data_loss=fail_on_data_loss,
         poll_max=options.poll_seconds(poll_max),
         price=options.price(price),
-        wanted=wanted(filters, key, only),
+        wanted=record_filter(filters, key, only),
         on_error=FailurePolicy.parse(on_error),
         stop_timeout=stop_timeout,
         asked_to_stop=options.asked_by(stop),
@@ -309,7 +309,7 @@ def watch(
             hands=hands,
             pulse=pulse,
         )
-        with output.whole(), ended_by_signals(manager.ending, manager.stop, _closing(displays)):
+        with output.whole(), manager.shutdown.handle_signals(manager.stop, _closing(displays)):
             return manager.run()
 
 
