@@ -267,7 +267,7 @@ def watch(
     from watcher.aws.config import AwsConfig
     from watcher.delivery.failures import FailurePolicy
     from watcher.observability.exporter import outlets
-    from watcher.records.filters import wanted
+    from watcher.records.filters import record_filter
     from watcher.runtime.loop import Manager
     from watcher.runtime.processes import raised_open_files
     from watcher.runtime.protocol import Queue
@@ -285,7 +285,7 @@ def watch(
         fail_on_data_loss=fail_on_data_loss,
         poll_max=options.poll_seconds(poll_max),
         price=options.price(price),
-        wanted=wanted(filters, key, only),
+        wanted=record_filter(filters, key, only),
         on_error=FailurePolicy.parse(on_error),
         stop_timeout=stop_timeout,
         asked_to_stop=options.asked_by(stop),

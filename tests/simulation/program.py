@@ -15,7 +15,7 @@ from tests.simulation.scheduler import Killed, Life, Stalled
 from tests.simulation.universe import Universe
 from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.errors import StreamError, WatcherError
-from watcher.records.filters import Selection, wanted
+from watcher.records.filters import RecordFilter, record_filter
 
 UNWANTED = {"dynamodb": {"Keys": {"pk": {"S": [{"anything-but": ["k0"]}]}}}}
 LIMITED_RUNS = 3
@@ -219,9 +219,9 @@ class Program(ABC):
         return TrimHorizon()
 
     @property
-    def _wanted(self) -> Selection | None:
+    def _wanted(self) -> RecordFilter | None:
         """What the judge calls unwanted, as a filter."""
-        return wanted([UNWANTED]) if self._scenario.filtered else None
+        return record_filter([UNWANTED]) if self._scenario.filtered else None
 
     # What happens to it
 

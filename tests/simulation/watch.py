@@ -148,7 +148,7 @@ class Watch(Program):
             client = self._universe.of(order.work.arn).client(process.wait, _READ_SECONDS)
             client.tally = tally = board.at(order.place)
             clock = VirtualClock(self._scheduler)
-            chosen = self._wanted.places if self._wanted else None
+            chosen = self._wanted.matching_indexes if self._wanted else None
             return AssignedShard(order.work, client, tally, clock, chosen)
 
         process = SimulatedWorker(

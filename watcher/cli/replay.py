@@ -24,7 +24,7 @@ from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.observability.watch_stats import Rate
 from watcher.options import end
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines
 from watcher.watching import watch
@@ -89,7 +89,7 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
 
 
 def _test(values: dict[str, Any]) -> Callable[[Record], bool] | None:
-    test = wanted(values["filters"], values["key"], values["only"])
+    test = record_filter(values["filters"], values["key"], values["only"])
     last = end(values["until"], "trim-horizon")
     if last is None:
         return test

@@ -86,7 +86,7 @@ class PartialPage:
     def __init__(self, page: Page, records: RecordPage, wanted: Wanted | None) -> None:
         self.page = page
         self.wires = records.wires
-        self.records = enumerate(records.picked(wanted))
+        self.records = enumerate(records.masked(wanted))
         self.passed_over = 0
         """How many that a worker has left out of it are counted."""
 

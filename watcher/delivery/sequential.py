@@ -189,7 +189,7 @@ class SequentialDelivery:
         monotonic, kinds, most = self._clock.monotonic, self._kinds, self._limit
         most -= self._totals.records
         self._uncounted = records, 0
-        for wire, record in zip(records.wires, records.picked(wanted), strict=True):
+        for wire, record in zip(records.wires, records.masked(wanted), strict=True):
             if len(kinds) >= most or shutdown.requested:
                 break
             if record is None:
@@ -237,7 +237,7 @@ class SequentialDelivery:
         chosen = part
         if wanted is not None:
             try:
-                chosen = part.only(wanted)
+                chosen = part.filtered(wanted)
             except Exception:  # which is raised again, where its record's turn has come
                 return False
         if chosen and not self._dispatcher.deliver_page(chosen):

@@ -12,7 +12,7 @@ from watcher.aws.model import Latest, Position
 from watcher.aws.price import PRICE
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.shutdown import STOP_SECONDS
-from watcher.records.filters import Selection
+from watcher.records.filters import RecordFilter
 from watcher.records.wire import WireRecord
 
 
@@ -38,7 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fail_on_data_loss: bool = False
     poll_max: float = 1.0
     """The longest pause between two reads of an idle shard, in seconds."""
-    wanted: Selection | None = None
+    wanted: RecordFilter | None = None
     """Whether a record goes to the observers at all; None: every one."""
     on_error: FailurePolicy = FailurePolicy()
     price: float = PRICE
@@ -50,4 +50,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def on_wire(self) -> Callable[[WireRecord], bool] | None:
         """`wanted`, before a record is made."""
-        return None if self.wanted is None else self.wanted.on_wire
+        return None if self.wanted is None else self.wanted.matches_wire
