@@ -19,8 +19,8 @@ from watcher.errors import NoAnswerYetError, StreamError
 from watcher.formatting.text import counted
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.observability.watch_stats import Display, Totals, WatchStats
+from watcher.options import WatchOptions
 from watcher.runtime.health import Checks, Parts
-from watcher.runtime.settings import Settings
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_stream import WatchedStream
@@ -53,7 +53,7 @@ class Manager:
         self,
         streams: WatchedStreams,
         observers: Sequence[Handler],
-        settings: Settings,
+        settings: WatchOptions,
         *,
         workers: Workers,
         store: Store | None = None,
@@ -74,17 +74,19 @@ class Manager:
         self._keeper = CheckpointSaver(
             store, partial(streams.tokens, self._unsettled), clock, self._pulse
         )
-        self.ending = Shutdown(settings.stop_timeout, clock, settings.asked_to_stop)
+        self.ending = Shutdown(settings.stop_timeout, clock, settings.stop_requested)
         check = None if store is None else store.check
-        failing = settings.on_error, self.ending, clock, self._before_retry, check
+        failing = settings.failure_policy, self.ending, clock, self._before_retry, check
         self._dispatcher = Dispatcher(observers, *failing, in_threads=hands is not None)
-        self._figures = StatsCollector(settings.poll_max, workers.board, clock, settings.price)
+        self._figures = StatsCollector(
+            settings.poll_max_seconds, workers.board, clock, settings.price
+        )
         limits = settings.on_wire, settings.max_records
         given = self._dispatcher, self._figures, self.totals, *limits, clock, self._pulse
         lanes = hands and ConcurrentDelivery(hands, workers, self._keeper.moved, *given)
         self._handover = lanes or SequentialDelivery(*given)
         parts = streams, self._figures, workers, self._handover, self._keeper, store, self.ending
-        self._checks = Checks(Parts(*parts), settings.poll_max, clock)
+        self._checks = Checks(Parts(*parts), settings.poll_max_seconds, clock)
 
     def stop(self) -> None:
         """End the watch: the record in hand is the last one. Safe in a signal handler."""
@@ -213,7 +215,7 @@ class Manager:
         is_hopeless = self._streams.were_refused(_HOPELESS_SECONDS) and self._why_unread()
         if self._handover.is_complete or is_hopeless:
             return True
-        return not self._streams and not (self._settings.follow and self._streams.awaits_more)
+        return not self._streams and not (self._settings.follows and self._streams.awaits_more)
 
     def _why_unread(self) -> str:
         """Why not a single read was answered; empty where one was, or none was refused."""
@@ -326,7 +328,7 @@ class Manager:
 
     def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         origin = stream.origin(shard)
-        given_up = stream.failures and not self._settings.follow
+        given_up = stream.failures and not self._settings.follows
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.CAUGHT_UP)
         self._workers.ended(origin, for_good=for_good or self.ending.has_begun)
         self._figures.reading_ended(origin, for_good=for_good)

@@ -22,11 +22,11 @@ from watcher.aws.model import (
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import NoAnswerYetError, ServiceError, StreamError, StreamGoneError
+from watcher.options import WatchOptions
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.runtime.protocol import ShardAssignment
-from watcher.runtime.settings import Settings
 from watcher.runtime.stats import StreamStats
 from watcher.streams import token as tokens
 from watcher.streams.coordinator import Coordinator
@@ -114,7 +114,7 @@ class WatchedStream:
     def __init__(
         self,
         arn: str,
-        settings: Settings,
+        settings: WatchOptions,
         *,
         first: Service,
         service: Service,
@@ -140,12 +140,12 @@ class WatchedStream:
         """The items that are handed over, where that is asked for."""
         self._items = items
         self._settings = settings
-        self._start = start or settings.start
+        self._start = start or settings.position
         self._began = clock.time(), clock.monotonic()
         self._first = first
         self._begins = aside or first
         self._clock = clock
-        self._next_stream = StreamSuccessor(of_table, settings.follow, clock)
+        self._next_stream = StreamSuccessor(of_table, settings.follows, clock)
         self.until: datetime | None = None
         """Up to when it is read; None: without an end."""
         self._stored: Token | None = None
@@ -258,7 +258,7 @@ class WatchedStream:
         policy, saved_at = self._settings.on_stale, token.saved_at if token else None
         anew = self.losses.begins_anew(policy, "checkpoint", saved_at, listing)
         self._begin_snapshot(None if token is None else token.snapshot, anew=anew)
-        if not self._settings.follow:
+        if not self._settings.follows:
             self.until = self.roster.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.roster.about())
@@ -326,7 +326,7 @@ class WatchedStream:
             position=shard.position,
             until=self.until,
             end=self._settings.end,
-            poll_max=self._settings.poll_max,
+            poll_max=self._settings.poll_max_seconds,
             closed=self.roster.is_closed(shard.id),
             latest=self.roster.began_at,
         )
@@ -341,12 +341,12 @@ class WatchedStream:
         roster = self.roster
         if self.snapshot is not None and not self.snapshot.stored().done:
             return None
-        if self.failures and not self._settings.follow:
+        if self.failures and not self._settings.follows:
             return None if self.reading else ""
         if self.reading or not roster.is_settled():
             return None
         if not roster.has_ended or roster.left:
-            if self._settings.follow:
+            if self._settings.follows:
                 return None
             roster.say_left(self._settings.end)
             return ""
