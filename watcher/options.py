@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from watcher.delivery.failures import FailurePolicy
     from watcher.delivery.handler import Handler
     from watcher.observability.watch_stats import Display
-    from watcher.records.filters import Selection
+    from watcher.records.filters import RecordFilter
     from watcher.records.wire import WireRecord
 
 MOST_OF_TAIL = 100_000
@@ -258,7 +258,7 @@ class WatchOptions:
 
     def __post_init__(self) -> None:
         """Check every value, before anything is asked of the service."""
-        for name in ("position", "end", "poll_max_seconds", "selection", "failure_policy"):
+        for name in ("position", "end", "poll_max_seconds", "record_filter", "failure_policy"):
             getattr(self, name)  # worked out once; raises for what can't be used
         _refuse_bad_tail(self.tail, self.start, self.until)
         if self.snapshot and self.tail is not None:
@@ -301,16 +301,16 @@ class WatchOptions:
         return poll_seconds(self.poll_max)
 
     @cached_property
-    def selection(self) -> "Selection | None":
+    def record_filter(self) -> "RecordFilter | None":
         """Which records go to the handlers; None: every one."""
-        from watcher.records.filters import wanted
+        from watcher.records.filters import record_filter
 
-        return wanted(self.filters, self.key, self.only)
+        return record_filter(self.filters, self.key, self.only)
 
     @property
     def on_wire(self) -> "Callable[[WireRecord], bool] | None":
-        """The selection, before a record is made."""
-        return None if self.selection is None else self.selection.on_wire
+        """The filter, before a record is made."""
+        return None if self.record_filter is None else self.record_filter.matches_wire
 
     @cached_property
     def failure_policy(self) -> "FailurePolicy":

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from watcher import options
 from watcher.declared import takes_options
 from watcher.delivery import output
-from watcher.delivery.shutdown import ended_by_signals
 from watcher.options import WatchOptions
 
 # What it takes to watch is imported by the calls: the command line reads the options alone for its
@@ -63,7 +62,7 @@ def watch(
         queue = Queue()
         wanted = how.streams(stream)
         streams = find(wanted, how, strict=how.strict, yes=how.yes, tell=queue.wake)
-        start = ProcessStarter(how.selection, with_threads=hands is not None)
+        start = ProcessStarter(how.record_filter, with_threads=hands is not None)
         manager = Manager(
             streams,
             handlers,
@@ -75,7 +74,7 @@ def watch(
             pulse=pulse,
         )
         at_once = [each.close for each in displays]
-        with output.whole(), ended_by_signals(manager.ending, manager.stop, at_once):
+        with output.whole(), manager.shutdown.handle_signals(manager.stop, at_once):
             return manager.run()
 
 

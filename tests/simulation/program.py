@@ -16,7 +16,7 @@ from tests.simulation.scheduler import Killed, Life, Stalled
 from tests.simulation.universe import Universe
 from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.errors import StreamError, WatcherError
-from watcher.records.filters import Selection, wanted
+from watcher.records.filters import RecordFilter, record_filter
 
 UNWANTED = {"dynamodb": {"Keys": {"pk": {"S": [{"anything-but": ["k0"]}]}}}}
 LIMITED_RUNS = 3
@@ -225,8 +225,8 @@ class Program(ABC):
         return [UNWANTED] if self._scenario.filtered else []
 
     @property
-    def _wanted(self) -> Selection | None:
-        return wanted(self._filters)
+    def _wanted(self) -> RecordFilter | None:
+        return record_filter(self._filters)
 
     # What happens to it
 

@@ -65,8 +65,8 @@ class Watch(Program):
 
     def _clean_up(self) -> None:
         if self._manager is not None:
-            self._manager._workers.queue.close()
-            if (dead_letters := self._manager._dispatcher._given_up._file) is not None:
+            self._manager.workers.queue.close()
+            if (dead_letters := self._manager.dispatcher._given_up._file) is not None:
                 dead_letters.close()
         self._manager = None
         if self._hands is not None:
@@ -147,7 +147,7 @@ class Watch(Program):
             client = self._universe.of(order.work.arn).client(process.wait, _READ_SECONDS)
             client.tally = tally = board.at(order.place)
             clock = VirtualClock(self._scheduler)
-            chosen = self._wanted.places if self._wanted else None
+            chosen = self._wanted.matching_indexes if self._wanted else None
             return AssignedShard(order.work, client, tally, clock, chosen)
 
         process = SimulatedWorker(

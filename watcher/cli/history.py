@@ -21,10 +21,10 @@ from watcher.options import end
 from watcher.records.diff import ABSENT, Absent, Attribute, changed_values, differences
 from watcher.records.plain_json import plain
 from watcher.records.record import Record
-from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.timeline import History, timeline
-from watcher.time_machine.times import begin
+from watcher.time_machine.times import start_time
 from watcher.watching import watch
 
 SOURCES = Annotated[
@@ -70,7 +70,7 @@ def _history(
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
-    wanted, start = OneKey(key or ()), begin(values["start"])
+    wanted, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
     exports = opened(baseline, values)
     if values["engine"] == "spark":

@@ -47,7 +47,7 @@ class LatestChanges:
         """Take in a row of an archive."""
         time = row.get("approximate_creation_time")
         number = row.get("sequence_number") or ""
-        self._add(time and time.timestamp(), number, partial(archives.record, row))
+        self._add(time and time.timestamp(), number, partial(archives.record_of_row, row))
 
     def _add(self, seconds: float | None, number: str, record: Callable[[], Record]) -> None:
         """By its time and sequence number; it is looked at only if it is kept."""

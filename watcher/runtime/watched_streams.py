@@ -152,7 +152,7 @@ class WatchedStreams:
         fresh = [stream for stream in self if not stream.is_resumed]
         if settings.tail is None or not fresh:
             return None
-        tail = Tail(settings.tail, settings.selection, is_ending, self._clock)
+        tail = Tail(settings.tail, settings.record_filter, is_ending, self._clock)
         tail.begin(fresh)
         return None if settings.follows or len(fresh) < len(self) else tail
 

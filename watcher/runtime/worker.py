@@ -26,7 +26,7 @@ from watcher.aws.credentials import SharedCredentials
 from watcher.aws.model import AtTime, Latest, Service, ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
-from watcher.records.filters import Selection
+from watcher.records.filters import RecordFilter
 from watcher.runtime.protocol import (
     CommandReader,
     Pause,
@@ -244,7 +244,7 @@ def run(
     board: SharedCounters,
     clients: dict[str, StreamsClient],
     credentials: SharedCredentials | None = None,
-    wanted: Selection | None = None,
+    wanted: RecordFilter | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """The worker's whole life; what it does is counted on the `board`, for the manager to read.
@@ -265,7 +265,7 @@ def run(
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads = WorkerThreads(writer)
-    chosen = None if wanted is None else wanted.places
+    chosen = None if wanted is None else wanted.matching_indexes
     client = functools.partial(_client, dict(clients), credentials)
     ear = CommandReader(orders)
     while not ear.is_over:
