@@ -18,8 +18,8 @@ from watcher.errors import NoAnswerYetError, StreamError
 from watcher.formatting.text import counted
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.observability.watch_stats import Display, Totals, WatchStats
+from watcher.options import WatchOptions
 from watcher.runtime.health import Checks, Parts
-from watcher.runtime.settings import Settings
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_stream import WatchedStream
@@ -50,7 +50,7 @@ class Manager:
         self,
         streams: WatchedStreams,
         observers: Sequence[Handler],
-        settings: Settings,
+        settings: WatchOptions,
         *,
         workers: Workers,
         store: Store | None = None,
@@ -72,18 +72,18 @@ class Manager:
             store, partial(streams.tokens, self._unsettled), clock, self.heartbeat
         )
         self.shutdown = Shutdown(
-            settings.stop_timeout, stop_requested=settings.asked_to_stop, clock=clock
+            settings.stop_timeout, stop_requested=settings.stop_requested, clock=clock
         )
         check = None if store is None else store.check
-        failing = settings.on_error, self.shutdown, clock, self._before_retry, check
+        failing = settings.failure_policy, self.shutdown, clock, self._before_retry, check
         self.dispatcher = Dispatcher(observers, *failing, in_threads=hands is not None)
-        self.stats = StatsCollector(settings.poll_max, workers.board, clock, settings.price)
+        self.stats = StatsCollector(settings.poll_max_seconds, workers.board, clock, settings.price)
         limits = settings.on_wire, settings.max_records
         given = self.dispatcher, self.stats, self.totals, *limits, clock, self.heartbeat
         lanes = hands and ConcurrentDelivery(hands, workers, self.saver.mark_dirty, *given)
         self.delivery = lanes or SequentialDelivery(*given)
         parts = streams, self.stats, workers, self.delivery, self.saver, store, self.shutdown
-        self.health = Checks(Parts(*parts), settings.poll_max, clock)
+        self.health = Checks(Parts(*parts), settings.poll_max_seconds, clock)
 
     def stop(self) -> None:
         """End the watch: the record in hand is the last one. Safe in a signal handler."""
@@ -212,7 +212,7 @@ class Manager:
         is_hopeless = self.streams.were_refused(_HOPELESS_SECONDS) and self._why_unread()
         if self.delivery.is_complete or is_hopeless:
             return True
-        return not self.streams and not (self.settings.follow and self.streams.awaits_more)
+        return not self.streams and not (self.settings.follows and self.streams.awaits_more)
 
     def _why_unread(self) -> str:
         """Why not a single read was answered; empty where one was, or none was refused."""
@@ -325,7 +325,7 @@ class Manager:
 
     def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         origin = stream.origin(shard)
-        given_up = stream.failures and not self.settings.follow
+        given_up = stream.failures and not self.settings.follows
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.CAUGHT_UP)
         self.workers.ended(origin, for_good=for_good or self.shutdown.requested)
         self.stats.reading_ended(origin, for_good=for_good)

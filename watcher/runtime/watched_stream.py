@@ -22,12 +22,12 @@ from watcher.aws.model import (
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import NoAnswerYetError, ServiceError, StreamError, StreamGoneError
+from watcher.options import WatchOptions
 from watcher.pull import executor
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.runtime.protocol import ShardAssignment
-from watcher.runtime.settings import Settings
 from watcher.runtime.stats import StreamStats
 from watcher.streams import token as tokens
 from watcher.streams.coordinator import Coordinator
@@ -115,7 +115,7 @@ class WatchedStream:
     def __init__(
         self,
         arn: str,
-        settings: Settings,
+        settings: WatchOptions,
         *,
         first: Service,
         service: Service,
@@ -141,12 +141,12 @@ class WatchedStream:
         """The items that are handed over, where that is asked for."""
         self._items = items
         self._settings = settings
-        self._start = start or settings.start
+        self._start = start or settings.position
         self._began = clock.time(), clock.boottime()
         self._first = first
         self._begins = aside or first
         self._clock = clock
-        self._next_stream = StreamSuccessor(of_table, settings.follow, clock)
+        self._next_stream = StreamSuccessor(of_table, settings.follows, clock)
         self.until: datetime | None = None
         """Up to when it is read; None: without an end."""
         self._stored: Token | None = None
@@ -259,7 +259,7 @@ class WatchedStream:
         policy, saved_at = self._settings.on_stale, token.saved_at if token else None
         anew = self.losses.begins_anew(policy, "checkpoint", saved_at, listing)
         self._begin_snapshot(None if token is None else token.snapshot, anew=anew)
-        if not self._settings.follow:
+        if not self._settings.follows:
             self.until = self.coordinator.written_at
         if not listing.shards:
             logger.info("The stream has no shards yet", extra=self.coordinator.about())
@@ -327,7 +327,7 @@ class WatchedStream:
             position=shard.position,
             until=self.until,
             end=self._settings.end,
-            poll_max=self._settings.poll_max,
+            poll_max=self._settings.poll_max_seconds,
             closed=self.coordinator.is_closed(shard.id),
             latest=self.coordinator.began_at,
         )
@@ -342,12 +342,12 @@ class WatchedStream:
         coordinator = self.coordinator
         if self.snapshot is not None and not self.snapshot.stored().done:
             return None
-        if self.failures and not self._settings.follow:
+        if self.failures and not self._settings.follows:
             return None if self.reading else ""
         if self.reading or not coordinator.is_settled():
             return None
         if not coordinator.has_ended or coordinator.left:
-            if self._settings.follow:
+            if self._settings.follows:
                 return None
             coordinator.log_left(self._settings.end)
             return ""

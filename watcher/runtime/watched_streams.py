@@ -11,8 +11,8 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.formatting.text import counted
 from watcher.observability.watch_stats import Totals
+from watcher.options import WatchOptions
 from watcher.retry import backoff
-from watcher.runtime.settings import Settings
 from watcher.runtime.stats import StatsCollector, StreamStats
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.tail import Tail
@@ -144,7 +144,7 @@ class WatchedStreams:
         stream.resume(token)
         self.renamed(arn, stream)
 
-    def at_tail(self, settings: Settings, is_ending: Callable[[], bool]) -> Tail | None:
+    def at_tail(self, settings: WatchOptions, is_ending: Callable[[], bool]) -> Tail | None:
         """Begin with the last changes alone, where that is asked for; None if more is delivered.
 
         What a checkpoint holds goes before it.
@@ -152,9 +152,9 @@ class WatchedStreams:
         fresh = [stream for stream in self if not stream.is_resumed]
         if settings.tail is None or not fresh:
             return None
-        tail = Tail(settings.tail, settings.wanted, is_ending, self._clock)
+        tail = Tail(settings.tail, settings.record_filter, is_ending, self._clock)
         tail.begin(fresh)
-        return None if settings.follow or len(fresh) < len(self) else tail
+        return None if settings.follows or len(fresh) < len(self) else tail
 
     def tokens(self, unsettled: Callable[[ShardKey], str | None]) -> list[Token]:
         """Where all of them stand; also those that have left, as long as there is any use in it."""
