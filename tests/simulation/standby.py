@@ -19,10 +19,10 @@ from watcher.aws.lease_table import Leased
 from watcher.aws.model import TrimHorizon
 from watcher.delivery.handler import Handler
 from watcher.errors import CheckpointError, LeaseLostError, WatcherError
+from watcher.options import WatchOptions
 from watcher.records.record import Record
 from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment, Writer
-from watcher.runtime.settings import Settings
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
@@ -233,7 +233,7 @@ class Standby:
         universe = self._game.universe
         client = universe.client(life.sleep)
         arn = universe.table.streams[0].arn
-        settings = Settings(start=TrimHorizon(), poll_max=0.5)
+        settings = WatchOptions(start=TrimHorizon(), poll_max=0.5)
         followed = WatchedStream(arn, settings, first=client, service=client, clock=life)
         shared = Shared(self._game.item, self, life)
         lease = Lease(shared, holder, life)
