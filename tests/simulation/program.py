@@ -7,8 +7,9 @@ import logging
 import random
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from tests.simulation.client import SimulatedClient
 from tests.simulation.scheduler import Killed, Life, Stalled
@@ -219,9 +220,13 @@ class Program(ABC):
         return TrimHorizon()
 
     @property
+    def _filters(self) -> list[Mapping[str, Any]]:
+        """Filters that leave out what the judge calls unwanted."""
+        return [UNWANTED] if self._scenario.filtered else []
+
+    @property
     def _wanted(self) -> RecordFilter | None:
-        """What the judge calls unwanted, as a filter."""
-        return record_filter([UNWANTED]) if self._scenario.filtered else None
+        return record_filter(self._filters)
 
     # What happens to it
 

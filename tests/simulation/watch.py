@@ -17,13 +17,12 @@ from watcher.aws.counters import SharedCounters
 from watcher.aws.model import ShardKey
 from watcher.aws.retry import retry_at_start
 from watcher.delivery.batches import Batches, BatchSettings
-from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
+from watcher.options import WatchOptions
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment, Writer
-from watcher.runtime.settings import Settings
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
@@ -84,14 +83,14 @@ class Watch(Program):
         if scenario.of_table:
             arn = retry_at_start(lambda: client.latest_stream(TABLE), life)
         limited = self._judge.runs[-1].number < LIMITED_RUNS
-        settings = Settings(
+        settings = WatchOptions(
             start=self._start(),
             follow=scenario.follow,
             max_records=scenario.max_records if limited else None,
             fail_on_data_loss=scenario.fail_on_data_loss and limited,
             poll_max=scenario.poll_max,
-            wanted=self._wanted,
-            on_error=FailurePolicy.parse(scenario.on_error),
+            filters=self._filters,
+            on_error=scenario.on_error,
             snapshot=scenario.snapshot,
         )
         queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from watcher.aws.model import ShardKey
@@ -19,8 +18,8 @@ from watcher.errors import NoAnswerYetError, StreamError
 from watcher.formatting.text import counted
 from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.observability.watch_stats import Display, Totals, WatchStats
+from watcher.options import WatchOptions
 from watcher.runtime.health import Checks, Parts
-from watcher.runtime.settings import Settings
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_stream import WatchedStream
@@ -31,8 +30,6 @@ from watcher.streams.coordinator import ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import (
     Failed,
-    Finished,
-    Loss,
     Message,
     Notice,
     Page,
@@ -53,7 +50,7 @@ class Manager:
         self,
         streams: WatchedStreams,
         observers: Sequence[Handler],
-        settings: Settings,
+        settings: WatchOptions,
         *,
         workers: Workers,
         store: Store | None = None,
@@ -75,18 +72,18 @@ class Manager:
             store, partial(streams.tokens, self._unsettled), clock, self.heartbeat
         )
         self.shutdown = Shutdown(
-            settings.stop_timeout, stop_requested=settings.asked_to_stop, clock=clock
+            settings.stop_timeout, stop_requested=settings.stop_requested, clock=clock
         )
         check = None if store is None else store.check
-        failing = settings.on_error, self.shutdown, clock, self._before_retry, check
+        failing = settings.failure_policy, self.shutdown, clock, self._before_retry, check
         self.dispatcher = Dispatcher(observers, *failing, in_threads=hands is not None)
-        self.stats = StatsCollector(settings.poll_max, workers.board, clock, settings.price)
+        self.stats = StatsCollector(settings.poll_max_seconds, workers.board, clock, settings.price)
         limits = settings.on_wire, settings.max_records
         given = self.dispatcher, self.stats, self.totals, *limits, clock, self.heartbeat
         lanes = hands and ConcurrentDelivery(hands, workers, self.saver.mark_dirty, *given)
         self.delivery = lanes or SequentialDelivery(*given)
         parts = streams, self.stats, workers, self.delivery, self.saver, store, self.shutdown
-        self.health = Checks(Parts(*parts), settings.poll_max, clock)
+        self.health = Checks(Parts(*parts), settings.poll_max_seconds, clock)
 
     def stop(self) -> None:
         """End the watch: the record in hand is the last one. Safe in a signal handler."""
@@ -146,7 +143,7 @@ class Manager:
             return False
         origin, message = received
         if stream := self.streams.get(origin.stream):  # else it has left
-            self._hear(stream, stream.roster.lineage.shards[origin.shard_id], message)
+            self._on_message(stream, stream.coordinator.lineage.shards[origin.shard_id], message)
         return True
 
     # The beginning and the end
@@ -215,7 +212,7 @@ class Manager:
         is_hopeless = self.streams.were_refused(_HOPELESS_SECONDS) and self._why_unread()
         if self.delivery.is_complete or is_hopeless:
             return True
-        return not self.streams and not (self.settings.follow and self.streams.awaits_more)
+        return not self.streams and not (self.settings.follows and self.streams.awaits_more)
 
     def _why_unread(self) -> str:
         """Why not a single read was answered; empty where one was, or none was refused."""
@@ -258,12 +255,12 @@ class Manager:
             return
         if stream.failures and not stream.has_begun:
             return self._begin_stream(stream)
-        listing = stream.roster.listing
+        listing = stream.coordinator.listing
         try:
-            stream.attend(before=self.saver.save_before_waiting)
+            stream.refresh(before=self.saver.save_before_waiting)
         except StreamError as error:
             return self.streams.in_trouble(stream, error)
-        if stream.roster.listing is not listing:
+        if stream.coordinator.listing is not listing:
             self.streams.listed(stream, self.stats)
             for origin in stream.newly_closed():
                 self.workers.close(origin)
@@ -276,29 +273,39 @@ class Manager:
         for origin in self.workers.to_restart():
             stream = self.streams.get(origin.stream)
             if stream is not None and not self.streams.rests(stream):
-                self._start(stream, stream.roster.lineage.shards[origin.shard_id])
+                self._start(stream, stream.coordinator.lineage.shards[origin.shard_id])
                 self.totals.restarts += 1
 
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
         self.workers.start(stream.work(shard), self.stats.tally(stream.origin(shard)))
 
-    def _hear(self, stream: WatchedStream, shard: TrackedShard, message: Message | None) -> None:
+    def _on_message(
+        self, stream: WatchedStream, shard: TrackedShard, message: Message | None
+    ) -> None:
+        """Takes in what a worker reports of a shard; None: it reads that shard no longer."""
+        origin = stream.origin(shard)
         match message:
-            case Page():
-                self.workers.delivers(stream.origin(shard))
-                shard.comes()
-                self._deliver(stream, shard, message)
-            case Started(moment):
-                self._started(stream, shard, moment)
-            case Finished():
-                self._finished(stream, shard, message)
-            case Loss():
-                self.saver.mark_dirty()
-                stream.losses.heard(shard, message)
-            case Retrying() | Notice() | Failed():
-                self.streams.hear(stream, shard, message)
             case None:
-                self._reading_ended(stream, shard)
+                return self._reading_ended(stream, shard)
+            case Failed():
+                return self.streams.on_failed(stream, shard, message)
+            case Page():
+                self.workers.delivers(origin)
+            case Started():
+                self.workers.reads(origin)
+                self.streams.reads(stream)
+        try:
+            meaning = stream.coordinator.on_message(shard, message)
+        except StreamError as error:
+            return self.streams.in_trouble(stream, error, reading=True)
+        if isinstance(meaning, Page):
+            return self._deliver(stream, shard, meaning)
+        if not isinstance(message, Retrying | Notice):
+            self.saver.mark_dirty()
+        if isinstance(message, Started):
+            self.streams.say_if_watched(stream, self.workers)
+        if meaning is ShardEnd.CLOSED:
+            self._finish(stream, shard)
 
     def _deliver(self, stream: WatchedStream, shard: TrackedShard, page: Page) -> None:
         try:
@@ -308,34 +315,24 @@ class Manager:
         finally:
             self.saver.mark_dirty()
 
-    def _started(self, stream: WatchedStream, shard: TrackedShard, moment: datetime) -> None:
-        stream.roster.started(shard, moment)
-        self.saver.mark_dirty()
-        self.workers.reads(stream.origin(shard))
-        self.streams.reads(stream)
-        self.streams.say_if_watched(stream, self.workers)
-
-    def _finished(self, stream: WatchedStream, shard: TrackedShard, message: Finished) -> None:
-        self.saver.mark_dirty()
-        if stream.roster.meaning(shard, message) is not ShardEnd.CLOSED:
-            return
+    def _finish(self, stream: WatchedStream, shard: TrackedShard) -> None:
         origin = stream.origin(shard)
         self.dispatcher.drain(origin)
         if self.dispatcher.pending(origin):  # the watch ends before its children's turn
             return
-        stream.roster.finish(shard)
-        logger.info(f"Finished shard: {shard.id}", extra=stream.roster.about(shard))
+        stream.coordinator.finish(shard)
+        logger.info(f"Finished shard: {shard.id}", extra=stream.coordinator.about(shard))
 
     def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         origin = stream.origin(shard)
-        given_up = stream.failures and not self.settings.follow
+        given_up = stream.failures and not self.settings.follows
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.CAUGHT_UP)
         self.workers.ended(origin, for_good=for_good or self.shutdown.requested)
         self.stats.reading_ended(origin, for_good=for_good)
         if for_good or self.shutdown.requested:
             stream.reading.discard(shard.id)
         else:
-            stream.roster.begin_again(shard)
+            stream.coordinator.restart(shard)
 
     # The checkpoint, and the figures
 
