@@ -97,11 +97,11 @@ class StreamSource:
             self.arn,
             self.service,
             start,
-            lanes=self._lanes,
+            clients=self._lanes,
             strict=strict,
-            chosen=chosen,
+            matching=chosen,
             clock=self.clock,
-            asking=self._asking,
+            listing_service=self._asking,
         )
 
     @property
@@ -168,7 +168,7 @@ class Sources:
             if self._strict and start is not None:
                 self._refuse_unfit(self._retained, start)
             elif not self._files:  # else they may hold it; a gap between them and it is said
-                self._retained.say_if_begins_late()
+                self._retained.warn_if_starting_late()
 
     def reopen(self, start: datetime) -> None:
         """Read from an earlier moment than the one that was begun with, as far as there is any."""
