@@ -113,6 +113,7 @@ class Judge(Alarms):
     ) -> None:
         """A micro-batch is done again: it has to be the same one, unless retention has passed."""
         self.checked["batches done again"] += 1
+        self._age()
         for shard_id in before.keys() | now.keys():
             old, new = before.get(shard_id, ()), now.get(shard_id, ())
             shard = self.shard(shard_id)

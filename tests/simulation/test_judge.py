@@ -162,6 +162,14 @@ def test_a_micro_batch_done_again_with_other_records(told: Told) -> None:
     assert told.checks == {"replay"}
 
 
+def test_a_micro_batch_done_again_with_what_is_left_of_a_stream_that_is_gone(told: Told) -> None:
+    numbers = told.write(2)
+    told.table.stream.disable()
+    told.now = 25 * 3600.0
+    told.judge.replayed(3, {told.shard.id: numbers}, {})
+    assert told.checks == set()
+
+
 def test_a_loss_that_is_not_said(told: Told) -> None:
     numbers = told.write(3)
     told.deliver(numbers[0])
