@@ -23,9 +23,10 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.credentials import WorkerCredentials
-from watcher.aws.model import AtTime, Latest, Service, ShardKey
+from watcher.aws.model import Service, ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
+from watcher.pull import executor
 from watcher.records.filters import RecordFilter
 from watcher.runtime.protocol import (
     CommandReader,
@@ -101,14 +102,13 @@ class AssignedShard:
     def __init__(
         self,
         work: ShardAssignment,
-        streams: Service,
+        service: Service,
         tally: Counters,
         clock: Clock = CLOCK,
         chosen: Chosen | None = None,
     ) -> None:
         self.origin = work.origin
         self.reader = ShardReader(
-            streams,
             work.arn,
             work.shard_id,
             work.position,
@@ -117,27 +117,25 @@ class AssignedShard:
             end=work.end,
             chosen=chosen,
             poll_max=work.poll_max,
+            latest=work.latest,
             clock=clock,
         )
         self.is_over = False
         """Whether it was read to its end, or can't be read any further."""
-        self._latest = work.latest
+        self._service = service
         self._tally = tally
         self._clock = clock
 
     def read(self) -> list[Message]:
-        """One attempt: what the manager is to hear of it."""
+        """Makes one attempt; returns what to report to the manager."""
         answers = self._tally.answers
         try:
-            messages = self.reader.read()
+            messages = executor.read(self.reader, self._service)
         except StreamError as error:
             messages = [Failed(str(error), fatal=True)]
         except Exception:
             messages = [Failed(traceback.format_exc(), fatal=False)]
         self._tally.attempt(self._clock.monotonic(), answered=self._tally.answers > answers)
-        if messages and self._latest and isinstance(self.reader.position, Latest):
-            # It could not be begun: "latest" is not whenever it can be.
-            self.reader.position = AtTime(self._latest)
         # Before they are sent: a shard's place on the board may then soon be another's.
         for message in messages:
             if isinstance(message, Page):
