@@ -17,6 +17,7 @@ from tests.support.wire import FIRST, body
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import Listing, Position, Service, Shard, ShardKey, TrimHorizon
+from watcher.clock import CLOCK
 from watcher.delivery.concurrent import HandlerPool
 from watcher.delivery.handler import Handler
 from watcher.errors import ShardNotFoundError, WatcherError
@@ -196,7 +197,7 @@ class Memory(Store):
         return token
 
     def position(self, shard_id: str) -> Position:
-        (found,) = (each for each in tokens.resume(self.token) if each.id == shard_id)
+        (found,) = (each for each in tokens.resume(self.token, CLOCK.now()) if each.id == shard_id)
         return found.position
 
 
