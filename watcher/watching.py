@@ -48,7 +48,7 @@ def watch(
     from watcher.runtime.find_streams import find
     from watcher.runtime.loop import Manager
     from watcher.runtime.processes import ProcessStarter, raised_open_files
-    from watcher.runtime.protocol import Queue
+    from watcher.runtime.protocol import MessageQueue
     from watcher.runtime.workers import Workers
 
     hands = ThreadHandlerPool(how.concurrency) if how.concurrency > 1 else None
@@ -59,7 +59,7 @@ def watch(
         )
         handlers = [options.handler(each) for each in observers]
         store = stack.enter_context(_opened(how, stream))
-        queue = Queue()
+        queue = MessageQueue()
         wanted = how.streams(stream)
         streams = find(wanted, how, strict=how.strict, yes=how.yes, tell=queue.wake)
         start = ProcessStarter(how.record_filter, with_threads=hands is not None)

@@ -301,7 +301,7 @@ class ConcurrentDelivery(SequentialDelivery):
             if not self.holds(lane.origin) and self._dispatcher.pending(lane.origin):
                 self._add(lane, partial(self._dispatcher.tick, lane.origin))
             if lane.bytes >= _LANE_BYTES:
-                self._workers.rest(lane.origin)
+                self._workers.pause(lane.origin)
             lane.say_if_it_stands(now)
 
     def rest(self) -> None:

@@ -102,7 +102,7 @@ class Checks:
             tried, answered = shard.tally.tried_at, shard.tally.answered_at
             # Looked at long before it counts: what its worker waits with may just be taken in.
             is_due = now - max(since, answered) > self._due_seconds
-            if is_due and self._parts.workers.waits_for_us(origin):
+            if is_due and self._parts.workers.has_unread(origin):
                 shard.excused_at = now
             since = max(since, shard.excused_at)
             if now - max(since, tried) > self._read_seconds:

@@ -77,7 +77,9 @@ class Manager:
         check = None if store is None else store.check
         failing = settings.failure_policy, self.shutdown, clock, self._before_retry, check
         self.dispatcher = Dispatcher(observers, *failing, in_threads=hands is not None)
-        self.stats = StatsCollector(settings.poll_max_seconds, workers.board, clock, settings.price)
+        self.stats = StatsCollector(
+            settings.poll_max_seconds, workers.counters, clock, settings.price
+        )
         limits = settings.on_wire, settings.max_records
         given = self.dispatcher, self.stats, self.totals, *limits, clock, self.heartbeat
         lanes = hands and ConcurrentDelivery(hands, workers, self.saver.mark_dirty, *given)
@@ -235,10 +237,10 @@ class Manager:
 
     def _end(self) -> None:
         self.totals.stopped = self.shutdown.requested
-        if self.totals.stopped and (left := self.delivery.left + self.workers.unread()):
+        if self.totals.stopped and (left := self.delivery.left + self.workers.count_unread()):
             what = f"{counted(left, 'record')} left unread"
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
-        self.workers.end()
+        self.workers.close()
         try:
             self.delivery.give_up()
             self.dispatcher.close()
@@ -263,7 +265,7 @@ class Manager:
         if stream.coordinator.listing is not listing:
             self.streams.listed(stream, self.stats)
             for origin in stream.newly_closed():
-                self.workers.close(origin)
+                self.workers.on_shard_closed(origin)
         begun = stream.to_begin()
         for shard in begun:
             self._start(stream, shard)
@@ -290,9 +292,9 @@ class Manager:
             case Failed():
                 return self.streams.on_failed(stream, shard, message)
             case Page():
-                self.workers.delivers(origin)
+                self.workers.on_page(origin)
             case Started():
-                self.workers.reads(origin)
+                self.workers.on_started(origin)
                 self.streams.reads(stream)
         try:
             meaning = stream.coordinator.on_message(shard, message)
@@ -327,7 +329,7 @@ class Manager:
         origin = stream.origin(shard)
         given_up = stream.failures and not self.settings.follows
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.CAUGHT_UP)
-        self.workers.ended(origin, for_good=for_good or self.shutdown.requested)
+        self.workers.on_ended(origin, restart=not (for_good or self.shutdown.requested))
         self.stats.reading_ended(origin, for_good=for_good)
         if for_good or self.shutdown.requested:
             stream.reading.discard(shard.id)

@@ -219,7 +219,7 @@ def test_no_more_are_handled_than_were_asked_for() -> None:
 def test_what_waits_of_a_shard_has_its_worker_rest(gate: Gate) -> None:
     play = played(gate, 2, "a")
     rested: list[object] = []
-    play.manager.workers.rest = rested.append  # type: ignore[method-assign, assignment]
+    play.manager.workers.pause = rested.append  # type: ignore[method-assign, assignment]
     large = page(*range(1, 9001))
     play.run(1.0, ("a", large), ("a", large), 2.0, gate.let(-1), 1.0)
     assert bool(rested) is (2 * len(large.body) >= 4 * 1024 * 1024)
