@@ -161,7 +161,7 @@ def observer(each: object) -> "Handler":
             raise UsageError(f"no handler {each!r}; there are {', '.join(found)}")
         return handler_modules.load(found[each])
     if isinstance(each, ModuleType):
-        return handler_modules.observer(each, each.__name__, each.__name__)
+        return handler_modules.module_handler(each, each.__name__, each.__name__)
     if not callable(each):
         raise UsageError(f"observer {each!r} can't be called: give a function of a record")
     name = getattr(each, "__name__", repr(each))
