@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
-from watcher.aws.discovery import WantedStreams
 from watcher.clock import CLOCK, Clock
+from watcher.delivery import output
 from watcher.delivery.concurrent import ConcurrentDelivery
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.handler import Handler
@@ -20,67 +19,69 @@ from watcher.delivery.shutdown import Shutdown
 from watcher.observability.exporter import outlets
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display, Totals
+from watcher.options import WatchOptions
 from watcher.runtime.find_streams import find
 from watcher.runtime.health import HealthChecker, HealthTiming
 from watcher.runtime.loop import Manager
 from watcher.runtime.processes import ProcessStarter, raised_open_files
 from watcher.runtime.protocol import Queue
-from watcher.runtime.settings import Settings
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
 from watcher.stores.checkpoint_saver import CheckpointSaver
 from watcher.stores.open_store import open_store
-from watcher.stores.protocol import Positions, Store
+from watcher.stores.protocol import Store
 
 
 @contextmanager
 def open_watch(
-    settings: Settings,
-    *,
-    wanted: WantedStreams,
-    handlers: Sequence[Handler],
-    checkpoint: str | os.PathLike[str] | Positions | None = None,
-    checkpoint_stream: object = None,
-    processes: int,
-    concurrency: int,
-    strict: bool = False,
-    yes: bool = False,
-    display: Display | None = None,
-    metrics_port: str | int | None = None,
+    options: WatchOptions, *, named: str | Iterable[str], handlers: Sequence[Handler]
 ) -> Iterator[Manager]:
-    """A watch of real streams with real processes; all that it opens is closed behind it.
+    """Put a watch of the named streams together; what it opens is closed behind it.
 
-    A table of positions is by default in the region of `checkpoint_stream`. Raises UsageError,
-    StreamError.
+    What it shows its figures on is closed at once where a second signal ends the process. Raises
+    UsageError, StreamError.
     """
     with ExitStack() as stack:
         stack.enter_context(raised_open_files())
-        shown = outlets(display, metrics_port, settings.stop_timeout)
-        displays, heartbeat = stack.enter_context(shown)
+        displays, heartbeat = stack.enter_context(
+            outlets(options.display, options.metrics_port, options.stop_timeout)
+        )
         store = None
-        if checkpoint is not None:
-            opened = open_store(checkpoint, settings.connection, checkpoint_stream)
+        if options.checkpoint is not None:
+            opened = open_store(options.checkpoint, options.connection, named)
             store = stack.enter_context(closing(opened))
+        pool = ThreadHandlerPool(options.concurrency) if options.concurrency > 1 else None
         queue = Queue()
-        streams = find(wanted, settings, strict=strict, yes=yes, tell=queue.wake)
-        pool = ThreadHandlerPool(concurrency) if concurrency > 1 else None
-        start_process = ProcessStarter(settings.wanted, with_threads=pool is not None)
-        yield build_manager(
-            settings,
-            streams=streams,
+        manager = build_manager(
+            options,
+            streams=find(
+                options.streams(named),
+                options,
+                strict=options.strict,
+                yes=options.yes,
+                tell=queue.wake,
+            ),
             handlers=handlers,
-            workers=Workers(queue, start_process, processes=processes),
+            workers=Workers(
+                queue,
+                ProcessStarter(options.record_filter, with_threads=pool is not None),
+                processes=options.processes,
+            ),
             store=store,
             displays=displays,
             pool=pool,
             heartbeat=heartbeat,
         )
+        at_once = [each.close for each in displays]
+        stack.enter_context(output.whole())
+        stack.enter_context(manager.shutdown.handle_signals(manager.stop, at_once))
+        yield manager
 
 
 def build_manager(
-    settings: Settings,
+    options: WatchOptions,
     *,
     streams: WatchedStreams,
     handlers: Sequence[Handler],
@@ -99,38 +100,17 @@ def build_manager(
     """
     heartbeat = heartbeat or Heartbeat(clock=clock)
     totals = Totals()
-    stats = StatsCollector(settings.poll_max, workers.board, clock, settings.price)
-    shutdown = Shutdown(settings.stop_timeout, stop_requested=settings.asked_to_stop, clock=clock)
-    dispatcher = Dispatcher(
-        handlers,
-        settings.on_error,
-        shutdown=shutdown,
-        clock=clock,
-        check=None if store is None else store.check,
-        in_threads=pool is not None,
-    )
-    saver = CheckpointSaver(
-        store=store,
-        tokens=partial(streams.tokens, dispatcher.pending),
-        has_pending=lambda: dispatcher.pending_count > 0,
-        heartbeat=heartbeat,
-        clock=clock,
-    )
+    stats = StatsCollector(options.poll_max_seconds, workers.board, clock, options.price)
+    dispatcher = build_dispatcher(options, handlers, store, clock, in_threads=pool is not None)
+    saver = build_saver(store, streams, dispatcher, heartbeat, clock)
     progress = Progress(
         totals=totals,
         stats=stats,
         mark_dirty=saver.mark_dirty,
-        wanted=settings.on_wire,
-        max_records=settings.max_records,
+        wanted=options.on_wire,
+        max_records=options.max_records,
     )
-    delivery = build_delivery(
-        pool,
-        dispatcher=dispatcher,
-        progress=progress,
-        heartbeat=heartbeat,
-        workers=workers,
-        clock=clock,
-    )
+    delivery = build_delivery(pool, dispatcher, progress, heartbeat, workers, clock)
     health = HealthChecker(
         streams=streams,
         stats=stats,
@@ -138,13 +118,13 @@ def build_manager(
         delivery=delivery,
         saver=saver,
         store=store,
-        shutdown=shutdown,
-        poll_max_seconds=settings.poll_max,
+        shutdown=dispatcher.shutdown,
+        poll_max_seconds=options.poll_max_seconds,
         clock=clock,
         timing=health_timing,
     )
     manager = Manager(
-        settings=settings,
+        settings=options,
         streams=streams,
         workers=workers,
         dispatcher=dispatcher,
@@ -155,7 +135,7 @@ def build_manager(
         stats=stats,
         displays=DisplayThrottle(displays, clock),
         health=health,
-        shutdown=shutdown,
+        shutdown=dispatcher.shutdown,
         heartbeat=heartbeat,
         totals=totals,
     )
@@ -163,9 +143,45 @@ def build_manager(
     return manager
 
 
+def build_dispatcher(
+    options: WatchOptions,
+    handlers: Sequence[Handler],
+    store: Store | None,
+    clock: Clock,
+    *,
+    in_threads: bool,
+) -> Dispatcher:
+    """What calls the handlers, as long as the shutdown and the store's lease allow it."""
+    shutdown = Shutdown(options.stop_timeout, stop_requested=options.stop_requested, clock=clock)
+    return Dispatcher(
+        handlers,
+        options.failure_policy,
+        shutdown=shutdown,
+        clock=clock,
+        check=None if store is None else store.check,
+        in_threads=in_threads,
+    )
+
+
+def build_saver(
+    store: Store | None,
+    streams: WatchedStreams,
+    dispatcher: Dispatcher,
+    heartbeat: Heartbeat,
+    clock: Clock,
+) -> CheckpointSaver:
+    """What saves where the streams stand: before the records that wait in a handler's batch."""
+    return CheckpointSaver(
+        store=store,
+        tokens=partial(streams.tokens, dispatcher.pending),
+        has_pending=lambda: dispatcher.pending_count > 0,
+        heartbeat=heartbeat,
+        clock=clock,
+    )
+
+
 def build_delivery(
     pool: HandlerPool | None,
-    *,
     dispatcher: Dispatcher,
     progress: Progress,
     heartbeat: Heartbeat,

@@ -24,7 +24,7 @@ from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.observability.watch_stats import Rate
 from watcher.options import end
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines
 from watcher.watching import watch
@@ -72,9 +72,7 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
             raise UsageError("choose the handlers to replay to, such as --print-record")
         test = _test(values)
         replay = RecordLines(file)
-        dispatcher = Dispatcher(
-            observers, on_error, shutdown=Shutdown(values["stop_timeout"])
-        )
+        dispatcher = Dispatcher(observers, on_error, shutdown=Shutdown(values["stop_timeout"]))
         with terminal.status_line(**options.values(terminal.status_line, values)) as line:
             progress = None if line is None else _ReplayStatus(line, file)
             _deliver(replay, test, dispatcher, progress)
@@ -91,7 +89,7 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
 
 
 def _test(values: dict[str, Any]) -> Callable[[Record], bool] | None:
-    test = wanted(values["filters"], values["key"], values["only"])
+    test = record_filter(values["filters"], values["key"], values["only"])
     last = end(values["until"], "trim-horizon")
     if last is None:
         return test

@@ -59,7 +59,7 @@ class PartialPage:
     def __init__(self, page: Page, records: RecordPage, wanted: Wanted | None) -> None:
         self.page = page
         self.wires = records.wires
-        self.records = enumerate(records.picked(wanted))
+        self.records = enumerate(records.masked(wanted))
         self._left_out = 0
 
     def left_out_before(self, index: int) -> int:
@@ -164,7 +164,6 @@ class ConcurrentDelivery:
         self._tick_due = 0.0
         self._items: ShardKey | None = None
         """The items that alone are delivered, or are to be read next."""
-        self._is_reserved = False
         self._reserved_until = -math.inf
 
     @property
@@ -237,7 +236,6 @@ class ConcurrentDelivery:
         self.commit()
         if self._error is not None:
             raise self._error
-        self._release_changes()
         ends = [*self._ends, *self._ends_behind_records()]
         self._ends.clear()
         if not (ends or self.has_room):
@@ -290,20 +288,21 @@ class ConcurrentDelivery:
         if now >= self._reserved_until + self._timing.reserve_seconds:
             self._items = items
             self._reserved_until = now + self._timing.reserve_seconds
-        self._is_reserved = self._items is not None and now < self._reserved_until
-        if not self._is_reserved or self._is_at_work:
+        if self._items is None or now >= self._reserved_until:
+            self.release()
+            return False
+        if self._is_at_work:
             return False
         self._items, self._reserved_until = items, -math.inf
         return True
 
-    def _release_changes(self) -> None:
-        """Go on with what waits for items, if those were delivered or nobody asks for them."""
-        if self._items is not None and not (self._is_reserved or self.is_delivering(self._items)):
+    def release(self) -> None:
+        """See `Delivery`."""
+        if self._items is not None and not self.is_delivering(self._items):
             self._items = None
             for queue in self._queues.values():
                 if queue.jobs:
                     self._add(queue)
-        self._is_reserved = False
 
     def drain(self) -> None:
         """See `Delivery`."""

@@ -133,7 +133,9 @@ class Dispatcher:
 
     # Failures: the one place where a policy is applied
 
-    def _apply_policy(self, handler: Handler, records: Sequence[Record], error: BaseException) -> None:
+    def _apply_policy(
+        self, handler: Handler, records: Sequence[Record], error: BaseException
+    ) -> None:
         """Try again what has failed, until it goes well or is given up.
 
         What a handler raises by itself is a failure on the records given. Raises as `deliver`.

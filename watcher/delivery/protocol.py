@@ -24,7 +24,7 @@ class HandlerStep(NamedTuple):
 
 
 class Delivery(Protocol):
-    """Hands each shard's records to the handlers in their order, and moves its position behind them.
+    """Hands each shard's records to the handlers in order, and moves its position behind them.
 
     The loop submits what the workers have read, as long as there is room, and polls. All methods
     belong to the loop's thread.
@@ -66,10 +66,10 @@ class Delivery(Protocol):
         """Move the positions behind what was delivered by now. Raises as `Dispatcher.flush`."""
 
     def reserve(self, items: ShardKey) -> bool:
-        """Hold changes back for a page of a table's items; True once nothing else is at work.
+        """Hold changes back for a page of a table's items; True once nothing is at work."""
 
-        Unless it is asked for again before the next `poll`, or that page submitted, changes go on.
-        """
+    def release(self) -> None:
+        """Let changes go on, unless items are still being delivered."""
 
     def is_delivering(self, origin: ShardKey) -> bool:
         """True while records of a shard (or items of a table) wait here, or are in hand."""

@@ -144,6 +144,9 @@ class SequentialDelivery:
         """See `Delivery`."""
         return self._in_hand is None
 
+    def release(self) -> None:
+        """See `Delivery`: nothing is held back beside the page in hand."""
+
     def steps(self) -> Sequence[HandlerStep]:
         """See `Delivery`: handlers work in the loop's thread alone."""
         return ()
@@ -200,7 +203,7 @@ class SequentialDelivery:
         monotonic, kinds = self._clock.monotonic, self._kinds
         most = self._progress.limit - self._progress.delivered
         self._uncounted = records, 0
-        for wire, record in zip(records.wires, records.picked(wanted), strict=True):
+        for wire, record in zip(records.wires, records.masked(wanted), strict=True):
             if len(kinds) >= most or shutdown.requested:
                 break
             if record is None:
@@ -247,7 +250,7 @@ class SequentialDelivery:
         in_hand, chosen = self._in_hand, part
         if wanted is not None:
             try:
-                chosen = part.only(wanted)
+                chosen = part.filtered(wanted)
             except Exception:  # which is raised again, where its record's turn has come
                 return False
         if in_hand is None or (chosen and not self._dispatcher.deliver_page(chosen)):

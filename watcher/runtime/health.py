@@ -28,7 +28,7 @@ class HealthTiming:
     """From when on something is late."""
 
     late_seconds: float = watch_stats.LATE_SECONDS
-    """A read, a listing or a handler's step may take so long: a few time-outs, one after another."""
+    """A read, a listing, a handler's step may take so long: a few time-outs, one after another."""
     busy_seconds: float = 5.0
     """The loop waits for nothing longer than this: after a longer gap (a save that hangs, a machine
     that slept), all that waited for the loop gets the whole time anew."""
@@ -91,11 +91,11 @@ class HealthChecker:
         refused, new = _Lines("can't be read just now", _STREAM), _Lines("not listed yet", _STREAM)
         late, failing = _Lines(_NO_LISTING, _STREAM), _Lines(_UNANSWERED, _STREAM)
         for stream in self._streams:
-            listing = stream.roster.next_listing
+            listing = stream.coordinator.schedule
             seconds_late = min(listing.late(), now - self._stood_until)
             seconds_failing = min(now - listing.failing_since, now - self._stood_until)
             # Each page takes a part of a second, and of several streams one after the other.
-            patience = self._late_seconds + stream.roster.listing.pages * stream.sharers
+            patience = self._late_seconds + stream.coordinator.listing.pages * stream.sharers
             if stream.failures:
                 refused.add(stream.table)
             elif not stream.has_begun:

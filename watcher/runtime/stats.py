@@ -28,7 +28,6 @@ from watcher.records.record import creation_time
 from watcher.streams.lineage import Lineage, ShardStatus
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class StatsTiming:
     """How often figures are shown, and what counts as late."""

@@ -62,18 +62,20 @@ class TableSnapshots:
             return None
         now = self._clock.monotonic()
         if self._goes_on and self._give_changes_time(now, delivery):
+            delivery.release()
             return None
         self._goes_on = False
-        if now < self._due:
-            return None
-        for stream in streams:
+        for stream in streams if now >= self._due else ():
             snapshot = stream.snapshot
             if snapshot is None or not stream.snapshot_is_due:
                 continue
             if not delivery.reserve(snapshot.origin):
                 return None
             self._asked_at, self._ended_at = now, 0.0
-            return self._read(stream, snapshot)
+            if (page := self._read(stream, snapshot)) is not None:
+                return stream, snapshot, page
+            break
+        delivery.release()
         return None
 
     def _give_changes_time(self, now: float, delivery: Delivery) -> bool:
@@ -91,9 +93,7 @@ class TableSnapshots:
         self._wait = left if some_wait else 0.0
         return True
 
-    def _read(
-        self, stream: WatchedStream, snapshot: TableSnapshot
-    ) -> tuple[WatchedStream, TableSnapshot, Page] | None:
+    def _read(self, stream: WatchedStream, snapshot: TableSnapshot) -> Page | None:
         try:
             page = snapshot.read()
         except (ServiceError, StreamError) as error:
@@ -105,7 +105,7 @@ class TableSnapshots:
         if snapshot.is_done:
             count = counted(snapshot.items, "item")
             logger.info(f"Snapshot of {stream.table}: {count}, then changes alone")
-        return stream, snapshot, page
+        return page
 
     def pause(self, seconds: float) -> float:
         """Returns how long to wait for what the workers send."""

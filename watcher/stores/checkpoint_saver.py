@@ -1,4 +1,4 @@
-"""When the checkpoint is saved: soon after something was delivered, and seldom while all is idle."""
+"""When the checkpoint is saved: soon after something was delivered, seldom while all is idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a watch's checkpoint: the protocol of every store, and of an object of the caller's."""
+"""What keeps a watch's checkpoint: the protocol of each store, and of an object of the caller."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give back what it holds: a lock, a lease."""
+        return
 
     # Several watches of one checkpoint
 

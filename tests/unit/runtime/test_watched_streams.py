@@ -23,8 +23,8 @@ from watcher.errors import (
     TransientError,
     UsageError,
 )
+from watcher.options import WatchOptions
 from watcher.records.record import Record
-from watcher.runtime.settings import Settings
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.streams import token as tokens
 from watcher.streams.messages import ErrorKind, Failed, Finished, Loss, Retrying, Started
@@ -546,7 +546,7 @@ class Comes:
         return [
             WatchedStream(
                 arn,
-                Settings(),
+                WatchOptions(),
                 first=service,
                 service=service,
                 of_table=True,
