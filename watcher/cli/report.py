@@ -26,15 +26,15 @@ from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.formatting.text import grouped
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
-from watcher.records.record_files import RecordLines, opened, records_of
+from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
 from watcher.report.latest import CHOSEN, LATEST, LatestChanges
 from watcher.report.page import Report, page
 from watcher.report.pictures import bars
 from watcher.report.summary import Summary
 from watcher.time_machine import archives
-from watcher.time_machine.archives import ALL, Archive
-from watcher.time_machine.sources import is_path
+from watcher.time_machine.archives import ALL_COLUMNS, Archive
+from watcher.time_machine.sources import source_path
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -80,7 +80,7 @@ def _report(
 ) -> int:
     given.say_used()
     target = _target(output)
-    paths = [each for each in (source, *others) if is_path(each)]
+    paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
     if not paths:
@@ -168,7 +168,7 @@ def _of_folder(name: str, values: dict[str, Any]) -> Report:
     is_wanted = record_filter(*(values[each] for each in _FILTERS))
     summary, latest = Summary(), _latest(values)
     filtered = unreadable = 0
-    for row in archive.rows(ALL):
+    for row in archive.rows(ALL_COLUMNS):
         try:
             if is_wanted is not None and not is_wanted(archives.record_of_row(row)):
                 filtered += 1
@@ -198,9 +198,9 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
     summary, latest = Summary(), _latest(values)
     is_wanted = record_filter(*(values[name] for name in _FILTERS))
     filtered = unreadable = 0
-    with opened(source) as file:
+    with open_lines(source) as file:
         lines = RecordLines(file)
-        for record in records_of(lines, source):
+        for record in read_records(lines, source):
             try:
                 if is_wanted is None or is_wanted(record):
                     summary.add(of_record(record))
@@ -210,7 +210,7 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
             except UnreadableChangeError as error:
                 unreadable += 1
                 logger.warning(f"a record can't be read: {error}")
-    if lines.unread and not summary.changes and not filtered:
+    if lines.unreadable and not summary.changes and not filtered:
         raise UsageError(f"{source}: no line is a change as --print-json prints it")
     note = "" if summary.shards else "Lines of JSON do not say which shard a change came from."
     name = "standard input" if source == "-" else Path(source).name
@@ -223,7 +223,7 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
         shards=bars(summary.shards, None),
         lineage_note=note,
         notes=_choice(values, filtered),
-        warnings=_unreadable(unreadable + lines.unread),
+        warnings=_unreadable(unreadable + lines.unreadable),
     )
 
 
