@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from watcher.cli import commands, completers, options, past_on_spark
 from watcher.cli.as_of import BASELINE, opened
 from watcher.formatting import style
-from watcher.formatting.differences import attribute_lines, change_lines, place_text
+from watcher.formatting.differences import attribute_lines, change_lines, path_text
 from watcher.formatting.rows import CsvRaw, write_csv
 from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.text import printable_key
@@ -159,7 +159,7 @@ def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attr
     keys = record["dynamodb"]["Keys"]
     for name, pair in (changed_values(record.wire) or {}).items():
         for each in differences(*pair, (name,)) if name not in keys else ():
-            yield place_text(each.place), each.old, each.new
+            yield path_text(each.path), each.old, each.new
 
 
 def _pair(old: Attribute | Absent, new: Attribute | Absent) -> dict[str, Any]:
