@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from watcher.aws.arns import table_name
-from watcher.aws.background import BackgroundService, CachedListing
-from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Position, Service
-from watcher.aws.retry import RetryingAtStart
+from watcher.aws.background import BackgroundService
+from watcher.aws.model import CLOCKS_APART, AtTime, CachedListing, Latest, Position, Service
 from watcher.clock import Clock, no_later
 from watcher.errors import CredentialsError, NoAnswerYetError, StreamError
 from watcher.pull.merged import MergedReader
@@ -78,9 +77,7 @@ class MergedReaders:
         self._asides: dict[Service, BackgroundService] = {}
         if aside and len(services) > 1:
             for each in set(services.values()):
-                self._asides[each] = BackgroundService(
-                    RetryingAtStart(each), self._news.set, fresh=math.inf
-                )
+                self._asides[each] = BackgroundService(each, self._news.set, at_start=True)
 
     def begin(self, starts: dict[str, StartPosition]) -> None:
         """Have all of them begin here. Raises StreamError where none can."""
