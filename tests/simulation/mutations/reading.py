@@ -234,14 +234,14 @@ READING = [
     # Stream
     Mutant(
         "a pulled record moves the position with the one behind it",
-        "MergedReader.take_read",
-        after("_buffer", do="{0}.tracked.position = {0}.reader.position"),
+        "MergedReader.pop_buffered",
+        after("_push_next", do="{0}.shard.tracked.position = {0}.shard.reader.position"),
         "stream",
     ),
     Mutant(
         "a pulled shard ends with its last page, not with its last record",
-        "MergedReader._buffer",
-        after("buffered", do="if {object}.ended: self._run_out.append({object})"),
+        "MergedReader._push_next",
+        after("is_held", do="if {object}.has_ended: self._drained.append({object})"),
         "stream",
     ),
     Mutant(
