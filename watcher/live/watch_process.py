@@ -149,7 +149,7 @@ class _ForwardingHandler(logging.Handler):
         self._sender = sender
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Sends a log record as text: its arguments, and the tables' names, stay in this process."""
+        """Sends a log record as text: its arguments and tables' names stay in this process."""
         text = about_table(record.getMessage(), vars(record).get("stream", ""))
         record.msg, record.args, record.exc_info = text, (), None
         self._sender.send(record)

@@ -107,11 +107,11 @@ class StreamSource:
             self.arn,
             self.service,
             start,
-            lanes=self._clients,
+            clients=self._clients,
             strict=strict,
-            chosen=chosen,
+            matching=chosen,
             clock=self.clock,
-            asking=self._background,
+            listing_service=self._background,
         )
 
     @property
@@ -177,7 +177,7 @@ class Sources:
             if self._strict and start is not None:
                 self._check_reconstructable(self._backlog, start)
             elif not self._files:  # else they may hold it, and a gap is reported later
-                self._backlog.say_if_begins_late()
+                self._backlog.warn_if_starting_late()
 
     def reopen(self, start: datetime) -> None:
         """Reads from an earlier time than `open` was given, as far as the stream goes back."""
