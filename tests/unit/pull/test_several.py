@@ -99,7 +99,7 @@ def test_latest_is_by_the_services_clock_where_ours_is_ahead(held: _Hanging) -> 
 
 
 def test_latest_is_not_later_where_the_machine_has_slept_since(held: _Hanging) -> None:
-    clock = held._clock
+    clock = held.clock
     services = {ARN: held, USERS: Shards(HandClock(), 1)}
     made = readers(services, clock)
     made.start(dict.fromkeys(services, Latest()))
