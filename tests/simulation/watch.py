@@ -16,13 +16,15 @@ from tests.simulation.universe import TABLE, Universe
 from watcher.aws.counters import SharedCounters
 from watcher.aws.model import ShardKey
 from watcher.aws.retry import retry_at_start
+from watcher.build import build_manager
 from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
+from watcher.runtime.health import HealthTiming
 from watcher.runtime.loop import Manager
-from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment, Writer
+from watcher.runtime.protocol import MessageQueue, MessageWriter, ReadShard, ShardAssignment
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
@@ -51,9 +53,8 @@ class Watch(Program):
         self._hung: dict[ShardKey, float] = {}  # since when
 
     def _live(self, life: Life) -> None:
-        with probes.sooner():
-            self._manager = self._new_manager(life)
-            self._manager.run()
+        self._manager = self._new_manager(life)
+        self._manager.run()
 
     def _end(self) -> None:
         if self._manager is None:  # nobody handles the signal yet
@@ -66,7 +67,7 @@ class Watch(Program):
     def _clean_up(self) -> None:
         if self._manager is not None:
             self._manager.workers.queue.close()
-            if (dead_letters := self._manager.dispatcher._given_up._file) is not None:
+            if (dead_letters := self._manager.dispatcher.given_up.file) is not None:
                 dead_letters.close()
         self._manager = None
         if self._hands is not None:
@@ -93,7 +94,7 @@ class Watch(Program):
             on_error=scenario.on_error,
             snapshot=scenario.snapshot,
         )
-        queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
+        queue = MessageQueue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
         followed = [
             WatchedStream(
                 arn,
@@ -111,16 +112,16 @@ class Watch(Program):
             followed.append(WatchedStream(arn, settings, first=client, service=client, clock=life))
         if scenario.concurrency > 1:
             self._hands = SimulatedHands(self._scheduler, life, scenario.concurrency)
-        return Manager(
-            WatchedStreams(followed, clock=life),
-            [self._observer(life)],
+        return build_manager(
             settings,
+            streams=WatchedStreams(followed, clock=life),
+            handlers=[self._observer(life)],
             workers=Workers(
                 queue,
                 self._start_process,
                 life,
                 processes=scenario.processes,
-                board=SharedCounters(PLACES),
+                counters=SharedCounters(PLACES),
             ),
             store=MemoryStore(
                 self._disk,
@@ -131,11 +132,12 @@ class Watch(Program):
             ),
             displays=[probes.Probes(self._universe, life, self._hung)],
             clock=life,
-            hands=self._hands,
+            pool=self._hands,
+            health_timing=HealthTiming(late_seconds=probes.LATE_SECONDS),
         )
 
     def _start_process(
-        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+        self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
     ) -> SimulatedWorker:
         if self._life is None:
             raise Killed
@@ -144,11 +146,11 @@ class Watch(Program):
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
         def reading(process: SimulatedWorker, order: ReadShard) -> AssignedShard:
-            client = self._universe.of(order.work.arn).client(process.wait, _READ_SECONDS)
-            client.tally = tally = board.at(order.place)
+            client = self._universe.of(order.assignment.arn).client(process.wait, _READ_SECONDS)
+            client.tally = tally = board.at(order.slot)
             clock = VirtualClock(self._scheduler)
             chosen = self._wanted.matching_indexes if self._wanted else None
-            return AssignedShard(order.work, client, tally, clock, chosen)
+            return AssignedShard(order.assignment, client, tally, clock, chosen)
 
         process = SimulatedWorker(
             self._scheduler, f"of {name}", writer.fileno(), self._scenario.pipe_bytes, reading
