@@ -4,7 +4,6 @@ import csv
 import io
 import itertools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -273,62 +272,51 @@ def test_a_folder_goes_on_elsewhere_with_its_checkpoint_and_is_refused_without(
     check(moved, sim)
 
 
-def former(spark: Any, sim: RemoteSimulator, lake: Path) -> None:
-    """An archive as versions until 0.1 wrote it: by Spark's sink, log and checkpoint inside."""
+@pytest.mark.parametrize("checkpoint", [None, "kept"])
+def test_an_archive_of_the_first_version_is_refused_with_what_to_do_and_keeps_its_files(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, checkpoint: str | None
+) -> None:
+    """Spark's sink wrote it, its log and (without a place of its own) its checkpoint inside."""
     from pyspark.sql.functions import to_date
 
-    frame = spark.readStream.format("dynamodb_streams").options(
-        **options(sim, startingPosition="trim_horizon", maxRecordsPerTrigger=40)
-    )
-    writer = frame.load().withColumn("date", to_date("approximate_creation_time")).writeStream
-    writer = writer.format("parquet").partitionBy("date").trigger(availableNow=True)
-    kept = lake / "_checkpoint"
-    writer.start(path=str(lake), checkpointLocation=str(kept)).awaitTermination()
-    (kept / "watcher-archive.json").write_text(
-        json.dumps({"folder": f"file:{lake}", "format": "parquet"})
-    )
-
-
-def test_an_archive_of_a_former_layout_goes_on_in_this_one(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
-) -> None:
     lake = tmp_path / "lake"
     sim.bulk(100, keys=5)
     sim.advance(2)
-    former(spark, sim, lake)
-    last = max((lake / "_checkpoint" / "commits").glob("[0-9]"))
-    for note in (last, last.with_name(f".{last.name}.crc")):
-        note.unlink()  # killed between the sink's note and Spark's
-    (day,) = lake.glob("date=*")
-    theirs, left = day / "part-of-somebody.parquet", day / "part-of-a-killed-attempt.parquet"
-    for path, age in ((theirs, 3600), (left, -1)):
-        path.write_bytes(b"")
-        now = path.stat().st_mtime
-        os.utime(path, (now - age, now - age))
-    sim.bulk(100, keys=5)
-    sim.advance(2)
+    given = options(sim, startingPosition="trim_horizon", maxRecordsPerTrigger=40)
+    frame = spark.readStream.format("dynamodb_streams").options(**given)
+    writer = frame.load().withColumn("date", to_date("approximate_creation_time")).writeStream
+    writer = writer.format("parquet").partitionBy("date").trigger(availableNow=True)
+    kept = tmp_path / checkpoint if checkpoint else lake / "_checkpoint"
+    writer.start(path=str(lake), checkpointLocation=str(kept)).awaitTermination()
+    note = {"folder": f"file:{lake}", "format": "parquet"}
+    (kept / "watcher-archive.json").write_text(json.dumps(note))
+    before = sorted(tmp_path.rglob("*"))
 
-    archived(spark, sim, lake)
+    with pytest.raises(UsageError, match="the first version, with Spark's log _spark_metadata: ch"):
+        archived(spark, sim, lake, checkpoint=checkpoint and str(kept))
 
-    assert theirs.exists() and not left.exists()
-    theirs.unlink()
-    check(lake, sim)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "lake.checkpoint"]
-    assert not [path for path in lake.iterdir() if not path.name.startswith("date=")]
+    assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_former_archive_that_was_moved_is_refused_and_keeps_its_files(
+def test_a_checkpoint_inside_its_archive_is_to_be_moved_out(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
+    """As where the archive was alone on a disk before, or in an object store since 0.1."""
+    lake = tmp_path / "lake"
     sim.bulk(100, keys=5)
     sim.advance(2)
-    former(spark, sim, tmp_path / "lake")
-    moved = (tmp_path / "lake").rename(tmp_path / "moved")
-    (moved / "_checkpoint" / "watcher-archive.json").unlink()  # as it was before that was noted
-    before = parts(moved)
-    with pytest.raises(UsageError, match="is not as it was written: it lacks"):
-        archived(spark, sim, moved)
-    assert parts(moved) == before != []
+    archived(spark, sim, lake)
+    beside, inside = tmp_path / "lake.checkpoint", lake / "_checkpoint"
+    beside.rename(inside)
+
+    with pytest.raises(UsageError, match=f"move {inside} to {beside}"):
+        archived(spark, sim, lake)
+    inside.rename(beside)
+    sim.bulk(100, keys=5)
+    sim.advance(2)
+
+    assert archived(spark, sim, lake) == 100
+    check(lake, sim)
 
 
 def rows_of(table: Any) -> list[tuple[str, datetime]]:

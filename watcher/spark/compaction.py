@@ -52,7 +52,7 @@ def compact(to: str) -> int:
     if not lake.is_dir():
         raise UsageError(f"{to} is no folder on a disk: only there is compacting unseen by readers")
     if (lake / LOG).exists():
-        raise UsageError(f"{to} has the layout of an earlier version: run archive once before")
+        raise UsageError(f"{to} is an archive of the first version, which can't be compacted")
     home = _home(lake.resolve())
     with _locked(home):
         fewer = sum(compact_day(day, home) for day in days(lake))

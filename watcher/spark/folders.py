@@ -60,8 +60,6 @@ class Folder:
         """Where it is on this machine's disks; None where it is elsewhere."""
         self.shown_path = str(self.disk_path or self.whole_path.rstrip("/"))
         """The whole path as people write it."""
-        self.uri_path = str(uri.getPath()).rstrip("/")
-        """The whole path without its file system."""
 
     @property
     def is_alone(self) -> bool:
@@ -190,53 +188,3 @@ def _has_locked(file: Any) -> bool:
         if "OverlappingFileLockException" in str(error):  # a job of this very JVM
             return False
         raise
-
-
-class CheckpointUse(msgspec.Struct, frozen=True):
-    """What a checkpoint is used for; stored in it."""
-
-    folder: str
-    """With its file system."""
-    format: str
-    """What is in the files."""
-
-
-def bind(
-    folder: Folder, checkpoint: Folder, note: str, content: str, *, may_move: bool = False
-) -> None:
-    """Note in a new checkpoint what it is for; `may_move` where its place says of which folder.
-
-    Raises UsageError where folder, checkpoint and content have not been used together before:
-    Spark would go on, and leave out or mix up what it writes.
-    """
-    here = CheckpointUse(folder.whole_path, content)
-    is_new = not checkpoint.has("offsets")
-    # Before the first batch nothing is bound to anything: a mistyped format, say.
-    there = None if is_new else checkpoint.load(note, CheckpointUse)
-    if there is not None and may_move:
-        there = msgspec.structs.replace(there, folder=here.folder)
-    if there is not None and there != here:
-        raise UsageError(
-            f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
-            f"give that folder and format, or another --checkpoint and --to"
-        )
-    if is_new:
-        _refuse_used(folder, checkpoint)
-    elif there is None and checkpoint.has("commits/1") and not folder.has(LOG):
-        raise UsageError(
-            f"the checkpoint {checkpoint.path} was used for another folder than {folder.path}: "
-            "give that one, or another --checkpoint"
-        )
-    if there is None:
-        checkpoint.save(note, here)
-
-
-def _refuse_used(folder: Folder, checkpoint: Folder) -> None:
-    """All changes would be there once more."""
-    names = folder.entries() if folder.has(".") else {}
-    data = [name for name in names if name.startswith(DAYS) or name.endswith(".parquet")]
-    if data or folder.has(LOG):
-        raise UsageError(
-            f"{folder.path} was written with another checkpoint than {checkpoint.path}: "
-            "give that one, or choose another folder"
-        )

@@ -16,13 +16,14 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import compaction, legacy_archive
-from watcher.spark.folders import LOG, Folder, bind
+from watcher.spark import compaction
+from watcher.spark.folders import DAYS, LOG, Folder
 
 logger = logging.getLogger("watcher")
 
 _BATCH = "watcher-batch.json"
 _UNFINISHED = "unfinished"
+_INSIDE = "_checkpoint"
 
 
 class LakeBatch(msgspec.Struct, frozen=True):
@@ -36,25 +37,29 @@ class LakeBatch(msgspec.Struct, frozen=True):
 class Lake:
     """A folder of files; `home` is the folder beside it, and `kept` the query's checkpoint."""
 
-    def __init__(self, spark: SparkSession, folder: Folder, home: Folder, kept: Folder) -> None:
+    def __init__(self, folder: Folder, home: Folder, kept: Folder) -> None:
         self.folder = folder
         self.kept = kept
-        self._spark = spark
         self._home = home
         self._lock = threading.Lock()
         self._is_open = False
         self._compacted_before = ""
 
     @contextmanager
-    def open(self, note: str, content: str) -> Iterator[None]:
+    def open(self, note: str, content: str, *, by_spark: bool = False) -> Iterator[None]:
         """Hold it against other jobs, and finish what a killed one has begun.
 
-        Raises UsageError (see `bind`), also where another job holds it.
+        `by_spark` for files that Spark's own sink writes, with its log. Raises UsageError (see
+        `bind`), also where another job holds it.
         """
+        if not by_spark and self.folder.has(LOG):
+            raise UsageError(
+                f"{self.folder.path} is an archive of the first version, with Spark's log {LOG}: "
+                "choose a new folder; this one can still be read"
+            )
         is_own = self.kept is self._home
         with self._home.locked(), nullcontext() if is_own else self.kept.locked():
             bind(self.folder, self.kept, note, content, may_move=is_own)
-            self._take_over()
             self.folder.make()
             self._finish()
             self._is_open = True
@@ -107,15 +112,6 @@ class Lake:
             except (UsageError, OSError) as error:
                 logger.warning(f"Archiving goes on, but {error}")
 
-    def _take_over(self) -> None:
-        """What a former version has written becomes ours, also where this is killed in between."""
-        if not self.folder.has(LOG):
-            return
-        if self.kept.load(_BATCH, LakeBatch) is None:
-            number = legacy_archive.cleared(self._spark, self.folder)
-            self.kept.save(_BATCH, LakeBatch(number, {}))
-        legacy_archive.forget(self.folder)
-
     def _finish(self) -> None:
         """Move what is not moved yet of the last batch, and clear what no batch has become of."""
         last = self.kept.load(_BATCH, LakeBatch)
@@ -132,21 +128,25 @@ class Lake:
 def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
     """The folder `to`, with its checkpoint: without one that is named, the folder beside it.
 
-    Raises UsageError where an archive of a former layout can't be brought into this one.
+    Raises UsageError where the folder's checkpoint is inside it, as the first version kept it.
     """
     folder = Folder(spark, to)
     home = _home(spark, folder)
-    return Lake(spark, folder, home, Folder(spark, checkpoint) if checkpoint else home)
+    return Lake(folder, home, Folder(spark, checkpoint) if checkpoint else home)
 
 
 def _home(spark: SparkSession, folder: Folder) -> Folder:
-    """On the same file system, where no reader of the folder comes by it, if that can be."""
-    inside = Folder(spark, f"{folder.shown_path}/{legacy_archive.CHECKPOINT}")
+    """The folder beside it, which no reader comes by; inside where there is no place beside it."""
+    inside = Folder(spark, f"{folder.shown_path}/{_INSIDE}")
     if folder.is_alone:
         return inside
-    return legacy_archive.moved_out(
-        folder, inside, Folder(spark, f"{folder.shown_path}.checkpoint")
-    )
+    beside = Folder(spark, f"{folder.shown_path}.checkpoint")
+    if inside.has("offsets") and not folder.has(LOG) and not beside.has("offsets"):
+        raise UsageError(
+            f"the checkpoint of {folder.path} is in it: move {inside.shown_path} "
+            f"to {beside.shown_path}"
+        )
+    return beside
 
 
 def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:
@@ -166,3 +166,53 @@ def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:
             target = path.with_name(f"batch-{number:09}-{len(moves):05}.{ending}")
             moves[f"{aside}/{name}"] = str(target)
     return moves
+
+
+class CheckpointUse(msgspec.Struct, frozen=True):
+    """What a checkpoint is used for; stored in it."""
+
+    folder: str
+    """With its file system."""
+    format: str
+    """What is in the files."""
+
+
+def bind(
+    folder: Folder, checkpoint: Folder, note: str, content: str, *, may_move: bool = False
+) -> None:
+    """Note in a new checkpoint what it is for; `may_move` where its place says of which folder.
+
+    Raises UsageError where folder, checkpoint and content have not been used together before:
+    Spark would go on, and leave out or mix up what it writes.
+    """
+    here = CheckpointUse(folder.whole_path, content)
+    is_new = not checkpoint.has("offsets")
+    # Before the first batch nothing is bound to anything: a mistyped format, say.
+    there = None if is_new else checkpoint.load(note, CheckpointUse)
+    if there is not None and may_move:
+        there = msgspec.structs.replace(there, folder=here.folder)
+    if there is not None and there != here:
+        raise UsageError(
+            f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
+            f"give that folder and format, or another --checkpoint and --to"
+        )
+    if is_new:
+        _refuse_used(folder, checkpoint)
+    elif there is None and checkpoint.has("commits/1"):
+        raise UsageError(
+            f"the checkpoint {checkpoint.path} was used for another folder than {folder.path}: "
+            "give that one, or another --checkpoint"
+        )
+    if there is None:
+        checkpoint.save(note, here)
+
+
+def _refuse_used(folder: Folder, checkpoint: Folder) -> None:
+    """All changes would be there once more."""
+    names = folder.entries() if folder.has(".") else {}
+    data = [name for name in names if name.startswith(DAYS) or name.endswith(".parquet")]
+    if data or folder.has(LOG):
+        raise UsageError(
+            f"{folder.path} was written with another checkpoint than {checkpoint.path}: "
+            "give that one, or choose another folder"
+        )

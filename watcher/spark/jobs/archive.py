@@ -102,7 +102,7 @@ def archive(
             # Not once a signal has come: the batch is in, and is to be done and counted soon.
             lake.compact(files, lambda: not ended_by())
 
-    with in_one_line(), lake.open(_NOTE, content):
+    with in_one_line(), lake.open(_NOTE, content, by_spark=format not in _FILES):
         if format in _FILES:
             writer = frame.writeStream.foreachBatch(append)
         else:
