@@ -21,7 +21,7 @@ from watcher.spark.options import SourceOptions
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import HeldShard, News, ReadAhead
-from watcher.spark.source import StreamReader
+from watcher.spark.stream_reader import StreamReader
 
 _READ_SECONDS = 10.0
 _EXECUTORS = 2

@@ -1,6 +1,7 @@
 """An archive holds every change exactly once, whatever has killed the job that writes it."""
 
 import csv
+import functools
 import io
 import itertools
 import json
@@ -31,7 +32,8 @@ from watcher.aws.config import AwsConfig
 from watcher.cli import main
 from watcher.errors import UsageError, WatcherError
 from watcher.spark.folders import Folder
-from watcher.spark.jobs.archive import _count
+from watcher.spark.jobs.archive import count_rows
+from watcher.spark.timing import Timing
 from watcher.stream import Stream
 from watcher.time_machine.archives import Archive, records
 
@@ -204,7 +206,7 @@ def test_other_formats_hold_the_same(
     frame = spark.read.format("dynamodb_streams").options(**options(sim)).load()
     if format_ == "csv":
         frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])
-    assert _count(frame, format_, files) == len(found)
+    assert count_rows(frame, format_, files) == len(found)
     keys = {json.loads(row["keys"])["pk"] for row in found}
     assert keys == {"k0", "k1", "k2", 'a "quoted", name\nof two lines'}
     assert [row["whom"] for row in found if row["whom"]] == ["dynamodb.amazonaws.com"]
@@ -398,9 +400,8 @@ def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
 def test_one_archive_has_one_job_one_folder_and_one_format(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from watcher.spark import folders
-
-    monkeypatch.setattr(folders, "_WAIT_SECONDS", 0.0)
+    at_once = functools.partialmethod(Folder.locked, Timing(lock_seconds=0.0))
+    monkeypatch.setattr(Folder, "locked", at_once)
     lake, checkpoint = tmp_path / "lake", tmp_path / "lake.checkpoint"
     sim.bulk(10, keys=5)
     archived(spark, sim, lake)
@@ -410,7 +411,7 @@ def test_one_archive_has_one_job_one_folder_and_one_format(
     with pytest.raises(UsageError, match=r"is of the parquet files in file:.*/lake: give that"):
         archived(spark, sim, tmp_path / "other", checkpoint=str(checkpoint))
     with (
-        folders.Folder(spark, str(checkpoint)).locked(),
+        Folder(spark, str(checkpoint)).locked(),
         pytest.raises(UsageError, match="another job is writing"),
     ):
         archived(spark, sim, lake)

@@ -22,12 +22,14 @@ from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import ARN, InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
 from watcher.errors import DataLossError
+from watcher.spark.batch_reader import BatchReader
+from watcher.spark.columns import ddl
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import ReadAhead
-from watcher.spark.schema import ddl
-from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
+from watcher.spark.source import DynamoDBStreams
+from watcher.spark.stream_reader import StreamReader
 from watcher.spark.tasks import TaskPartition
 
 pytestmark = pytest.mark.spark
@@ -265,7 +267,7 @@ def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
         read_options,
         schema,
         connect=lambda stream, connection: (played, stream),
-        asking=lambda service: service,
+        background=lambda service: service,
         reader=lambda options, arn: RangeReader(options, arn, played, clock),
         clock=Waiting(),
     )

@@ -1,6 +1,6 @@
 """A folder that a query appends whole files to: nothing else is in it, and nothing half-done.
 
-A batch is written aside first. Then one small file, saved in the checkpoint, says which of its
+A batch is written elsewhere first. Then one small file, saved in the checkpoint, says which of its
 files go where: from then on the batch is in, and a start after a kill moves what is not moved yet.
 """
 
@@ -31,7 +31,7 @@ class LakeBatch(msgspec.Struct, frozen=True):
 
     number: int
     moves: dict[str, str]
-    """Its files aside, and where in the folder they go."""
+    """Its files, where they were written, and where in the folder they go."""
 
 
 class Lake:
@@ -47,7 +47,7 @@ class Lake:
 
     @contextmanager
     def open(self, note: str, content: str, *, by_spark: bool = False) -> Iterator[None]:
-        """Hold it against other jobs, and finish what a killed one has begun.
+        """Keeps other jobs out of it, and finishes what a killed one has begun.
 
         `by_spark` for files that Spark's own sink writes, with its log. Raises UsageError (see
         `bind`), also where another job holds it.
@@ -71,9 +71,9 @@ class Lake:
                     pass
 
     def files_of(self, number: int) -> list[str] | None:
-        """What is there of a batch that is in already; None for one that is not.
+        """Returns the files that are left of a batch that is in already; None for one that is not.
 
-        It was cut off, or killed, after it was in and before Spark had noted that.
+        Such a batch was cut off, or killed, after it was in and before Spark had noted that.
         """
         last = self.kept.load(_BATCH, LakeBatch)
         if last is None or number > last.number:
@@ -82,7 +82,7 @@ class Lake:
         return [name for name in names if self.folder.has(name)]
 
     def append(self, write: Callable[[str], None], number: int) -> list[str]:
-        """Have a batch written to a path that is handed over, and take its files in; which."""
+        """Has `write` write a batch to a path, and takes its files in; returns their names."""
         with self._lock:
             if not self._is_open:
                 raise UsageError(f"{self.folder.path} is not open for batch {number}")
@@ -96,7 +96,7 @@ class Lake:
             return list(moves.values())
 
     def compact(self, files: Iterable[str], go_on: Callable[[], bool]) -> None:
-        """Compact the days before those of a batch's files, where that can be done unseen."""
+        """Compacts the days before those of a batch's files, where no reader can notice."""
         lake, home = self.folder.disk_path, self._home.disk_path
         day = min((file.partition("/")[0] for file in files), default="")
         if lake is None or home is None or not day:
@@ -113,7 +113,7 @@ class Lake:
                 logger.warning(f"Archiving goes on, but {error}")
 
     def _finish(self) -> None:
-        """Move what is not moved yet of the last batch, and clear what no batch has become of."""
+        """Moves what is not moved yet of the last batch, and removes what became no batch."""
         last = self.kept.load(_BATCH, LakeBatch)
         for source, target in (last.moves if last else {}).items():
             if not self._home.has(source):
@@ -126,7 +126,7 @@ class Lake:
 
 
 def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
-    """The folder `to`, with its checkpoint: without one that is named, the folder beside it.
+    """Returns the folder `to`, with its checkpoint: the one given, or the folder beside it.
 
     Raises UsageError where the folder's checkpoint is inside it, as the first version kept it.
     """
@@ -136,7 +136,7 @@ def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
 
 
 def _home(spark: SparkSession, folder: Folder) -> Folder:
-    """The folder beside it, which no reader comes by; inside where there is no place beside it."""
+    """Returns the folder beside it, which no reader looks into; inside where it is alone."""
     inside = Folder(spark, f"{folder.shown_path}/{_INSIDE}")
     if folder.is_alone:
         return inside
@@ -150,7 +150,7 @@ def _home(spark: SparkSession, folder: Folder) -> Folder:
 
 
 def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:
-    """The files of a batch, by names that tell it; as deep as one folder."""
+    """Returns a batch's files with the names that they get; as deep as one folder."""
     moves: dict[str, str] = {}
     for entry in sorted(home.entries(aside)) if home.has(aside) else ():
         if entry[0] in "._":
@@ -169,18 +169,18 @@ def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:
 
 
 class CheckpointUse(msgspec.Struct, frozen=True):
-    """What a checkpoint is used for; stored in it."""
+    """The use of a checkpoint; stored in it."""
 
     folder: str
     """With its file system."""
     format: str
-    """What is in the files."""
+    """The format of the files."""
 
 
 def bind(
     folder: Folder, checkpoint: Folder, note: str, content: str, *, may_move: bool = False
 ) -> None:
-    """Note in a new checkpoint what it is for; `may_move` where its place says of which folder.
+    """Notes in a new checkpoint what it is for; `may_move` where its place names the folder.
 
     Raises UsageError where folder, checkpoint and content have not been used together before:
     Spark would go on, and leave out or mix up what it writes.
@@ -208,7 +208,7 @@ def bind(
 
 
 def _refuse_used(folder: Folder, checkpoint: Folder) -> None:
-    """All changes would be there once more."""
+    """Raises UsageError for a folder that has files: all changes would be in it once more."""
     names = folder.entries() if folder.has(".") else {}
     data = [name for name in names if name.startswith(DAYS) or name.endswith(".parquet")]
     if data or folder.has(LOG):
