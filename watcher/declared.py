@@ -1,15 +1,72 @@
-"""A function that declares options: as the command line reads it, and as `help()` shows it."""
+"""Functions and classes that declare options: for the command line, and for `help()`."""
 
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Options = TypeVar("_Options")
+_Fields = ParamSpec("_Fields")
+_Stream = TypeVar("_Stream", contravariant=True)
+_Observers = TypeVar("_Observers", contravariant=True)
+_Result = TypeVar("_Result", covariant=True)
+
+
+class Watching(Protocol, Generic[_Stream, _Observers, _Fields, _Result]):
+    """A function of a stream and observers that takes the fields of a class of options, too."""
+
+    def __call__(
+        self,
+        stream: _Stream,
+        observers: _Observers,
+        *_: _Fields.args,
+        **fields: _Fields.kwargs,
+    ) -> _Result:
+        """Calls it with the options that the fields make."""
+
+
+def takes_options(
+    options: Callable[_Fields, _Options],
+) -> Callable[
+    [Callable[[_Stream, _Observers, _Options], _Result]],
+    Watching[_Stream, _Observers, _Fields, _Result],
+]:
+    """Lets the options that a function takes last be given as keywords: their class's fields.
+
+    The fields stand in the function's signature, and in its docstring.
+    """
+
+    def spell_out(
+        function: Callable[[_Stream, _Observers, _Options], _Result],
+    ) -> Watching[_Stream, _Observers, _Fields, _Result]:
+        def call(
+            stream: _Stream, observers: _Observers, *_: _Fields.args, **fields: _Fields.kwargs
+        ) -> _Result:
+            return function(stream, observers, options(*_, **fields))
+
+        own = inspect.signature(function)
+        *operands, _ = own.parameters.values()
+        fields = inspect.signature(options).parameters.values()
+        call.__signature__ = own.replace(parameters=[*operands, *fields])  # type: ignore[attr-defined]
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(call, name, getattr(function, name))
+        return declares_options(call)
+
+    return spell_out
 
 
 def declares_options(function: _Function) -> _Function:
-    """Show plain types in the function's signature, and each option's text in its docstring."""
+    """Shows plain types in the function's signature, and each option's text in its docstring."""
     declared = inspect.signature(function)
     function.__declared__ = declared  # type: ignore[attr-defined]
     shown = [each.replace(annotation=_plain(each)) for each in declared.parameters.values()]
@@ -19,11 +76,9 @@ def declares_options(function: _Function) -> _Function:
     return function
 
 
-def declared(function: Callable[..., Any]) -> inspect.Signature:
-    """Its signature, with what the command line is to know of each option."""
-    found: inspect.Signature = getattr(function, "__declared__", None) or inspect.signature(
-        function
-    )
+def declared(options: Callable[..., object]) -> inspect.Signature:
+    """Returns the signature of a function or a class, with what the command line needs."""
+    found: inspect.Signature = getattr(options, "__declared__", None) or inspect.signature(options)
     return found
 
 
@@ -37,6 +92,6 @@ def _rows(signature: inspect.Signature) -> Iterator[str]:
 
 
 def _plain(parameter: inspect.Parameter) -> Any:
-    """The type without what the command line is to know of it."""
+    """Returns the type without what the command line needs to know of it."""
     hint = parameter.annotation
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint

@@ -1,22 +1,333 @@
-"""What `watch()` and its like are given, checked, and as the engine takes it."""
+"""The options of a watch: each declared once, with its flag and its help, and checked once."""
 
 import math
 import multiprocessing
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
+
+from watcher.aws.model import AtTime, Latest, Position
+from watcher.aws.price import PRICE
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
+from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import UsageError, blame
+from watcher.stores.positions import Positions
 
-# As in `watching`: an import of this one is to be cheap.
+# What it takes to watch is imported by the calls: the command line reads the declaration alone
+# for its help and for a TAB, and boto3 would be three quarters of their time.
 if TYPE_CHECKING:
-    from watcher.aws.model import Position
-    from watcher.delivery.concurrent import HandlerPool
+    import threading
+
+    from watcher.aws.config import AwsConfig
+    from watcher.aws.discovery import WantedStreams
+    from watcher.delivery.failures import FailurePolicy
     from watcher.delivery.handler import Handler
+    from watcher.observability.watch_stats import Display
+    from watcher.records.filters import RecordFilter
+    from watcher.records.wire import WireRecord
+
+MOST_OF_TAIL = 100_000
+"""So many changes at most can be counted back: their places are kept in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions:
+    """How to watch. The command line, `watch()`, the environment and `watcher.toml` all build it.
+
+    A field with a `Parameter` is an option of the command line. Raises UsageError, which names the
+    field, for a value that can't be used.
+    """
+
+    start: Annotated[
+        str | datetime | Position,
+        Parameter(
+            name="--from",
+            metavar="START",
+            group="start",
+            help="where to begin: latest, trim-horizon, an age (90s 15m 2h), or a time "
+            "(2026-11-21T08:00Z); default latest",
+        ),
+    ] = "latest"
+    tail: Annotated[
+        int | None,
+        Parameter(
+            metavar="N",
+            group="start",
+            help="begin with the last N changes (of those that the filters let through), in place "
+            "of --from; --no-follow: only those",
+        ),
+    ] = None
+    follow: Annotated[
+        bool,
+        Parameter(
+            negative="--no-follow",
+            group="start",
+            help="end when everything up to now has been delivered",
+        ),
+    ] = True
+    until: Annotated[
+        str | datetime | None,
+        Parameter(
+            metavar="END",
+            group="start",
+            help="leave out what was made later, and end: an age or a time, as with --from",
+        ),
+    ] = None
+    max_records: Annotated[
+        int | None,
+        Parameter(
+            alias="-n",
+            metavar="N",
+            group="start",
+            help="end after N records (those that a filter drops don't count)",
+        ),
+    ] = None
+    snapshot: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="start",
+            help="first the items that exist (SNAPSHOT), with the changes made meanwhile",
+        ),
+    ] = False
+    only: Annotated[
+        list[str] | str | Iterable[str] | None,
+        Parameter(
+            metavar="KINDS",
+            group="filters",
+            help="only these kinds of change: insert, modify, remove, ttl (removed by "
+            "time-to-live; as in insert,ttl); repeatable",
+        ),
+    ] = None
+    key: Annotated[
+        list[str] | Iterable[str] | Mapping[str, Any] | None,
+        Parameter(
+            metavar="NAME=VALUE",
+            group="filters",
+            help="only changes of items with this key attribute; repeatable: another value of the "
+            "same attribute is an alternative, another attribute narrows down",
+        ),
+    ] = None
+    filters: Annotated[
+        list[str] | Iterable[str | Mapping[str, Any]] | None,
+        Parameter(
+            name="--filter",
+            metavar="PATTERN",
+            group="filters",
+            help="only changes that match: Lambda's event filtering, as JSON or @FILE; "
+            "repeatable (any of them)",
+        ),
+    ] = None
+    checkpoint: Annotated[
+        str | os.PathLike[str] | Positions | None,
+        Parameter(
+            metavar="FILE",
+            group="failures",
+            help="resume from FILE if it exists, and save the positions to it; "
+            "dynamodb://TABLE/NAME: shared with watches that stand by",
+        ),
+    ] = None
+    on_stale: Annotated[
+        str,
+        Parameter(
+            metavar="POLICY",
+            group="failures",
+            choices=("fail", "trim-horizon", "snapshot"),
+            help="when the checkpoint is older than 24 hours: trim-horizon (default: go on with "
+            "what there is, and say so), fail, snapshot (hand over the items anew)",
+        ),
+    ] = "trim-horizon"
+    on_error: Annotated[
+        str,
+        Parameter(
+            metavar="POLICY",
+            group="failures",
+            help="when a handler raises: log (default), stop, retry:N, dead-letter:FILE",
+        ),
+    ] = "log"
+    fail_on_data_loss: Annotated[
+        bool,
+        Parameter(
+            group="failures",
+            help="end with status 1 where records were gone before they were read",
+        ),
+    ] = False
+    poll_max: Annotated[
+        float | None,
+        Parameter(
+            metavar="SECONDS",
+            group="start",
+            help="the longest pause between two reads of an idle shard; default 1 on a terminal, "
+            "5 elsewhere",
+        ),
+    ] = None
+    processes: Annotated[
+        int,
+        Parameter(
+            metavar="N",
+            group="start",
+            help="a process for each shard up to N of them, then shards share them; default 64",
+        ),
+    ] = 64
+    concurrency: Annotated[
+        int,
+        Parameter(
+            metavar="N",
+            group="start",
+            help="handle records of up to N shards at once, in threads (async handlers: in tasks); "
+            "of each shard one after the other; default 1",
+        ),
+    ] = 1
+    price: Annotated[
+        float,
+        Parameter(
+            metavar="DOLLARS",
+            group="output",
+            help="what 100,000 GetRecords calls cost in your region; default 0.02",
+        ),
+    ] = PRICE
+    region: Annotated[
+        str | None, Parameter(metavar="REGION", group="aws", help="AWS region; default the ARN's")
+    ] = None
+    profile: Annotated[
+        str | None,
+        Parameter(metavar="PROFILE", group="aws", help="AWS profile, as in the aws CLI"),
+    ] = None
+    endpoint_url: Annotated[
+        str | None,
+        Parameter(metavar="URL", group="aws", help="another endpoint, such as DynamoDB Local's"),
+    ] = None
+    tags: Annotated[
+        list[str] | Iterable[str] | None,
+        Parameter(
+            name="--tag",
+            metavar="NAME=VALUE",
+            group="tables",
+            help="only globs' tables with this tag, or all with it; repeatable: another value of "
+            "the same tag is an alternative, another tag narrows down",
+        ),
+    ] = None
+    everything: Annotated[
+        bool, Parameter(name="--all", negative=(), group="tables", help="all streams of the region")
+    ] = False
+    exclude: Annotated[
+        list[str] | Iterable[str] | None,
+        Parameter(
+            metavar="GLOB",
+            group="tables",
+            help="no table of such a name, whatever else says so; repeatable",
+        ),
+    ] = None
+    strict: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            group="tables",
+            help="end where a name has no stream or a glob no match, not only if all have none",
+        ),
+    ] = False
+    yes: Annotated[
+        bool, Parameter(negative=(), group="tables", help="watch more than 200 streams")
+    ] = False
+    metrics_port: Annotated[
+        str | int | None,
+        Parameter(
+            metavar="[HOST:]PORT",
+            group="output",
+            help="serve metrics for Prometheus there, /livez and /readyz; default host 127.0.0.1",
+        ),
+    ] = None
+    stop_timeout: Annotated[
+        float,
+        Parameter(
+            metavar="SECONDS",
+            group="start",
+            help="how long a handler may take to end its work after Ctrl-C or SIGTERM; default 5",
+        ),
+    ] = STOP_SECONDS
+    display: "Display | None" = None
+    stop: "threading.Event | None" = None
+
+    def __post_init__(self) -> None:
+        """Check every value, before anything is asked of the service."""
+        for name in ("position", "end", "poll_max_seconds", "record_filter", "failure_policy"):
+            getattr(self, name)  # worked out once; raises for what can't be used
+        _refuse_bad_tail(self.tail, self.start, self.until)
+        if self.snapshot and self.tail is not None:
+            raise UsageError("it begins with the items: leave out --tail", "snapshot")
+        on_stale(self.on_stale)
+        price(self.price)
+        refuse_bad_counts(
+            max_records=self.max_records, processes=self.processes, concurrency=self.concurrency
+        )
+        refuse_bad_seconds(stop_timeout=self.stop_timeout)
+        if self.stop is not None and not callable(getattr(self.stop, "is_set", None)):
+            text = "give a threading.Event, or what has its is_set()"
+            raise UsageError(text, "stop", repr(self.stop))
+
+    @cached_property
+    def connection(self) -> "AwsConfig":
+        """The way to AWS."""
+        from watcher.aws.config import AwsConfig
+
+        return AwsConfig(self.region, self.profile, self.endpoint_url)
+
+    @cached_property
+    def position(self) -> Position:
+        """Where to begin."""
+        return position(self.start)
+
+    @cached_property
+    def end(self) -> datetime | None:
+        """The last moment that counts; None: every one."""
+        return end(self.until, self.start)
+
+    @property
+    def follows(self) -> bool:
+        """True where the watch goes on once everything up to now has been delivered."""
+        return self.follow and self.until is None
+
+    @cached_property
+    def poll_max_seconds(self) -> float:
+        """The longest pause between two reads of an idle shard."""
+        return poll_seconds(self.poll_max)
+
+    @cached_property
+    def record_filter(self) -> "RecordFilter | None":
+        """Which records go to the handlers; None: every one."""
+        from watcher.records.filters import record_filter
+
+        return record_filter(self.filters, self.key, self.only)
+
+    @property
+    def on_wire(self) -> "Callable[[WireRecord], bool] | None":
+        """The filter, before a record is made."""
+        return None if self.record_filter is None else self.record_filter.matches_wire
+
+    @cached_property
+    def failure_policy(self) -> "FailurePolicy":
+        """What to do when a handler raises."""
+        from watcher.delivery.failures import FailurePolicy
+
+        return FailurePolicy.parse(self.on_error)
+
+    def streams(self, named: str | Iterable[str]) -> "WantedStreams":
+        """Returns which streams are meant by some names and these options. Raises UsageError."""
+        from watcher.aws.discovery import WantedStreams
+
+        return WantedStreams.of(named, self.everything, self.tags, self.exclude)
+
+    def stop_requested(self) -> bool:
+        """True once the caller's `stop` event is set."""
+        return self.stop is not None and self.stop.is_set()
 
 
 def refuse_in_child() -> None:
@@ -58,36 +369,12 @@ def price(dollars: float) -> float:
     return dollars
 
 
-def hands(concurrency: int) -> "HandlerPool | None":
-    """What handles several shards' records at once; None: they are handled one by one.
-
-    Raises UsageError.
-    """
-    from watcher.delivery.concurrent import ThreadHandlerPool
-
-    refuse_bad_counts(concurrency=concurrency)
-    if concurrency == 1:
-        return None
-    return ThreadHandlerPool(concurrency)
-
-
-def asked_by(stop: object) -> Callable[[], bool]:
-    """Whether an event (or what has its `is_set`) says that it is time to stop.
-
-    Raises UsageError.
-    """
-    if stop is None:
-        return lambda: False
-    is_set = getattr(stop, "is_set", None)
-    if not callable(is_set):
-        raise UsageError("give a threading.Event, or what has its is_set()", "stop", repr(stop))
-    return lambda: bool(is_set())
-
-
-def position(start: str | datetime) -> "Position":
-    """A start as the library and the command line take it. Raises UsageError."""
+def position(start: str | datetime | Position) -> Position:
+    """Returns where a start is, as the library and the command line take it. Raises UsageError."""
     from watcher.streams.position import at_time, parse_start
 
+    if isinstance(start, Position):
+        return start
     now = datetime.now(UTC)
     if not isinstance(start, str | datetime):
         raise UsageError("give a text such as 2h, or a datetime", "start", repr(start))
@@ -95,12 +382,11 @@ def position(start: str | datetime) -> "Position":
         return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
 
 
-def end(until: str | datetime | None, start: str | datetime) -> datetime | None:
+def end(until: str | datetime | None, start: str | datetime | Position) -> datetime | None:
     """The last moment that counts, as the library and the command line take it. Raises UsageError.
 
     What comes now and later is no range, so it has to be after a `start` in the past.
     """
-    from watcher.aws.model import AtTime, Latest
     from watcher.streams.position import at_time, parse_start
 
     if until is None:
@@ -120,26 +406,16 @@ def end(until: str | datetime | None, start: str | datetime) -> datetime | None:
     return found.time
 
 
-def tail(count: int | None, start: str | datetime, until: str | datetime | None) -> int | None:
-    """How many of the last changes to begin with; None: none. Raises UsageError."""
-    from watcher.runtime.tail import MOST
-
+def _refuse_bad_tail(count: int | None, start: object, until: str | datetime | None) -> None:
     if count is None:
-        return None
+        return
     refuse_bad_counts(tail=count)
-    if count > MOST:
-        raise UsageError(f"give {MOST:,} at most; --from takes a time or an age", "tail", count)
+    if count > MOST_OF_TAIL:
+        text = f"give {MOST_OF_TAIL:,} at most; --from takes a time or an age"
+        raise UsageError(text, "tail", count)
     if start != "latest" or until is not None:
         other = "--from" if start != "latest" else "--until"
         raise UsageError(f"it counts back from now: leave out {other}", "tail", count)
-    return count
-
-
-def snapshot(given: bool, tail: int | None) -> bool:
-    """Whether to begin with the items. Raises UsageError where something else is to be first."""
-    if given and tail is not None:
-        raise UsageError("it begins with the items: leave out --tail", "snapshot")
-    return given
 
 
 def on_stale(given: str) -> str:
@@ -149,8 +425,8 @@ def on_stale(given: str) -> str:
     return given
 
 
-def observer(each: object) -> "Handler":
-    """An observer from what callers may give; said now if it can never work."""
+def handler(each: object) -> "Handler":
+    """Returns a handler from what callers may give. Raises UsageError if it can never work."""
     from watcher.delivery.handler import Handler
 
     if isinstance(each, Handler):

@@ -28,7 +28,7 @@ from watcher.pull.items_first import ItemsFirst
 from watcher.pull.merged import MergedReader
 from watcher.pull.several import MergedReaders, poll_schedule
 from watcher.pull.table_snapshot import Items
-from watcher.records.filters import Selection, wanted
+from watcher.records.filters import RecordFilter, record_filter
 from watcher.records.record import Record
 from watcher.streams import token as tokens
 from watcher.streams.losses import Losses
@@ -119,7 +119,7 @@ class Stream:
         profile: str | None = None,
         endpoint_url: str | None = None,
     ) -> None:
-        test, on_stale = wanted(filters, key, only), checked_policy(on_stale)
+        test, on_stale = record_filter(filters, key, only), checked_policy(on_stale)
         asked = WantedStreams.of(stream)
         connection = AwsConfig(region, profile, endpoint_url)
         clients = Clients(connection)
@@ -142,7 +142,7 @@ class Stream:
         arn: str,
         start: Start,
         *,
-        wanted: Selection | None = None,
+        wanted: RecordFilter | None = None,
         items: Mapping[str, Items] | None = None,
         fail_on_data_loss: bool = False,
         on_stale: str = "trim-horizon",
@@ -168,12 +168,12 @@ class Stream:
         self,
         services: Mapping[str, Service],
         start: Start,
-        wanted: Selection | None,
+        wanted: RecordFilter | None,
         fail_on_data_loss: bool,
         clock: Clock,
     ) -> None:
         self._wanted = wanted
-        self._how["chosen"] = wanted and wanted.places
+        self._how["chosen"] = wanted and wanted.matching_indexes
         self._filtered = 0
         self.arn = next(iter(services))
         """The stream's ARN; of several, the first one's."""

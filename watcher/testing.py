@@ -87,7 +87,7 @@ class WatchedTable:
         observer.begin(self.stream_arn)
         for record in records:
             _let(observer, functools.partial(_handle, observer, record))
-        _let(observer, observer.settle)
+        _let(observer, observer.drain)
         observer.finish(observer.close())
         coroutines.close()
         return records
@@ -121,7 +121,7 @@ def _let(observer: Handler, step: Callable[[], object]) -> None:
     except Failure as failure:
         if failure.retry_in is None:
             raise failure.error from None
-        _let(observer, functools.partial(observer.go_on, failure, given_up=False))
+        _let(observer, functools.partial(observer.resume, failure, given_up=False))
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ from watcher.errors import (
     StreamError,
     TransientError,
 )
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 
 Engine = Callable[[PlayedStream, Timeline, float], Outcome]
 
@@ -291,7 +291,7 @@ def test_every_engine_makes_the_same_of_a_history(history: History, engine: Engi
 @pytest.mark.parametrize("history", HISTORIES, ids=str)
 def test_next_leaves_out_of_pages_what_it_would_one_by_one(history: History, share: int) -> None:
     numbers = [str(number) for number in range(0, 40, share)] if share < 40 else ["none"]
-    test = wanted([{"dynamodb": {"NewImage": {"n": {"N": numbers}}}}])
+    test = record_filter([{"dynamodb": {"NewImage": {"n": {"N": numbers}}}}])
     assert test is not None
     outcomes, tokens, counts = [], [], []
     for by_pages in (True, False):
@@ -321,7 +321,7 @@ def test_next_does_not_take_what_a_filter_leaves_out_for_the_end() -> None:
     clock = Timeline()
     stream = Slow(clock)
     stream.write("a", range(200))
-    test = wanted([{"dynamodb": {"NewImage": {"n": {"N": ["199"]}}}}])
+    test = record_filter([{"dynamodb": {"NewImage": {"n": {"N": ["199"]}}}}])
     pulled = Stream.over(stream, ARN, "trim_horizon", wanted=test, clock=clock)
     record = next(pulled)
     assert record is not None and record["dynamodb"]["NewImage"]["n"] == {"N": "199"}

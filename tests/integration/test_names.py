@@ -15,7 +15,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TableItems
 from watcher.errors import StreamError
-from watcher.time_machine.sources import TableStream
+from watcher.time_machine.sources import StreamSource
 
 ELSEWHERE = "999999999999"
 
@@ -115,7 +115,7 @@ def test_alternators_table_is_found_behind_its_stream(naming: str) -> None:
         sim.set_faults(table_arns="refused", at_timestamp=False)
         connection = AwsConfig("us-east-1", endpoint_url=sim.endpoint)
         for text in (sim.stream_arn, sim.table_arn):
-            asked = TableStream.connected(text, connection)
+            asked = StreamSource.connected(text, connection)
             assert asked.table.name == "orders"
             items = TableItems(connection, asked.arn, StreamsClient(connection).table)
             assert items.key_names() == ["pk"]

@@ -10,6 +10,7 @@ import pytest
 from tests.simulator import RemoteSimulator, Simulator, judge
 from tests.support.program import run
 from watcher import UsageError, watch
+from watcher.options import MOST_OF_TAIL
 from watcher.runtime import tail
 
 
@@ -140,7 +141,7 @@ def test_a_checkpoint_that_exists_goes_before_it(sim: RemoteSimulator, tmp_path:
         ({"start": "trim-horizon"}, "leave out --from"),
         ({"until": "1h"}, "it has passed"),
         ({"tail": 0}, "give 1 or more"),
-        ({"tail": tail.MOST + 1}, "give 100,000 at most"),
+        ({"tail": MOST_OF_TAIL + 1}, "give 100,000 at most"),
     ],
 )
 def test_what_makes_no_sense_with_it_is_refused(settings: dict[str, Any], says: str) -> None:

@@ -16,8 +16,8 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient
 from watcher.records.record import native_item, wire_item
 from watcher.time_machine.as_of import copy_to, items_as_of
-from watcher.time_machine.sources import Sources, TableStream
-from watcher.time_machine.undo import Chosen, taken_back, undone
+from watcher.time_machine.sources import Sources, StreamSource
+from watcher.time_machine.undo import ChangeSelection, plan_revert, plan_undo
 from watcher.time_machine.write_back import Outcome
 
 BAD = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
@@ -40,7 +40,7 @@ class Orders:
         self.client.put_item(TableName="orders", Item=image)
 
     def sources(self) -> Sources:
-        stream = TableStream(
+        stream = StreamSource(
             self.arn,
             StreamsClient(self.connection),
             TablesClient(self.connection),
@@ -81,15 +81,15 @@ def test_items_of_all_types_go_back_and_forth(orders: Orders, tmp_path: Path) ->
     after = orders.items()
 
     log = tmp_path / "undo.jsonl"
-    choice = Chosen(datetime.now(UTC) - timedelta(minutes=2), filters=[BAD])
-    plan = undone(orders.sources(), choice, log)
+    choice = ChangeSelection(datetime.now(UTC) - timedelta(minutes=2), filters=[BAD])
+    plan = plan_undo(orders.sources(), choice, log)
     assert len(plan.conflicts) == 2
     done = [outcome for _, outcome in plan.apply(rate=1e9)]
     assert done.count(Outcome.RESTORED) == len(plan.steps) - 2
     expected = before | {key: after[key] for key in ("item-0", "item-2")}
     assert orders.items() == expected
 
-    back = [outcome for _, outcome in taken_back(log, orders.connection).apply(rate=1e9)]
+    back = [outcome for _, outcome in plan_revert(log, orders.connection).apply(rate=1e9)]
     assert back == [Outcome.RESTORED] * (len(plan.steps) - 2)
     assert orders.items() == after
 

@@ -15,7 +15,7 @@ import msgspec
 from tests.ledger.ledger import DisturbedTables, Ledger, by_key
 from tests.ledger.local_ledger import LocalLedger
 from watcher.time_machine.as_of import items_as_of
-from watcher.time_machine.undo import Chosen, taken_back, undone
+from watcher.time_machine.undo import ChangeSelection, plan_revert, plan_undo
 from watcher.time_machine.undo_log import key_of, lines, made
 from watcher.time_machine.write_back import Outcome
 
@@ -74,9 +74,9 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     last = ledger.random.randint(began, end)
     first = max(began, last - ledger.random.randint(0, ledger.longest))
     expected, conflicts = ledger.without(first, last)
-    chosen = Chosen(_moment(first), _moment(last), only="insert,modify,remove,ttl")
+    chosen = ChangeSelection(_moment(first), _moment(last), only="insert,modify,remove,ttl")
     for kill_at in (*ledger.random.sample(range(400), 2), None):
-        plan = undone(ledger.sources(), chosen, log)
+        plan = plan_undo(ledger.sources(), chosen, log)
         done = plan.apply(rate=FAST)
         outcomes = {}
         for number, (step, outcome) in enumerate(done):
@@ -87,7 +87,7 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
     found = {key for key, outcome in outcomes.items() if outcome is Outcome.CONFLICT}
     assert len(found) == len(conflicts), "other conflicts"
     ledger.settle()
-    taken = taken_back(log, ledger.connection).apply(rate=FAST) if log.exists() else ()
+    taken = plan_revert(log, ledger.connection).apply(rate=FAST) if log.exists() else ()
     back = list(taken)
     assert all(outcome is not Outcome.CONFLICT for _, outcome in back)
     assert ledger.items() == before, "not as before the undo"

@@ -16,7 +16,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import Condition, TablesClient, Written
 from watcher.records.record import native_item
-from watcher.time_machine.sources import Sources, TableStream
+from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.undo_plan import is_same
 
 Item = dict[str, Any]
@@ -124,7 +124,7 @@ class Ledger:
 
     def sources(self, tables: TablesClient | None = None, *, strict: bool = True) -> Sources:
         """The table as the time machine reads it, on this clock."""
-        stream = TableStream(
+        stream = StreamSource(
             self.simulator.stream_arn,
             StreamsClient(self.connection),
             tables or TablesClient(self.connection),

@@ -46,12 +46,18 @@ def main() -> int:
     parser.add_argument(
         "--standby", action="store_true", help="two and three watches of one checkpoint"
     )
-    parser.add_argument("--mutants", action="store_true", help="show that it can fail")
+    parser.add_argument(
+        "--mutants",
+        nargs="?",
+        const="",
+        metavar="TEXT",
+        help="show that it can fail, by wrong edits of the code; only those with this description",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--until-caught", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.mutants:
-        return show_all(options.jobs)
+    if options.mutants is not None:
+        return show_all(options.jobs, options.mutants)
     if options.day:
         return _day()
     if options.standby:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.simulation.mutations import MUTANTS
+from tests.simulation.mutations.edits import PACKAGE, NotFoundError, edited
 from tests.simulation.mutations.mutant import Mutant
 
 _ROOT = Path(__file__).parents[2]
@@ -27,31 +28,35 @@ class Catch(NamedTuple):
     text: str = ""
 
 
-def show_all(jobs: int) -> int:
-    """Try all, and print which check has caught each; 1 where one was not."""
+def show_all(jobs: int, like: str = "") -> int:
+    """Try all whose description holds `like`, and print which check has caught each.
+
+    Returns 1 where one was not.
+    """
     missed = []
+    wanted = [mutant for mutant in MUTANTS if like in mutant.what]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        catches = pool.map(tried, MUTANTS)
-        for mutant, catch in zip(MUTANTS, catches, strict=True):
+        catches = pool.map(tried, wanted)
+        for mutant, catch in zip(wanted, catches, strict=True):
             verdict = f"{catch.check:12} seed {catch.seed}" if catch.check else "NOT CAUGHT"
             print(f"{mutant.what:76} {verdict}", flush=True)
             if not catch.check:
                 missed.append(mutant)
                 print(f"  {catch.text}")
-    print(f"{len(MUTANTS) - len(missed)} of {len(MUTANTS)} mutants caught")
+    print(f"{len(wanted) - len(missed)} of {len(wanted)} mutants caught")
     return bool(missed)
 
 
 def tried(mutant: Mutant) -> Catch:
     """Run a copy of the package with this edit, until a seed sees it."""
+    try:
+        place, text = edited(mutant.function, mutant.change)
+    except NotFoundError as error:
+        return Catch(text=str(error))
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder, "watcher")
-        shutil.copytree(_ROOT / "watcher", package)
-        path = package / mutant.file
-        text = path.read_text()
-        if text.count(mutant.before) != 1:
-            return Catch(text=f"{mutant.file} does not hold its text once any more")
-        path.write_text(text.replace(mutant.before, mutant.after))
+        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        Path(package, place.path.relative_to(PACKAGE)).write_text(text)
         for each in ("simulator", "simulation"):
             shutil.copytree(_ROOT / "tests" / each, Path(folder, "tests", each))
         # Else the tests of an installed tree would be found before these.

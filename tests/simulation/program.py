@@ -7,15 +7,16 @@ import logging
 import random
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from tests.simulation.client import SimulatedClient
 from tests.simulation.scheduler import Killed, Life, Stalled
 from tests.simulation.universe import Universe
 from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.errors import StreamError, WatcherError
-from watcher.records.filters import Selection, wanted
+from watcher.records.filters import RecordFilter, record_filter
 
 UNWANTED = {"dynamodb": {"Keys": {"pk": {"S": [{"anything-but": ["k0"]}]}}}}
 LIMITED_RUNS = 3
@@ -219,9 +220,13 @@ class Program(ABC):
         return TrimHorizon()
 
     @property
-    def _wanted(self) -> Selection | None:
-        """What the judge calls unwanted, as a filter."""
-        return wanted([UNWANTED]) if self._scenario.filtered else None
+    def _filters(self) -> list[Mapping[str, Any]]:
+        """Filters that leave out what the judge calls unwanted."""
+        return [UNWANTED] if self._scenario.filtered else []
+
+    @property
+    def _wanted(self) -> RecordFilter | None:
+        return record_filter(self._filters)
 
     # What happens to it
 

@@ -17,13 +17,12 @@ from watcher.aws.counters import SharedCounters
 from watcher.aws.model import ShardKey
 from watcher.aws.retry import retry_at_start
 from watcher.delivery.batches import Batches, BatchSettings
-from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
+from watcher.options import WatchOptions
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment, Writer
-from watcher.runtime.settings import Settings
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
@@ -66,8 +65,8 @@ class Watch(Program):
 
     def _clean_up(self) -> None:
         if self._manager is not None:
-            self._manager._workers.queue.close()
-            if (dead_letters := self._manager._dispatcher._given_up._file) is not None:
+            self._manager.workers.queue.close()
+            if (dead_letters := self._manager.dispatcher._given_up._file) is not None:
                 dead_letters.close()
         self._manager = None
         if self._hands is not None:
@@ -84,14 +83,14 @@ class Watch(Program):
         if scenario.of_table:
             arn = retry_at_start(lambda: client.latest_stream(TABLE), life)
         limited = self._judge.runs[-1].number < LIMITED_RUNS
-        settings = Settings(
+        settings = WatchOptions(
             start=self._start(),
             follow=scenario.follow,
             max_records=scenario.max_records if limited else None,
             fail_on_data_loss=scenario.fail_on_data_loss and limited,
             poll_max=scenario.poll_max,
-            wanted=self._wanted,
-            on_error=FailurePolicy.parse(scenario.on_error),
+            filters=self._filters,
+            on_error=scenario.on_error,
             snapshot=scenario.snapshot,
         )
         queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
@@ -148,7 +147,7 @@ class Watch(Program):
             client = self._universe.of(order.work.arn).client(process.wait, _READ_SECONDS)
             client.tally = tally = board.at(order.place)
             clock = VirtualClock(self._scheduler)
-            chosen = self._wanted.places if self._wanted else None
+            chosen = self._wanted.matching_indexes if self._wanted else None
             return AssignedShard(order.work, client, tally, clock, chosen)
 
         process = SimulatedWorker(

@@ -35,7 +35,7 @@ from watcher.spark.folders import Folder
 from watcher.spark.jobs.archive import count_rows
 from watcher.spark.timing import Timing
 from watcher.stream import Stream
-from watcher.time_machine.archives import Archive, records
+from watcher.time_machine.archives import Archive, read_records
 
 pytestmark = pytest.mark.spark
 
@@ -386,7 +386,7 @@ def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
     sim.advance(2)
     archived(spark, sim, tmp_path / "lake", dynamodb_json=True)
 
-    found = list(records(Archive(tmp_path / "lake")))
+    found = list(read_records(Archive(tmp_path / "lake")))
 
     assert all(each.exact for each in found)
     stream = Stream(sim.stream_arn, "trim_horizon", endpoint_url=sim.endpoint, region="us-east-1")

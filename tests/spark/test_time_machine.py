@@ -15,7 +15,7 @@ from tests.support import exports
 from tests.unit.time_machine.test_exports import HERE, Exported, moment
 from watcher.errors import UsageError, WatcherError
 from watcher.time_machine.exports import Baseline
-from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.timeline import timeline
 
@@ -54,7 +54,7 @@ def test_incremental_exports_a_key_and_a_filter(spark: Any, made: Exported) -> N
     rows = [json.loads(row.item) for row in found.rows(wire=True).collect()]
     assert by_key(map(native, rows)) == expected
     name = next(iter(expected))
-    key = OneKey({"pk": name})
+    key = ItemKey({"pk": name})
     (row,) = archives_as_of(spark, made, second, made.full, made.next, key=key).rows().collect()
     assert json.loads(row.keys) == {"pk": name} and json.loads(row.item)["pk"] == name
     pattern = json.dumps({"dynamodb": {"NewImage": {"pk": {"S": [name]}}}})
@@ -68,10 +68,10 @@ def test_a_life_is_as_the_plain_one_has_it(spark: Any, made: Exported) -> None:
     baseline = Baseline([str(made.full), str(made.next)], HERE)
     start, until = moment(made.began), moment(made.ended)
     for name in ("item-0", "nobody"):
-        plain = timeline(Sources([made.lake], None), OneKey({"pk": name}), start, until, baseline)
+        plain = timeline(Sources([made.lake], None), ItemKey({"pk": name}), start, until, baseline)
         # Twice the same archive: each change comes once.
         lakes = [made.lake, made.lake]
-        found = time_machine.history(spark, lakes, OneKey({"pk": name}), start, until, baseline)
+        found = time_machine.history(spark, lakes, ItemKey({"pk": name}), start, until, baseline)
         assert [bytes(each.raw) for each in found] == [bytes(each.raw) for each in plain]
         assert (found.exported_at, found.exported_wire) == (plain.exported_at, plain.exported_wire)
         assert found.key == plain.key

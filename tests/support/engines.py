@@ -23,11 +23,11 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import Service, ShardKey, TrimHorizon
 from watcher.delivery.handler import Handler
+from watcher.options import WatchOptions
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
 from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import Queue, ShardAssignment, Writer
-from watcher.runtime.settings import Settings
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard, ReadScheduler
@@ -70,15 +70,19 @@ class Timeline(HandClock):
 
 def watch(stream: PlayedStream, clock: Timeline, seconds: float) -> Outcome:
     """The processes, their readers stepped whenever the manager waits."""
-    return _watched(stream, clock, Settings(start=TrimHorizon()), seconds)
+    return _watched(stream, clock, WatchOptions(start=TrimHorizon(), poll_max=1.0), seconds)
 
 
 def watch_up_to_now(stream: PlayedStream, clock: Timeline) -> Outcome:
     """The same with `--no-follow`."""
-    return _watched(stream, clock, Settings(start=TrimHorizon(), follow=False), 1000)
+    return _watched(
+        stream, clock, WatchOptions(start=TrimHorizon(), poll_max=1.0, follow=False), 1000
+    )
 
 
-def _watched(stream: PlayedStream, clock: Timeline, settings: Settings, seconds: float) -> Outcome:
+def _watched(
+    stream: PlayedStream, clock: Timeline, settings: WatchOptions, seconds: float
+) -> Outcome:
     outcome = Outcome()
     queue = _ReadingQueue(stream, clock)
     manager = Manager(

@@ -18,17 +18,16 @@ from watcher.aws.arns import table_name, table_of
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import Listing, Position, Service, Shard, ShardKey, TrimHorizon
 from watcher.delivery.concurrent import HandlerPool
-from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
 from watcher.errors import ShardNotFoundError, WatcherError
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display
+from watcher.options import WatchOptions
 from watcher.pull.table_snapshot import Items
 from watcher.records.page import decode
 from watcher.records.record import Record
 from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import Command, Queue, ReadShard, ShardAssignment, Writer
-from watcher.runtime.settings import Settings
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
@@ -227,9 +226,9 @@ class Play:
         self.exitcode = -9
         self.queue = PlayedQueue(self.clock)
         settings.setdefault("start", TrimHorizon())
-        on_error = FailurePolicy.parse(settings.pop("on_error", "log"))
+        settings.setdefault("poll_max", 1.0)
         of_table = settings.pop("of_table", False)
-        made = Settings(on_error=on_error, **settings)
+        made = WatchOptions(**settings)
         followed = [
             WatchedStream(
                 arn,

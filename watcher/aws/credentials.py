@@ -36,7 +36,7 @@ from watcher.aws.deadline import log_if_slow
 from watcher.aws.http import trusting
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError
-from watcher.retry import backoff, worth_logging
+from watcher.retry import Backoff, worth_logging
 
 logger = logging.getLogger("watcher")
 
@@ -47,7 +47,7 @@ _JITTER = 0.7, 0.99
 _LEAST_SECONDS = 1.0
 # Refused keys are looked up anew so often: somebody may have logged in again.
 _REFUSED_SECONDS = 3.0
-_FAILURE_SECONDS = 30.0
+_BACKOFF = Backoff(first_seconds=_LEAST_SECONDS, longest_seconds=30.0)
 # How long a call waits for keys that another thread is getting, and a fork for that thread.
 _WAIT_SECONDS = 10.0
 _SETTLE_SECONDS = 2.0
@@ -192,7 +192,7 @@ class OwnCredentials:
         assert self._keys is not None
         self._loaded_at = now
         self._failures += 1
-        self._due = now + backoff(self._failures, _LEAST_SECONDS, _FAILURE_SECONDS)
+        self._due = now + _BACKOFF.after(self._failures)
         text = " ".join(str(error).split()) or type(error).__name__
         if self._keys.expires is not None and self._keys.expires <= now:
             self._error = f"no new AWS credentials: {text}"

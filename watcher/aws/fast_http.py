@@ -28,7 +28,7 @@ from botocore.utils import get_environ_proxies
 from watcher.aws import error_hints
 from watcher.aws.credentials import ca_file
 from watcher.aws.deadline import READS
-from watcher.aws.http import HTTPConnections, OverdueAnswerError, Posted
+from watcher.aws.http import HTTPConnections, OverdueAnswerError, PendingResponse, Timeouts
 from watcher.errors import OddAnswerError, TransientError
 
 logger = logging.getLogger("watcher")
@@ -120,7 +120,7 @@ class Shortcut:
         self._connections: dict[str, HTTPConnections] = {}
         self._calls: dict[str, _SentCall | None] = {}
         self._seeing = threading.Lock()
-        self._asked: weakref.WeakSet[Posted] = weakref.WeakSet()
+        self._asked: weakref.WeakSet[PendingResponse] = weakref.WeakSet()
 
     def prepare(self, arn: str) -> None:
         """See how the shards of a stream are read, before the first one is."""
@@ -144,12 +144,12 @@ class Shortcut:
         answer = self._answer("GetShardIterator", query)
         return self._otherwise.get_shard_iterator(**query) if answer is None else answer
 
-    def get_records(self, asked: Posted | None = None, **query: Any) -> Any:
+    def get_records(self, asked: PendingResponse | None = None, **query: Any) -> Any:
         """As the client's; of what was `asked` already, the answer to that."""
         answer = self._answer("GetRecords", query, asked)
         return self._otherwise.get_records(**query) if answer is None else answer
 
-    def ask(self, **query: Any) -> Posted | None:
+    def ask(self, **query: Any) -> PendingResponse | None:
         """Send what `get_records` does; None where only that can, or too many answers are awaited.
 
         An answer waits in the system's memory, with up to a megabyte.
@@ -196,8 +196,15 @@ class Shortcut:
             return None
         if url not in self._connections:
             config = self._client.meta.config
-            timeouts = config.connect_timeout, config.read_timeout, READS * config.read_timeout
-            self._connections[url] = HTTPConnections(url, self._ca_file, *timeouts)
+            self._connections[url] = HTTPConnections(
+                url,
+                ca_file=self._ca_file,
+                timeouts=Timeouts(
+                    connect_seconds=config.connect_timeout,
+                    read_seconds=config.read_timeout,
+                    whole_seconds=READS * config.read_timeout,
+                ),
+            )
         http = self._connections[url]
         kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
         shape = self._client.meta.service_model.operation_model(operation).output_shape
@@ -211,13 +218,15 @@ class Shortcut:
             http,
         )
 
-    def _answer(self, operation: str, query: dict[str, Any], asked: Posted | None = None) -> Any:
+    def _answer(
+        self, operation: str, query: dict[str, Any], asked: PendingResponse | None = None
+    ) -> Any:
         """An operation's answer; None where only the client can get it."""
         call = self._call(operation, query)
         if call is None or not call.http.usable:
             return None
         try:
-            answer = (asked or self._post(call, query)).answer()
+            answer = (asked or self._post(call, query)).wait()
         except OverdueAnswerError as error:
             raise TransientError(f"{operation}: {error}", overdue=True) from error
         except OSError as error:
@@ -236,7 +245,7 @@ class Shortcut:
             raise boto.ClientError(parsed, call.operation)
         return parsed
 
-    def _post(self, call: _SentCall, query: dict[str, Any]) -> Posted:
+    def _post(self, call: _SentCall, query: dict[str, Any]) -> PendingResponse:
         body = json.dumps(query, default=_epoch_seconds).encode()
         request = AWSRequest("POST", call.url, call.headers, body)
         credentials = self._session.get_credentials()

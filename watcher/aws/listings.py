@@ -17,10 +17,11 @@ from watcher.aws.deadline import log_if_slow
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import Listing, Shard, without_circles
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
+from watcher.retry import Backoff, retry
 
 # A clock may be off; a header that is further off is none.
 _YEARS_OFF = 20
-_PAUSES = (0.05, 0.1, 0.2)
+_PAGE_BACKOFF, _PAGE_ATTEMPTS = Backoff(first_seconds=0.05, longest_seconds=0.2), 4
 # No listing takes so long: between two of its pages the machine has slept.
 _TORN = timedelta(hours=1)
 
@@ -93,14 +94,13 @@ def insisted(arn: str, call: Callable[[], Any], attempts: int, turn: Callable[[]
     somebody waits for them who may wonder what goes on: what has no answer yet is said.
     """
     with log_if_slow(partial(_unanswered, arn)) if attempts > 1 else contextlib.nullcontext():
-        for attempt in range(1, attempts + 1):
-            time.sleep(turn())
-            try:
-                return call()
-            except TransientError as error:
-                if not error.unreachable or attempt == attempts:
-                    raise
-    raise AssertionError
+        time.sleep(turn())
+        return retry(
+            call,
+            pauses=(turn() for _ in range(attempts - 1)),
+            may_pass=lambda error: isinstance(error, TransientError) and error.unreachable,
+            sleep=time.sleep,
+        )
 
 
 def _unanswered(arn: str, seconds: float) -> str:
@@ -117,14 +117,12 @@ def no_stream(arn: str) -> StreamGoneError:
 
 def _page(describe: Describe, query: dict[str, Any], sleep: Callable[[float], None]) -> Any:
     """One page, asked for again by itself: a large stream has dozens of them."""
-    for pause in _PAUSES:
-        try:
-            return describe(query)
-        except TransientError as error:
-            if error.unreachable:
-                raise
-            sleep(pause)
-    return describe(query)
+    return retry(
+        partial(describe, query),
+        pauses=_PAGE_BACKOFF.pauses(_PAGE_ATTEMPTS),
+        may_pass=lambda error: isinstance(error, TransientError) and not error.unreachable,
+        sleep=sleep,
+    )
 
 
 def shard_of(row: dict[str, Any]) -> Shard:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,12 +23,14 @@ from watcher.errors import (
     TransientError,
     WatcherError,
 )
-from watcher.retry import worth_logging
+from watcher.retry import Backoff, retry, worth_logging
 
 logger = logging.getLogger("watcher")
 
 # A policy that is changed is not everywhere at once.
 _DENIED_SECONDS = 60.0
+# About once a second.
+_PAUSE = Backoff(first_seconds=1.5, longest_seconds=1.5, jitter=2 / 3)
 # Somebody's transaction has the item for a moment.
 _IN_USE = "TransactionConflictException"
 _REFUSED = (
@@ -82,7 +83,7 @@ class RetryingClient:
                     raise meaning from error
                 if worth_logging(failures):
                     logger.warning(f"{action}: {failures} failures in a row: {meaning}")
-                time.sleep(random.uniform(0.5, 1.5))
+                time.sleep(_PAUSE.after(1))
             else:
                 self._worked.add(needed)
                 return answer
@@ -110,22 +111,26 @@ class RetryingClient:
         return meaning
 
 
-_PAUSES = (0.2, 0.4, 0.8, 1.6)
+_START_BACKOFF = Backoff(first_seconds=0.2, longest_seconds=1.6)
+_START_ATTEMPTS = 5
 
 _Answer = TypeVar("_Answer")
 
 
-def retry_at_start(call: Callable[[], _Answer], clock: Clock = CLOCK) -> _Answer:
+def retry_at_start(
+    call: Callable[[], _Answer], clock: Clock = CLOCK, *, backoff: Backoff = _START_BACKOFF
+) -> _Answer:
     """A service that answers at all is asked a few times more. Raises StreamError in the end."""
-    for pause in (*_PAUSES, None):
-        try:
-            return call()
-        except TransientError as error:
-            if error.unreachable or pause is None:
-                text = f"can't reach the stream: {error}{error_hints.on_no_word(str(error))}"
-                raise StreamError(text, about=("endpoint_url", "region")) from error
-            clock.sleep(pause)
-    raise AssertionError
+    try:
+        return retry(
+            call,
+            pauses=backoff.pauses(_START_ATTEMPTS),
+            may_pass=lambda error: isinstance(error, TransientError) and not error.unreachable,
+            sleep=clock.sleep,
+        )
+    except TransientError as error:
+        text = f"can't reach the stream: {error}{error_hints.on_no_word(str(error))}"
+        raise StreamError(text, about=("endpoint_url", "region")) from error
 
 
 class RetryingAtStart:

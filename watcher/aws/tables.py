@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import random
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -33,13 +32,12 @@ from watcher.errors import (
     TransientError,
     without_passwords,
 )
-from watcher.retry import backoff
+from watcher.retry import Backoff
 from watcher.version import __version__
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
-_PAUSE_SECONDS = 0.05
-_PAUSE_SECONDS_MAX = 5.0
+_BATCH_BACKOFF = Backoff(first_seconds=0.05, longest_seconds=5.0, jitter=0.5)
 _GIVE_UP_SECONDS = 300.0
 _CREATE_SECONDS = 300.0
 
@@ -291,8 +289,7 @@ class TablesClient:
                         "raise its write capacity"
                     )
                 refusals += 1
-                pause = backoff(refusals, _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
-                time.sleep(random.uniform(pause / 2, pause))
+                time.sleep(_BATCH_BACKOFF.after(refusals))
 
 
 def _page_of(answer: dict[str, Any]) -> _ScanPage:

@@ -25,13 +25,13 @@ from watcher.formatting import style
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import time_text
 from watcher.formatting.text import grouped, printable_json
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.plain_json import plain_json
 from watcher.time_machine.as_of import INEXACT, ItemsAsOf, copy_to, items_as_of
 from watcher.time_machine.exports import Baseline
-from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.times import moment
+from watcher.time_machine.times import past_time
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -119,8 +119,8 @@ def _as_of(
     *names, time = words if at is None else (*words, at)
     if not names:
         raise UsageError("name a stream and a time: as-of orders 14:05")
-    then = moment(time, "TIME" if at is None else "at")
-    one, test = None if key is None else OneKey(key), wanted(values["filters"])
+    then = past_time(time, "TIME" if at is None else "at")
+    one, test = None if key is None else ItemKey(key), record_filter(values["filters"])
     _refuse_two_places(output, to, to_table, dynamodb_json)
     exports = opened(baseline, values)
     if values["engine"] == "spark":

@@ -18,12 +18,12 @@ from watcher.formatting import style
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.text import counted
 from watcher.options import end
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.time_machine import counts
 from watcher.time_machine.counts import Counts, Row
-from watcher.time_machine.item_keys import refuse_other_keys
+from watcher.time_machine.item_keys import check_key_values
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.times import begin, made_by
+from watcher.time_machine.times import records_until, start_time
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -74,12 +74,12 @@ def _count(
     if top < 0:
         raise UsageError("give 0 (all) or more", "top", str(top))
     made = Counts(counts.dimensions(by or "kind"))
-    is_wanted = wanted(values["filters"], values["key"], values["only"])
-    start, until = begin(values["start"]), end(values["until"], values["start"])
+    is_wanted = record_filter(values["filters"], values["key"], values["only"])
+    start, until = start_time(values["start"]), end(values["until"], values["start"])
     found = Sources.named(sources, options.connection(values))
     _refuse_bad_key(found, values["key"])
-    found.begin(start, None if is_wanted is None else is_wanted.places)
-    made.add(filter(is_wanted, made_by(found.records(), until)))
+    found.open(start, None if is_wanted is None else is_wanted.matching_indexes)
+    made.add(filter(is_wanted, records_until(found.records(), until)))
     rows = made.rows(top)
     _print(made.by, rows, output, csv_raw=csv_raw)
     left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))
@@ -91,7 +91,7 @@ def _refuse_bad_key(sources: Sources, key: Sequence[str] | None) -> None:
     """Not a key that no item of the stream's table can have, where the role may ask for those."""
     if key and sources.stream is not None:
         with suppress(StreamError):
-            refuse_other_keys(key, sources.stream.table.like.types)
+            check_key_values(key, sources.stream.table.description.types)
 
 
 def _print(by: Sequence[str], rows: Sequence[Row], output: str, *, csv_raw: bool) -> None:

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from watcher.cli import commands, completers, options, past_on_spark
 from watcher.cli.as_of import BASELINE, opened
 from watcher.formatting import style
-from watcher.formatting.differences import attribute_lines, change_lines, place_text
+from watcher.formatting.differences import attribute_lines, change_lines, path_text
 from watcher.formatting.rows import CsvRaw, write_csv
 from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.text import printable_key
@@ -21,10 +21,10 @@ from watcher.options import end
 from watcher.records.diff import ABSENT, Absent, Attribute, changed_values, differences
 from watcher.records.plain_json import plain
 from watcher.records.record import Record
-from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.timeline import History, timeline
-from watcher.time_machine.times import begin
+from watcher.time_machine.times import start_time
 from watcher.watching import watch
 
 SOURCES = Annotated[
@@ -70,7 +70,7 @@ def _history(
     **values: Any,
 ) -> int:
     style.set_up(**options.values(style.set_up, values))
-    wanted, start = OneKey(key or ()), begin(values["start"])
+    wanted, start = ItemKey(key or ()), start_time(values["start"])
     until = end(values["until"], values["start"])
     exports = opened(baseline, values)
     if values["engine"] == "spark":
@@ -159,7 +159,7 @@ def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attr
     keys = record["dynamodb"]["Keys"]
     for name, pair in (changed_values(record.wire) or {}).items():
         for each in differences(*pair, (name,)) if name not in keys else ():
-            yield place_text(each.place), each.old, each.new
+            yield path_text(each.path), each.old, each.new
 
 
 def _pair(old: Attribute | Absent, new: Attribute | Absent) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from watcher.delivery.shutdown import Overdue, Saying
+from watcher.delivery.shutdown import Overdue, in_charge
 from watcher.errors import without_passwords
 from watcher.files import give_up
 
@@ -38,8 +38,9 @@ class _Stderr(logging.StreamHandler[TextIO]):
     def handle(self, record: logging.LogRecord) -> bool:
         """As ever; while the program ends, a line that can't be written is left out."""
         try:
-            with Saying():
-                if Saying.told_to_end and not _takes_more(self.stream):
+            shutdown = in_charge()
+            with shutdown.writing_line():
+                if shutdown.signal and not _takes_more(self.stream):
                     return False
                 return super().handle(record)
         except Overdue:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from watcher.cli import options, spark
 from watcher.errors import UsageError
 from watcher.time_machine.exports import Baseline
-from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import is_path
 from watcher.time_machine.timeline import History
 
@@ -38,7 +38,7 @@ def as_of(
     archives: Sequence[str],
     at: datetime,
     baseline: Baseline | None,
-    key: OneKey | None,
+    key: ItemKey | None,
     filters: Sequence[str] | None,
     output: str,
     to: str | None,
@@ -63,7 +63,7 @@ def as_of(
 
 def history(
     archives: Sequence[str],
-    key: OneKey,
+    key: ItemKey,
     start: datetime | None,
     until: datetime | None,
     baseline: Baseline | None,

@@ -19,12 +19,12 @@ from watcher.cli.terminal import Line
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.output import OutputClosed
-from watcher.delivery.shutdown import Overdue, Shutdown, ended_by_signals
+from watcher.delivery.shutdown import Overdue, Shutdown
 from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.observability.watch_stats import Rate
 from watcher.options import end
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines
 from watcher.watching import watch
@@ -76,7 +76,7 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
         with terminal.status_line(**options.values(terminal.status_line, values)) as line:
             progress = None if line is None else _ReplayStatus(line, file)
             _deliver(replay, test, dispatcher, progress)
-    ended = dispatcher.ending.signal
+    ended = dispatcher.shutdown.signal
     failures, left = dispatcher.failures, dispatcher.left
     left_out = f"{replay.filtered} filtered out, " if replay.filtered else ""
     unprocessed = f", {left} not processed" if left else ""
@@ -89,7 +89,7 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
 
 
 def _test(values: dict[str, Any]) -> Callable[[Record], bool] | None:
-    test = wanted(values["filters"], values["key"], values["only"])
+    test = record_filter(values["filters"], values["key"], values["only"])
     last = end(values["until"], "trim-horizon")
     if last is None:
         return test
@@ -108,14 +108,14 @@ def _deliver(
     progress: _ReplayStatus | None,
 ) -> None:
     """Hand over the records that pass the test, if there is one, until a signal ends it."""
-    ending = dispatcher.ending
+    shutdown = dispatcher.shutdown
 
     def stop() -> None:
-        ending.begin()
-        if not ending.at_work:  # waiting for the next line, it may be for long
+        shutdown.request()
+        if not shutdown.interruptible:  # waiting for the next line, it may be for long
             raise KeyboardInterrupt
 
-    with ended_by_signals(ending, stop):
+    with shutdown.handle_signals(stop):
         try:
             _hand_over(replay, test, dispatcher, progress)
         except OutputClosed:
@@ -135,20 +135,20 @@ def _hand_over(
     dispatcher: Dispatcher,
     progress: _ReplayStatus | None,
 ) -> None:
-    ending = dispatcher.ending
+    shutdown = dispatcher.shutdown
     for record in replay:
         if test is None or test(record):
-            with ending.working():
-                dispatcher.begin(record.stream)
+            with shutdown.may_interrupt():
+                dispatcher.start_stream(record.stream)
                 dispatcher.deliver(record)
         else:
             replay.filtered += 1
-        if ending.has_begun:
+        if shutdown.requested:
             break
         if progress is not None and progress.is_due():
             dispatcher.flush()
             progress.draw(replay, dispatcher.failures)
-    dispatcher.settle()
+    dispatcher.drain()
     dispatcher.flush()
 
 

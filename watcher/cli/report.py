@@ -24,7 +24,7 @@ from watcher.cli import completers, options
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.formatting.text import grouped
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, opened, records_of
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
@@ -165,12 +165,12 @@ def _listing(arns: Sequence[str], clients: Clients) -> Listing:
 def _of_folder(name: str, values: dict[str, Any]) -> Report:
     archive = Archive(Path(name))
     logger.info(f"Reading {name}: {len(archive.files):,} parquet files")
-    is_wanted = wanted(*(values[each] for each in _FILTERS))
+    is_wanted = record_filter(*(values[each] for each in _FILTERS))
     summary, latest = Summary(), _latest(values)
     filtered = unreadable = 0
     for row in archive.rows(ALL):
         try:
-            if is_wanted is not None and not is_wanted(archives.record(row)):
+            if is_wanted is not None and not is_wanted(archives.record_of_row(row)):
                 filtered += 1
                 continue
             summary.add(of_row(row))
@@ -196,7 +196,7 @@ def _of_folder(name: str, values: dict[str, Any]) -> Report:
 
 def _of_file(source: str, values: dict[str, Any]) -> Report:
     summary, latest = Summary(), _latest(values)
-    is_wanted = wanted(*(values[name] for name in _FILTERS))
+    is_wanted = record_filter(*(values[name] for name in _FILTERS))
     filtered = unreadable = 0
     with opened(source) as file:
         lines = RecordLines(file)

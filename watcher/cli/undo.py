@@ -20,8 +20,8 @@ from watcher.formatting.style import paint
 from watcher.formatting.text import grouped, printable_key
 from watcher.records.record import wire_item
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.undo import RATE, Chosen, Undo, taken_back, undone
-from watcher.time_machine.undo_plan import Step, item_differences, units
+from watcher.time_machine.undo import RATE, ChangeSelection, Undo, plan_revert, plan_undo
+from watcher.time_machine.undo_plan import UndoStep, item_differences, units
 from watcher.time_machine.write_back import Outcome
 from watcher.watching import watch
 
@@ -108,8 +108,8 @@ def _undo(
     if not sources:
         plan = _of_log(log, given, connection)
     else:
-        choice = Chosen(start, until, *(values[name] or None for name in _CHOICE))
-        plan = undone(Sources.named(sources, connection, strict=True), choice, log)
+        choice = ChangeSelection(start, until, *(values[name] or None for name in _CHOICE))
+        plan = plan_undo(Sources.named(sources, connection, strict=True), choice, log)
     if plan.own_changes:
         what = grouped(plan.own_changes, "change")
         logger.info(f"{what} made by an undo, as its log says, stay; undo --log takes those back")
@@ -132,7 +132,7 @@ def _of_log(log: str | None, given: options.Given, connection: Any) -> Undo:
     for name in ("start", "until", *_CHOICE):
         if name in given.typed:
             raise UsageError("a log is taken back as a whole", name)
-    return taken_back(Path(log), connection)
+    return plan_revert(Path(log), connection)
 
 
 def _show(plan: Undo, output: str) -> int:
@@ -150,14 +150,14 @@ def _show(plan: Undo, output: str) -> int:
     return 0
 
 
-def _kind(step: Step) -> str:
+def _kind(step: UndoStep) -> str:
     """What is to be done with an item."""
     if step.before is None:
         return "REMOVE"
     return "INSERT" if step.now is None else "MODIFY"
 
 
-def _lines(step: Step) -> Iterator[str]:
+def _lines(step: UndoStep) -> Iterator[str]:
     kind, key = _kind(step), wire_item(step.key)
     changes = f" ({grouped(step.changes, 'change')})" if step.changes > 1 else ""
     if step.conflict:
@@ -181,7 +181,7 @@ def _confirmed(plan: Undo) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _row(step: Step) -> dict[str, Any]:
+def _row(step: UndoStep) -> dict[str, Any]:
     """An item of the plan; its images in DynamoDB's JSON, from which nothing is missing."""
     return {
         "key": msgspec.Raw(step.key),

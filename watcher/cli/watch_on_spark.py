@@ -17,7 +17,7 @@ from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.options import refuse_bad_seconds
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.record import Record
 
 # What the watch can do and Spark can't, with the reason or the way round.
@@ -81,7 +81,7 @@ def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler
     style.set_prefix(**options.values(style.set_prefix, values))
     style.show_tables(several)
     observers = choice.load(choosing.DEFAULT_HANDLER)
-    test = wanted(values["filters"], values["key"], values["only"])
+    test = record_filter(values["filters"], values["key"], values["only"])
     return observers if test is None else [_filtered(each, test) for each in observers]
 
 

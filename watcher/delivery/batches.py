@@ -51,7 +51,7 @@ class _Batch(msgspec.Struct):
     parts: list[_Part] = []
     """How its first records are to be called; the first part of them stands last."""
     held: bool = False
-    """A call has begun and not all is settled: only `go_on` goes on with it."""
+    """A call has begun and not all is settled: only `resume` goes on with it."""
 
 
 class Batches(Handler):
@@ -80,12 +80,12 @@ class Batches(Handler):
             batch = self._batches[record.origin] = _Batch(self._clock.monotonic())
         batch.records.append(record)
         if len(batch.records) >= self._settings.size:
-            self.settle(record.origin)
+            self.drain(record.origin)
 
     def page_end(self, origin: ShardKey) -> None:
         """Without a window a batch waits for nothing more."""
         if not self._settings.window:
-            self.settle(origin)
+            self.drain(origin)
 
     def tick(self, origin: ShardKey | None = None) -> None:
         """Call with those batches that have waited long enough."""
@@ -93,9 +93,9 @@ class Batches(Handler):
             due = self._clock.monotonic() - self._settings.window
             for each, batch in list(self._batches.items()):
                 if batch.since <= due and origin in (None, each):
-                    self.settle(each)
+                    self.drain(each)
 
-    def settle(self, origin: ShardKey | None = None) -> None:
+    def drain(self, origin: ShardKey | None = None) -> None:
         """Call with what waits of a shard, or of all, in smaller parts as the settings say."""
         for each in list(self._batches) if origin is None else [origin]:
             if each in self._batches and not self._batches[each].held:
@@ -112,7 +112,7 @@ class Batches(Handler):
         """Shard → how many of its records are neither processed nor given up."""
         return {origin: len(batch.records) for origin, batch in list(self._batches.items())}
 
-    def go_on(self, failure: Failure, *, given_up: bool) -> None:
+    def resume(self, failure: Failure, *, given_up: bool) -> None:
         """Call once more, or with what follows."""
         origin = failure.records[0].origin
         if given_up:

@@ -86,7 +86,7 @@ class PartialPage:
     def __init__(self, page: Page, records: RecordPage, wanted: Wanted | None) -> None:
         self.page = page
         self.wires = records.wires
-        self.records = enumerate(records.picked(wanted))
+        self.records = enumerate(records.masked(wanted))
         self.passed_over = 0
         """How many that a worker has left out of it are counted."""
 
@@ -233,7 +233,7 @@ class ConcurrentDelivery(SequentialDelivery):
 
     def settle(self, origin: ShardKey) -> None:
         """See `SequentialDelivery.settle`."""
-        self._add(self._lanes[origin], partial(self._dispatcher.settle, origin))
+        self._add(self._lanes[origin], partial(self._dispatcher.drain, origin))
 
     def _go_on(self) -> None:
         """With what waits for items, if those were handed over, or are not asked for any more."""
@@ -268,8 +268,8 @@ class ConcurrentDelivery(SequentialDelivery):
             return received
         origin, message = received
         lane = self._lanes.get(origin)
-        if isinstance(message, Finished) and self._dispatcher.unsettled(origin) and lane:
-            self._add(lane, partial(self._dispatcher.settle, origin))
+        if isinstance(message, Finished) and self._dispatcher.pending(origin) and lane:
+            self._add(lane, partial(self._dispatcher.drain, origin))
         if lane is None or not (lane.is_taken or lane.jobs or lane.later):
             self._look()
             self._forget(origin, message)
@@ -296,9 +296,9 @@ class ConcurrentDelivery(SequentialDelivery):
         if now < self._tick_due:
             return
         self._tick_due = now + _TICK_SECONDS
-        self._dispatcher.tell()
+        self._dispatcher.log_repeats()
         for lane in self._lanes.values():
-            if not self.holds(lane.origin) and self._dispatcher.unsettled(lane.origin):
+            if not self.holds(lane.origin) and self._dispatcher.pending(lane.origin):
                 self._add(lane, partial(self._dispatcher.tick, lane.origin))
             if lane.bytes >= _LANE_BYTES:
                 self._workers.rest(lane.origin)
@@ -307,11 +307,11 @@ class ConcurrentDelivery(SequentialDelivery):
     def rest(self) -> None:
         """See `SequentialDelivery.rest`."""
         self._is_over = True
-        ending = self._dispatcher.ending
-        last = min(_LAST_SECONDS, ending.timeout / 4)
-        self._wait(ending.left - last)
+        shutdown = self._dispatcher.shutdown
+        last = min(_LAST_SECONDS, shutdown.timeout / 4)
+        self._wait(shutdown.seconds_left - last)
         if self.at_work:  # what is cancelled may need a moment for its end
-            self._dispatcher.break_off()
+            self._dispatcher.cancel()
             self._wait(last)
         self._hands.close()
         self.left = sum(lane.left for lane in self._lanes.values())
@@ -373,7 +373,7 @@ class ConcurrentDelivery(SequentialDelivery):
 
     def _goes_on(self, lane: ShardQueue) -> bool:
         has_turn = self._items in (None, lane.origin)
-        is_over = self._is_over or self._error or self._dispatcher.ending.has_begun
+        is_over = self._is_over or self._error or self._dispatcher.shutdown.requested
         return has_turn and not is_over
 
     def _turn(self, lane: ShardQueue) -> Iterator[None]:

@@ -35,8 +35,8 @@ class Dispatcher:
 
     An observer's failure follows `on_error` and never keeps a record from another observer.
     `before_retry` is called before what has failed is tried again, which may take long. Once
-    `ending` has begun, what is pending is not tried again; once it is late, nothing is, and
-    whatever is at work may raise Overdue. `check` raises where nothing may be delivered any more.
+    `shutdown` was requested, what is pending is not tried again; later nothing is, and whatever is
+    at work may raise Overdue. `check` raises where nothing may be delivered any more.
     With `in_threads`, several deliver at once, each of them records of other shards.
     Raises UsageError for a file that can't be written.
     """
@@ -45,14 +45,14 @@ class Dispatcher:
         self,
         observers: Sequence[Handler],
         on_error: FailurePolicy,
-        ending: Shutdown | None = None,
+        shutdown: Shutdown | None = None,
         clock: Clock = CLOCK,
         before_retry: Callable[[], object] = lambda: None,
         check: Callable[[], object] | None = None,
         *,
         in_threads: bool = False,
     ) -> None:
-        self.ending = ending or Shutdown(clock=clock)
+        self.shutdown = shutdown or Shutdown(clock=clock)
         self._observers = observers
         self._on_error = on_error
         self._given_up = GivenUp(on_error, clock)
@@ -142,7 +142,7 @@ class Dispatcher:
                 error = Failure(records, error, pause)
             records = error.records
             self._end_if_output_is_closed(error.error)
-            with self.ending.working(False):
+            with self.shutdown.may_interrupt(False):
                 if error.retry_in is None:
                     with self._failing:
                         self.failed[observer.name] += len(records)
@@ -156,7 +156,7 @@ class Dispatcher:
                 self._check()
             self.tried_at[origin] = self._clock.monotonic()
             try:
-                observer.go_on(error, given_up=error.retry_in is None)
+                observer.resume(error, given_up=error.retry_in is None)
                 self.tried_at.pop(origin, None)
                 return
             except KeyboardInterrupt:
@@ -177,8 +177,8 @@ class Dispatcher:
         not hold only when it is late, by raising Overdue.
         """
         end = self._clock.monotonic() + seconds
-        while not ((self._is_closing or self.ending.has_begun) and observer.pending(origin)):
-            if self.ending.look() and self.ending.is_late():
+        while not ((self._is_closing or self.shutdown.requested) and observer.pending(origin)):
+            if self.shutdown.poll() and not self.shutdown.has_time_for_more:
                 raise Overdue
             left = end - self._clock.monotonic()
             if left <= 0:
@@ -191,7 +191,7 @@ class Dispatcher:
         # Where nothing waits it takes no lease: neither one that a standby has not, nor a late one.
         if self._check is not None and observer.waiting():
             self._check()
-        with self.ending.working():
+        with self.shutdown.may_interrupt():
             while True:
                 try:
                     return step()
@@ -200,7 +200,7 @@ class Dispatcher:
 
     # What observers have not settled yet
 
-    def begin(self, arn: str) -> None:
+    def start_stream(self, arn: str) -> None:
         """Records of this stream are to come."""
         if arn not in self._begun:
             self._begun.add(arn)
@@ -217,21 +217,21 @@ class Dispatcher:
 
         Raises as `deliver`.
         """
-        self.tell()
+        self.log_repeats()
         for observer in self._observers:
             self._let(observer, functools.partial(observer.tick, origin))
 
-    def settle(self, origin: ShardKey | None = None) -> None:
+    def drain(self, origin: ShardKey | None = None) -> None:
         """Let what was delivered of a shard (or of all) wait no longer, unless it is late.
 
         Raises as `deliver`.
         """
         for observer in self._observers:
-            if self.ending.is_late():
+            if not self.shutdown.has_time_for_more:
                 return
-            self._let(observer, functools.partial(observer.settle, origin))
+            self._let(observer, functools.partial(observer.drain, origin))
 
-    def unsettled(self, origin: ShardKey) -> str | None:
+    def pending(self, origin: ShardKey) -> str | None:
         """The first of a shard's delivered records that some observer has not settled yet."""
         numbers = [observer.pending(origin) for observer in self._observers]
         return min((number for number in numbers if number), key=int, default=None)
@@ -246,7 +246,7 @@ class Dispatcher:
 
         Raises OutputClosed, HandlerError (a full disk).
         """
-        with self.ending.working():
+        with self.shutdown.may_interrupt():
             output.flush()
             for observer in self._observers:
                 try:
@@ -258,13 +258,13 @@ class Dispatcher:
                     text += f": {error}; stopped before what it has kept back"
                     raise HandlerError(text, observer=observer.name) from error
 
-    def tell(self) -> None:
+    def log_repeats(self) -> None:
         """Say what has not been said of failures, where that is due."""
         if self._given_up.repeats:
             with self._failing:
                 self._given_up.tell_if_due()
 
-    def break_off(self) -> None:
+    def cancel(self) -> None:
         """There is no time left for what is at work in other threads, as far as it can be ended."""
         self._coroutines.cancel()
 
@@ -279,7 +279,7 @@ class Dispatcher:
         failed = ""
         for observer in self._observers:
             try:
-                with self.ending.working():
+                with self.shutdown.may_interrupt():
                     observer.finish(observer.close())
             except Overdue:
                 logger.warning(f"observer {observer.name} was still closing, and is left so")
@@ -293,21 +293,24 @@ class Dispatcher:
                 failed = f"observer {observer.name} failed to close: {what}"
                 logger.error(failed, extra={"observer": observer.name})
         try:
-            with self.ending.working():
+            with self.shutdown.may_interrupt():
                 self._coroutines.close()
         except Overdue:
             logger.warning("An observer's task goes on though it was cancelled, and is left so")
         self._given_up.close()
         # What `close` has printed; whoever has the last word on standard output says what is wrong.
-        with contextlib.suppress(OutputClosed, HandlerError, Overdue), self.ending.working():
+        with (
+            contextlib.suppress(OutputClosed, HandlerError, Overdue),
+            self.shutdown.may_interrupt(),
+        ):
             output.flush()
         if failed and self._on_error.policy == "stop":
             raise HandlerError(failed)
 
     def _settle_last(self, observer: Handler) -> None:
         try:
-            if not self.ending.is_late():
-                self._let(observer, observer.settle)
+            if self.shutdown.has_time_for_more:
+                self._let(observer, observer.drain)
         except HandlerError as error:
             logger.error(str(error))
         except (OutputClosed, Overdue, LeaseLostError):

@@ -15,7 +15,7 @@ class Failure(Exception):
     """An observer has failed on records of one shard: raised by what it was asked to do.
 
     They stay pending, and the observer lets their shard rest, until it is told to go on with them
-    or without them (`go_on`).
+    or without them (`resume`).
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Handler:
     def tick(self, origin: ShardKey | None = None) -> None:
         """Time has passed, for what was taken of a shard (or of all)."""
 
-    def settle(self, origin: ShardKey | None = None) -> None:
+    def drain(self, origin: ShardKey | None = None) -> None:
         """Let what was taken of a shard (or of all) wait no longer."""
 
     def flush(self) -> None:
@@ -93,7 +93,7 @@ class Handler:
         """Shard → how many of its records are not settled yet."""
         return {}
 
-    def go_on(self, failure: Failure, *, given_up: bool) -> None:
+    def resume(self, failure: Failure, *, given_up: bool) -> None:
         """Go on after a failure: without its records, or with another try of them."""
         if not given_up:
             for record in failure.records:

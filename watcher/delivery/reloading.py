@@ -55,10 +55,10 @@ class Reloading(Handler):
         """Look after the file."""
         self._look()
 
-    def go_on(self, failure: Failure, *, given_up: bool) -> None:
+    def resume(self, failure: Failure, *, given_up: bool) -> None:
         """See `Handler`."""
         self._look()
-        super().go_on(failure, given_up=given_up)
+        super().resume(failure, given_up=given_up)
 
     def _look(self) -> None:
         with self._lock:

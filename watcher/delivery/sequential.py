@@ -87,7 +87,7 @@ class SequentialDelivery:
 
     def settle(self, origin: ShardKey) -> None:
         """Let nothing of a page of items wait. Raises as `Dispatcher.deliver`."""
-        self._dispatcher.settle(origin)
+        self._dispatcher.drain(origin)
 
     def holds(self, origin: ShardKey) -> bool:
         """Whether records of a shard wait here, and what its worker reads has to wait, too."""
@@ -137,7 +137,7 @@ class SequentialDelivery:
         of the shard may follow. Raises as `Dispatcher.deliver`; the position is then before the
         record that it failed on.
         """
-        ending = self._dispatcher.ending
+        shutdown = self._dispatcher.shutdown
         self._shard, self._page = shard, page
         self._origin = origin = ShardKey(stream, shard.id)
         self._began, self._passed_over = self._counted, 0
@@ -147,19 +147,19 @@ class SequentialDelivery:
         records = RecordPage(page.body, origin, range(page.first, page.last))
         doing = self._pulse.begin(Phase.DELIVERING)
         try:
-            ending.at_work = True
+            shutdown.interruptible = True
             for _ in deliver(records, self._test(origin)):
-                ending.at_work = False
+                shutdown.interruptible = False
                 self.move()
                 yield
-                ending.at_work = True
+                shutdown.interruptible = True
                 self._tick_due = self._clock.monotonic() + _TICK_SECONDS
-            if not ending.has_begun or self._done == page.count:
+            if not shutdown.requested or self._done == page.count:
                 self._dispatcher.page_end(origin)
                 if page.read and not self.is_complete:
                     self._behind = page
         finally:
-            ending.at_work = False
+            shutdown.interruptible = False
             self.move()
             self._pulse.resume(doing)
             self._shard = None
@@ -185,12 +185,12 @@ class SequentialDelivery:
 
         In the loop there is only what can't wait until then: it takes as long as many an observer.
         """
-        deliver, ending = self._dispatcher.deliver, self._dispatcher.ending
+        deliver, shutdown = self._dispatcher.deliver, self._dispatcher.shutdown
         monotonic, kinds, most = self._clock.monotonic, self._kinds, self._limit
         most -= self._totals.records
         self._uncounted = records, 0
-        for wire, record in zip(records.wires, records.picked(wanted), strict=True):
-            if len(kinds) >= most or ending.has_begun:
+        for wire, record in zip(records.wires, records.masked(wanted), strict=True):
+            if len(kinds) >= most or shutdown.requested:
                 break
             if record is None:
                 self._filtered += 1
@@ -219,8 +219,8 @@ class SequentialDelivery:
 
         A slow reader of what is printed (a pipe's) gets a few at a time.
         """
-        monotonic, ending = self._clock.monotonic, self._dispatcher.ending
-        while records and not ending.has_begun:
+        monotonic, shutdown = self._clock.monotonic, self._dispatcher.shutdown
+        while records and not shutdown.requested:
             part, records = records[: self._at_once], records[self._at_once :]
             began = monotonic()
             if self._totals.records + len(part) > self._limit or not self._together(part, wanted):
@@ -237,7 +237,7 @@ class SequentialDelivery:
         chosen = part
         if wanted is not None:
             try:
-                chosen = part.only(wanted)
+                chosen = part.filtered(wanted)
             except Exception:  # which is raised again, where its record's turn has come
                 return False
         if chosen and not self._dispatcher.deliver_page(chosen):

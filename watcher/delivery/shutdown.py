@@ -1,4 +1,4 @@
-"""How a run is ended by a signal: what is at work may finish, but not for ever."""
+"""How a run is told to stop: what is in hand may finish, but not for ever."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from types import FrameType
 
 from watcher.clock import CLOCK, Clock
@@ -15,154 +16,190 @@ from watcher.clock import CLOCK, Clock
 STOP_SECONDS = 5.0
 """Where nobody says otherwise; docker's own patience ends after 10 s, systemd's after 90."""
 
-# Once the time is up, each further thing that the end calls (an observer's close) has so long.
-_AFTERWARDS_SECONDS = 0.5
+# Once the time is up, each further step of the stop (a handler's close) has so long. A request to
+# the service, which nobody's work waits for, has no more than that from the beginning.
+_LAST_STEP_SECONDS = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Overdue(KeyboardInterrupt):
-    """What is at work takes longer than the run has left."""
+    """Work took longer than the run had left; raised in the middle of it."""
 
 
-class Saying:
-    """A line for people being written: where it takes too long it is broken off, and left out."""
+class ShutdownState(Enum):
+    """How far the end of a run is."""
 
-    under_way = False
-    told_to_end = False
-    """Whether a signal has asked the program for its end: then no line is waited for any more."""
-
-    def __enter__(self) -> None:
-        Saying.under_way = threading.current_thread() is threading.main_thread()
-
-    def __exit__(self, *error: object) -> None:
-        Saying.under_way = False
+    RUNNING = "running"
+    DRAINING = "draining"
+    """The run was told to stop: what is in hand may finish, and nothing new is taken in."""
+    OVERDUE = "overdue"
+    """The time for that is over: what is still at work is interrupted."""
 
 
 class Shutdown:
-    """How much time is left to a run that was told to end: `timeout` seconds from then on.
+    """The one object that knows whether a run is to stop, and how much time is left for it.
 
-    It is told by a call of `begin`, or by `asked`, which is looked at now and then (`look`).
+    `request` stops the run; so do a signal (`handle_signals`) and `stop_requested`, which `poll`
+    asks. From then on the run has `timeout` seconds.
     """
 
     def __init__(
         self,
         timeout: float = math.inf,
+        *,
+        stop_requested: Callable[[], bool] = lambda: False,
         clock: Clock = CLOCK,
-        asked: Callable[[], bool] = lambda: False,
     ) -> None:
         self.timeout = timeout
-        self.has_begun = False
-        self._asked = asked
+        self.requested = False
+        """True once the run was told to stop."""
         self.signal = 0
-        """The signal that it was told by, if it was one."""
-        self.at_work = False
-        """Whether what the main thread does may be broken off: an observer's work, a write."""
-        self.only_asks = False
-        """Whether it is a question to the service, which nobody's work waits for."""
+        """The signal that has told it, if one has."""
+        self.interruptible = False
+        """True while the main thread does what may be interrupted: a handler's work, a write."""
+        self._asks_service = False
+        self._writes_line = False
+        self._stop_requested = stop_requested
         self._clock = clock
-        self._began_at = 0.0
+        self._requested_at = 0.0
         self._thread = threading.get_ident()
 
-    def begin(self) -> None:
-        """The run is to end. Safe in a signal handler."""
-        if not self.has_begun:
-            self._began_at = self._clock.monotonic()
-            self.has_begun = True
+    @property
+    def state(self) -> ShutdownState:
+        """How far the end is."""
+        if not self.requested:
+            return ShutdownState.RUNNING
+        return ShutdownState.DRAINING if self.seconds_left > 0 else ShutdownState.OVERDUE
 
-    def look(self) -> bool:
-        """Whether the run is to end; to be called several times a second."""
-        if not self.has_begun and self._asked():
-            self.begin()
-        return self.has_begun
+    def request(self) -> None:
+        """Tell the run to stop. Safe in a signal handler."""
+        if not self.requested:
+            self._requested_at = self._clock.monotonic()
+            self.requested = True
 
-    def is_late(self) -> bool:
-        """Whether nothing more is to be begun: half of the time is for what is at work already."""
-        return self.has_begun and self._clock.monotonic() - self._began_at >= self.timeout / 2
+    def poll(self) -> bool:
+        """Ask `stop_requested`, several times a second; True once the run is to stop."""
+        if not self.requested and self._stop_requested():
+            self.request()
+        return self.requested
 
     @property
-    def left(self) -> float:
-        """How many seconds are left; all of them as long as it has not begun."""
-        began = self._began_at if self.has_begun else self._clock.monotonic()
-        return began + self.timeout - self._clock.monotonic()
+    def seconds_left(self) -> float:
+        """How long the run may go on; all of `timeout` as long as it was not told to stop."""
+        if not self.requested:
+            return self.timeout
+        return self._requested_at + self.timeout - self._clock.monotonic()
+
+    @property
+    def has_time_for_more(self) -> bool:
+        """True while a further step may begin: half of the time is for what is at work already."""
+        taken = self._clock.monotonic() - self._requested_at
+        return not self.requested or taken < self.timeout / 2
+
+    # What may be interrupted
 
     @contextmanager
-    def working(self, at_work: bool = True) -> Iterator[None]:
-        """What is done in here may be broken off; or may not, within something that may.
+    def may_interrupt(self, allowed: bool = True) -> Iterator[None]:
+        """Let a signal interrupt what is done in here; or, with `allowed=False`, shield it.
 
-        By a signal, which comes to the one thread that waits for it.
+        Signals come to the main thread alone; in others this changes nothing.
         """
         if threading.get_ident() != self._thread:
             yield
             return
-        before, self.at_work = self.at_work, at_work
+        before, self.interruptible = self.interruptible, allowed
         try:
             yield
         finally:
-            self.at_work = before
+            self.interruptible = before
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
-        """What is done in here may be broken off half a second after the end has begun."""
-        with self.working():
-            self.only_asks = True
+    def asking_service(self) -> Iterator[None]:
+        """Let a request to the service be interrupted half a second after the stop began."""
+        with self.may_interrupt():
+            self._asks_service = True
             try:
                 yield
             finally:
-                self.only_asks = False
+                self._asks_service = False
 
-    def break_off(self) -> None:
-        """Raise Overdue in what may be broken off; for the handler of a signal."""
-        if self.at_work or Saying.under_way:
+    @contextmanager
+    def writing_line(self) -> Iterator[None]:
+        """Let a log line be interrupted where nobody reads it: the line is lost, not the stop."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._writes_line = True
+        try:
+            yield
+        finally:
+            self._writes_line = False
+
+    def interrupt(self) -> None:
+        """Raise Overdue in what may be interrupted; for a signal handler."""
+        if self.interruptible or self._writes_line:
             raise Overdue
 
+    # Signals
 
-@contextmanager
-def ended_by_signals(
-    ending: Shutdown, stop: Callable[[], object], at_once: Iterable[Callable[[], object]] = ()
-) -> Iterator[None]:
-    """The first SIGINT, SIGTERM or SIGHUP calls `stop`, the second ends the process at once.
+    @contextmanager
+    def handle_signals(
+        self, on_request: Callable[[], object], at_once: Iterable[Callable[[], object]] = ()
+    ) -> Iterator[None]:
+        """Stop on the first SIGINT, SIGTERM or SIGHUP, and end the process on the second.
 
-    What is still at work when the time is up is broken off. An ignored SIGHUP (nohup) stays so.
-    In another thread than the main one nothing of this can be had.
+        The first calls `on_request`; what is at work when the time is up is interrupted. The second
+        calls `at_once`. An ignored SIGHUP (nohup) stays so. In another thread than the main one
+        nothing of this can be had.
+        """
+        global _in_charge
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            if self.signal:
+                for each in at_once:
+                    each()
+                os._exit(128 + number)
+            self.signal = number
+            on_request()
+            if self.timeout < math.inf:
+                before[signal.SIGALRM] = signal.signal(signal.SIGALRM, on_alarm)
+                is_early = self._asks_service and self.timeout > _LAST_STEP_SECONDS
+                first = _LAST_STEP_SECONDS if is_early else self.timeout
+                signal.setitimer(signal.ITIMER_REAL, first, _LAST_STEP_SECONDS)
+
+        def on_alarm(number: int, frame: FrameType | None) -> None:
+            if not self._asks_service and self.seconds_left > 0:  # by now it does something else
+                signal.setitimer(signal.ITIMER_REAL, self.seconds_left, _LAST_STEP_SECONDS)
+            else:
+                self.interrupt()
+
+        _in_charge = self
+        before = {number: signal.signal(number, on_signal) for number in stopping_signals()}
+        try:
+            yield
+        finally:
+            if signal.SIGALRM in before:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+_in_charge = Shutdown()
+
+
+def in_charge() -> Shutdown:
+    """Returns the run whose signals this process handles, or handled last.
+
+    A program logs beside its runs: its lines wait for their reader until a run was told to stop.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    ends = False
-
-    def end(number: int, frame: FrameType | None) -> None:
-        nonlocal ends
-        if ends:
-            for each in at_once:
-                each()
-            os._exit(128 + number)
-        ends = Saying.told_to_end = True
-        ending.signal = number
-        stop()
-        if ending.timeout < math.inf:
-            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, break_off)
-            asks = ending.only_asks and ending.timeout > _AFTERWARDS_SECONDS
-            first = _AFTERWARDS_SECONDS if asks else ending.timeout
-            signal.setitimer(signal.ITIMER_REAL, first, _AFTERWARDS_SECONDS)
-
-    def break_off(number: int, frame: FrameType | None) -> None:
-        if not ending.only_asks and ending.left > 0:  # by now it does something else
-            signal.setitimer(signal.ITIMER_REAL, ending.left, _AFTERWARDS_SECONDS)
-        else:
-            ending.break_off()
-
-    before = {number: signal.signal(number, end) for number in stopping_signals()}
-    try:
-        yield
-    finally:
-        if signal.SIGALRM in before:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return _in_charge
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Those that ask a program to end in order."""
+    """Returns those that ask a program to stop in order."""
     return [
         each
         for each in _SIGNALS

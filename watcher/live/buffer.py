@@ -14,7 +14,7 @@ from watcher.aws.model import ShardKey
 from watcher.errors import UsageError
 from watcher.formatting.style import shown_time
 from watcher.formatting.text import printable_key
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.record import Record
 
 MOST = 20_000
@@ -92,10 +92,10 @@ def search(text: str, called: Callable[[str], str] = table_name) -> Test | None:
     if not text:
         return None
     if text.startswith(("{", "[")):
-        return _matching(wanted(filters=[text]))
+        return _matching(record_filter(filters=[text]))
     name, equals, _ = text.partition("=")
     if equals and name.isidentifier():
-        return _matching(wanted(key=[text]))
+        return _matching(record_filter(key=[text]))
     word = text.lower()
     inside = word.encode()
     return lambda entry: (

@@ -11,7 +11,7 @@ from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.tables import TablesClient
-from watcher.delivery.shutdown import Shutdown, ended_by_signals
+from watcher.delivery.shutdown import Shutdown
 from watcher.errors import UsageError
 from watcher.mirror.columns import given_columns
 from watcher.mirror.job import MirrorJob
@@ -84,11 +84,11 @@ def mirror(
         given=given,
         fail_on_data_loss=fail_on_data_loss,
     )
-    stop, ending = threading.Event(), Shutdown()
-    with ended_by_signals(ending, stop.set):
+    stop, shutdown = threading.Event(), Shutdown()
+    with shutdown.handle_signals(stop.set):
         logger.info(f"Mirroring {stream} to {to}")
         job.run(seconds, stop.is_set)
-    return Mirrored(job.items, job.changes, ending.signal)
+    return Mirrored(job.items, job.changes, shutdown.signal)
 
 
 def _seconds(text: str) -> float:

@@ -184,26 +184,25 @@ def _meaning(value: Attribute) -> tuple[str, Any]:
 class Difference(NamedTuple):
     """One place where two items differ."""
 
-    place: tuple[str | int, ...]
-    """The way there: an attribute's name, then names in maps and indices in lists."""
+    path: tuple[str | int, ...]
+    """An attribute's name, then the names in maps and the indexes in lists."""
     old: Attribute | Absent
     new: Attribute | Absent
 
 
 def differences(
-    old: Attribute | Absent, new: Attribute | Absent, place: tuple[str | int, ...] = ()
+    old: Attribute | Absent, new: Attribute | Absent, path: tuple[str | int, ...] = ()
 ) -> Iterator[Difference]:
     """Every place where two values differ, those within maps and lists one by one."""
     if isinstance(old, Absent) or isinstance(new, Absent):
-        yield Difference(place, old, new)
+        yield Difference(path, old, new)
     elif "M" in old and "M" in new:
         before, after = old["M"], new["M"]
         for name in dict.fromkeys([*after, *before]):
-            inner = before.get(name, ABSENT), after.get(name, ABSENT)
-            yield from differences(*inner, (*place, name))
+            yield from differences(before.get(name, ABSENT), after.get(name, ABSENT), (*path, name))
     elif "L" in old and "L" in new:
         pairs = zip_longest(old["L"], new["L"], fillvalue=ABSENT)
-        for index, pair in enumerate(pairs):
-            yield from differences(*pair, (*place, index))
+        for index, (before, after) in enumerate(pairs):
+            yield from differences(before, after, (*path, index))
     elif not same(old, new):
-        yield Difference(place, old, new)
+        yield Difference(path, old, new)

@@ -401,7 +401,7 @@ _IMAGES = ("Keys", "NewImage", "OldImage")
 _NO_NUMBER = "nan"  # which is in no range
 
 
-class Candidates:
+class Prefilter:
     """The places of records that one of the patterns may match; of the others, none does."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:

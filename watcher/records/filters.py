@@ -13,7 +13,7 @@ import msgspec
 
 from watcher.errors import UsageError, blame
 from watcher.records.diff import to_number
-from watcher.records.filter_patterns import Candidates, Pattern, Test, matcher, refuse
+from watcher.records.filter_patterns import Pattern, Prefilter, Test, matcher, refuse
 from watcher.records.record import Record
 from watcher.records.wire import KINDS, SNAPSHOT, WireRecord, is_by_ttl
 
@@ -22,11 +22,11 @@ _TTL = "TTL"
 _ONLY = (*KINDS, _TTL, SNAPSHOT)
 
 
-def wanted(
+def record_filter(
     filters: Iterable[str | Pattern] | None = None,
     key: Iterable[str] | Mapping[str, Any] | None = None,
     only: str | Iterable[str] | None = None,
-) -> Selection | None:
+) -> RecordFilter | None:
     """Whether a record matches any of the filters, and the key, and is of the kinds.
 
     None where everything is wanted. Raises UsageError, which names the place, for what can't be.
@@ -38,11 +38,11 @@ def wanted(
     keys = _accepted(key) if key else {}
     with blame("filters"):
         patterns = [pattern for each in filters or () for pattern in _patterns(each)]
-        made = Selection(patterns, keys, kinds)
+        made = RecordFilter(patterns, keys, kinds)
     return made if patterns or keys or kinds else None
 
 
-class Selection:
+class RecordFilter:
     """The test: of a record, or `on_wire` before one is made. Processes can hand it on."""
 
     def __init__(
@@ -56,24 +56,24 @@ class Selection:
             tests.append(_key(keys))
         if patterns:
             tests.append(matcher(patterns))
-        self.on_wire: Callable[[WireRecord], bool] = (
+        self.matches_wire: Callable[[WireRecord], bool] = (
             tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
         )
         # A key that the table does not have is to be heard of, whatever a filter leaves out.
-        self._candidates = Candidates([] if keys else patterns)
+        self._candidates = Prefilter([] if keys else patterns)
 
-    def places(self, records: Sequence[WireRecord]) -> list[int]:
+    def matching_indexes(self, records: Sequence[WireRecord]) -> list[int]:
         """Where those are that are wanted."""
-        test = self.on_wire
+        test = self.matches_wire
         return [place for place in self._candidates(records) if test(records[place])]
 
     def __call__(self, record: Record) -> bool:
         """Whether it is wanted."""
-        return self.on_wire(record.wire)
+        return self.matches_wire(record.wire)
 
     def __reduce__(self) -> tuple[Any, ...]:
         patterns, keys, kinds = self._of
-        return Selection, (_plain(patterns), keys, kinds)
+        return RecordFilter, (_plain(patterns), keys, kinds)
 
 
 def words(only: str | Iterable[str] | None) -> set[str]:

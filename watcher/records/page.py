@@ -146,12 +146,12 @@ class RecordPage:
         """Some of them."""
         return RecordPage(self._body, self.origin, self._places[part])
 
-    def only(self, wanted: Callable[[WireRecord], bool]) -> RecordPage:
+    def filtered(self, wanted: Callable[[WireRecord], bool]) -> RecordPage:
         """Those that are wanted."""
         pairs = zip(self._places, self.wires, strict=True)
         return RecordPage(self._body, self.origin, [place for place, wire in pairs if wanted(wire)])
 
-    def picked(self, wanted: Callable[[WireRecord], bool] | None) -> Iterator[Record | None]:
+    def masked(self, wanted: Callable[[WireRecord], bool] | None) -> Iterator[Record | None]:
         """Each, None in the place of one that is not wanted."""
         body, origin, from_wire = self._body, self.origin, Record.from_wire
         for place, wire in zip(self._places, self.wires, strict=True):

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.formatting.differences import Described, described
+from watcher.formatting.differences import DescribedDifference, described
 from watcher.formatting.text import grouped, printable_key
 from watcher.records.record import Record
 from watcher.report.markup import element, second
@@ -47,7 +47,7 @@ class LatestChanges:
         """Take in a row of an archive."""
         time = row.get("approximate_creation_time")
         number = row.get("sequence_number") or ""
-        self._add(time and time.timestamp(), number, partial(archives.record, row))
+        self._add(time and time.timestamp(), number, partial(archives.record_of_row, row))
 
     def _add(self, seconds: float | None, number: str, record: Callable[[], Record]) -> None:
         """By its time and sequence number; it is looked at only if it is kept."""
@@ -103,14 +103,14 @@ def _differences(record: Record) -> Element | None:
     return made if lines else None
 
 
-def _line(line: Described) -> Element:
+def _line(line: DescribedDifference) -> Element:
     if not line.mark:
         return element("li", _cut(line.text))
     return element(
         "li",
         element("span", line.mark, class_=f"mark {_KINDS[line.mark]}", aria_hidden="true"),
         element("span", f"{_WORDS[line.mark]} ", class_="unseen"),
-        element("code", _cut(line.place)),
+        element("code", _cut(line.path)),
         element("span", _cut(line.text), class_="value") if line.text else None,
     )
 

@@ -16,7 +16,7 @@ from watcher.aws.retry import RetryingAtStart
 from watcher.aws.tables import TableItems
 from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
 from watcher.formatting import style
-from watcher.runtime.settings import Settings
+from watcher.options import WatchOptions
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
@@ -30,7 +30,9 @@ MOST_STREAMS = 200
 class _Finder:
     """Makes what follows the streams that are found; of `several`, no one waits for another."""
 
-    def __init__(self, settings: Settings, tell: Callable[[], object], *, several: bool) -> None:
+    def __init__(
+        self, settings: WatchOptions, tell: Callable[[], object], *, several: bool
+    ) -> None:
         self.clients = Clients(settings.connection)
         self._settings = settings
         self._tell = tell
@@ -69,7 +71,7 @@ class _Finder:
 
 def find(
     wanted: WantedStreams,
-    settings: Settings,
+    settings: WatchOptions,
     *,
     strict: bool,
     yes: bool,

@@ -33,9 +33,9 @@ class Parts(NamedTuple):
     figures: StatsCollector
     workers: Workers
     handover: SequentialDelivery
-    keeper: CheckpointSaver
+    saver: CheckpointSaver
     store: Store | None
-    ending: Shutdown
+    shutdown: Shutdown
 
 
 class Checks:
@@ -53,19 +53,19 @@ class Checks:
         self._was_ready = False
         self._looked_at = self._stood_until = clock.monotonic()
 
-    def health(self) -> Health:
+    def check(self) -> Health:
         """What is wrong now."""
         now = self._clock.monotonic()
         if now - self._looked_at > _BUSY_SECONDS:
             self._stood_until = now
         self._looked_at = now
-        if self._parts.ending.has_begun:
+        if self._parts.shutdown.requested:
             return Health((), ("the watch is ending",))
         stuck, unready = self._listings(now)
         self._look_at_shards(now, stuck, unready)
         self._look_at_deliveries(now, stuck, unready)
-        if self._parts.keeper.error is not None:
-            unready.append(f"the positions are not saved: {self._parts.keeper.error}")
+        if self._parts.saver.error is not None:
+            unready.append(f"the positions are not saved: {self._parts.saver.error}")
         self._was_ready |= not (stuck or unready)
         trouble = self._parts.store.trouble if self._parts.store is not None else ""
         return Health(tuple(stuck), tuple(unready), trouble)
@@ -74,11 +74,11 @@ class Checks:
         refused, new = _Alike("can't be read just now", _STREAM), _Alike("not listed yet", _STREAM)
         late, failing = _Alike(_NO_LISTING, _STREAM), _Alike(_UNANSWERED, _STREAM)
         for stream in self._parts.streams:
-            listing = stream.roster.next_listing
+            listing = stream.coordinator.schedule
             seconds_late = min(listing.late(), now - self._stood_until)
             seconds_failing = min(now - listing.failing_since, now - self._stood_until)
             # Each page takes a part of a second, and of several streams one after the other.
-            patience = watch_stats.LATE_SECONDS + stream.roster.listing.pages * stream.sharers
+            patience = watch_stats.LATE_SECONDS + stream.coordinator.listing.pages * stream.sharers
             if stream.failures:
                 refused.add(stream.table)
             elif not stream.has_begun:

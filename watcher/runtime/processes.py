@@ -17,7 +17,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import SharedCounters
 from watcher.aws.credentials import own_credentials
-from watcher.records.filters import Selection
+from watcher.records.filters import RecordFilter
 from watcher.runtime import worker
 from watcher.runtime.protocol import Command, CommandWriter, ShardAssignment, Writer
 from watcher.runtime.workers import Process
@@ -57,7 +57,7 @@ class ProcessStarter:
     With `with_threads`, beside threads that are to come.
     """
 
-    def __init__(self, wanted: Selection | None = None, *, with_threads: bool = False) -> None:
+    def __init__(self, wanted: RecordFilter | None = None, *, with_threads: bool = False) -> None:
         self._wanted = wanted
         self._context = process_start.processes(with_threads=with_threads)
         files = {name: os.environ.get(name, "") for name in _FILES}

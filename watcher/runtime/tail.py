@@ -22,9 +22,6 @@ from watcher.runtime.watched_stream import WatchedStream
 
 logger = logging.getLogger("watcher")
 
-MOST = 100_000
-"""So many at most: their places are kept in memory."""
-
 # What is read twice is a small part of each, and what is read too much not many times the rest.
 _WINDOWS = (timedelta(minutes=1), timedelta(minutes=15), timedelta(hours=4), None)
 _TICK_SECONDS = 0.02

@@ -11,15 +11,15 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError, UsageError
 from watcher.formatting.text import counted
 from watcher.observability.watch_stats import Totals
+from watcher.options import WatchOptions
 from watcher.retry import backoff
-from watcher.runtime.settings import Settings
 from watcher.runtime.stats import StatsCollector, StreamStats
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.tail import Tail
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.workers import Workers
 from watcher.streams.lineage import RETENTION, TrackedShard
-from watcher.streams.messages import Failed, Notice, Retrying
+from watcher.streams.messages import Failed
 from watcher.streams.token import Token
 
 logger = logging.getLogger("watcher")
@@ -144,7 +144,7 @@ class WatchedStreams:
         stream.resume(token)
         self.renamed(arn, stream)
 
-    def at_tail(self, settings: Settings, is_ending: Callable[[], bool]) -> Tail | None:
+    def at_tail(self, settings: WatchOptions, is_ending: Callable[[], bool]) -> Tail | None:
         """Begin with the last changes alone, where that is asked for; None if more is delivered.
 
         What a checkpoint holds goes before it.
@@ -152,9 +152,9 @@ class WatchedStreams:
         fresh = [stream for stream in self if not stream.is_resumed]
         if settings.tail is None or not fresh:
             return None
-        tail = Tail(settings.tail, settings.wanted, is_ending, self._clock)
+        tail = Tail(settings.tail, settings.record_filter, is_ending, self._clock)
         tail.begin(fresh)
-        return None if settings.follow or len(fresh) < len(self) else tail
+        return None if settings.follows or len(fresh) < len(self) else tail
 
     def tokens(self, unsettled: Callable[[ShardKey], str | None]) -> list[Token]:
         """Where all of them stand; also those that have left, as long as there is any use in it."""
@@ -251,24 +251,17 @@ class WatchedStreams:
 
     @staticmethod
     def _may_be_read(stream: WatchedStream) -> bool:
-        return not stream.failures or stream.roster.reads.has_worked
+        return not stream.failures or stream.coordinator.refusals.has_worked
 
-    def hear(
-        self, stream: WatchedStream, shard: TrackedShard, message: Retrying | Notice | Failed
-    ) -> None:
-        """What one of its readers meets with."""
-        about = stream.roster.about(shard)
-        match message:
-            case Failed(text, True):
-                self.in_trouble(stream, StreamError(text), reading=True)
-            case Failed(text):
-                logger.debug(text, extra=about)
-                logger.warning(f"Shard {shard.id}: {text.strip().splitlines()[-1]}", extra=about)
-            case message:
-                try:
-                    stream.roster.in_trouble(shard, message)
-                except StreamError as error:
-                    self.in_trouble(stream, error, reading=True)
+    def on_failed(self, stream: WatchedStream, shard: TrackedShard, message: Failed) -> None:
+        """Takes in that a shard's reader can't go on."""
+        if message.fatal:
+            self.in_trouble(stream, StreamError(message.text), reading=True)
+            return
+        about = stream.coordinator.about(shard)
+        logger.debug(message.text, extra=about)
+        last_line = message.text.strip().splitlines()[-1]
+        logger.warning(f"Shard {shard.id}: {last_line}", extra=about)
 
     def rests(self, stream: WatchedStream) -> bool:
         """Whether it is to be left alone for a while, or until it is begun."""
@@ -296,7 +289,9 @@ class WatchedStreams:
 
     def were_refused(self, seconds: float) -> bool:
         """Whether one of them is to end, and no read of it has been answered for so long."""
-        return any(stream.until and stream.roster.reads.seconds() >= seconds for stream in self)
+        return any(
+            stream.until and stream.coordinator.refusals.seconds() >= seconds for stream in self
+        )
 
     def say_if_watched(self, stream: WatchedStream, workers: Workers) -> None:
         """Once: that all of their shards are being read, of which one of this stream's was last."""
@@ -305,7 +300,7 @@ class WatchedStreams:
         self._are_watched = True
         several = len(self) > 1
         which = f"{len(self)} streams" if several else stream.name
-        about = None if several else stream.roster.about()
+        about = None if several else stream.coordinator.about()
         logger.info(f"Watching {counted(len(workers), 'shard')} of {which}", extra=about)
 
     # What became of them
@@ -313,7 +308,7 @@ class WatchedStreams:
     @property
     def last_refusal(self) -> str:
         """Why a read of one of them was refused; empty where none was."""
-        return next(filter(None, (stream.roster.reads.last for stream in self)), "")
+        return next(filter(None, (stream.coordinator.refusals.last for stream in self)), "")
 
     @property
     def losses(self) -> int:

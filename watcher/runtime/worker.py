@@ -23,10 +23,11 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.credentials import SharedCredentials
-from watcher.aws.model import AtTime, Latest, Service, ShardKey
+from watcher.aws.model import Service, ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
-from watcher.records.filters import Selection
+from watcher.pull import executor
+from watcher.records.filters import RecordFilter
 from watcher.runtime.protocol import (
     CommandReader,
     Pause,
@@ -98,14 +99,13 @@ class AssignedShard:
     def __init__(
         self,
         work: ShardAssignment,
-        streams: Service,
+        service: Service,
         tally: Counters,
         clock: Clock = CLOCK,
         chosen: Chosen | None = None,
     ) -> None:
         self.origin = work.origin
         self.reader = ShardReader(
-            streams,
             work.arn,
             work.shard_id,
             work.position,
@@ -114,27 +114,25 @@ class AssignedShard:
             end=work.end,
             chosen=chosen,
             poll_max=work.poll_max,
+            latest=work.latest,
             clock=clock,
         )
         self.is_over = False
         """Whether it was read to its end, or can't be read any further."""
-        self._latest = work.latest
+        self._service = service
         self._tally = tally
         self._clock = clock
 
     def read(self) -> list[Message]:
-        """One attempt: what the manager is to hear of it."""
+        """Makes one attempt; returns what to report to the manager."""
         answers = self._tally.answers
         try:
-            messages = self.reader.read()
+            messages = executor.read(self.reader, self._service)
         except StreamError as error:
             messages = [Failed(str(error), fatal=True)]
         except Exception:
             messages = [Failed(traceback.format_exc(), fatal=False)]
         self._tally.attempt(self._clock.monotonic(), answered=self._tally.answers > answers)
-        if messages and self._latest and isinstance(self.reader.position, Latest):
-            # It could not be begun: "latest" is not whenever it can be.
-            self.reader.position = AtTime(self._latest)
         # Before they are sent: a shard's place on the board may then soon be another's.
         for message in messages:
             if isinstance(message, Page):
@@ -244,7 +242,7 @@ def run(
     board: SharedCounters,
     clients: dict[str, StreamsClient],
     credentials: SharedCredentials | None = None,
-    wanted: Selection | None = None,
+    wanted: RecordFilter | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """The worker's whole life; what it does is counted on the `board`, for the manager to read.
@@ -265,7 +263,7 @@ def run(
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads = WorkerThreads(writer)
-    chosen = None if wanted is None else wanted.places
+    chosen = None if wanted is None else wanted.matching_indexes
     client = functools.partial(_client, dict(clients), credentials)
     ear = CommandReader(orders)
     while not ear.is_over:

@@ -22,6 +22,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
 from watcher.aws.model import AtTime, Latest, Position, Service, TrimHorizon
 from watcher.clock import CLOCK, Clock
+from watcher.pull import executor
 from watcher.records.wire import WireRecord
 from watcher.spark.compat import Filter
 from watcher.spark.offsets import Range
@@ -141,15 +142,15 @@ class BatchReader(SparkPicklable, DataSourceReader):
         now = datetime.fromtimestamp(self._clock.time(), UTC)
         options = self._filters.narrow(self._options, now)
         service, arn = self._connect(stream, options.connection)
-        losses = Losses()
+        losses = Losses(clock=self._clock)
         coordinator = Coordinator(arn, options.start, losses=losses, clock=self._clock)
-        coordinator.begin(service)
-        if options.start == self._options.start:  # what the user has asked for
+        executor.begin(coordinator, service, self._clock)
+        if options.start == self._options.start:  # as the user gave it
             losses.say_if_begins_late(coordinator.listing)
         background = self._background(service)
         while True:
-            coordinator.to_begin()
-            coordinator.attend(background)
+            coordinator.to_start()
+            executor.refresh(coordinator, background)
             if coordinator.is_whole():
                 break
             self._clock.sleep(self._timing.list_again_seconds)

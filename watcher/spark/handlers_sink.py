@@ -105,9 +105,9 @@ class HandlersWriter(SparkPicklable, DataSourceStreamArrowWriter):
     def _deliver(self, dispatcher: Dispatcher, iterator: Iterator[pa.RecordBatch]) -> None:
         for batch in iterator:
             for arn, shard_id, text in zip(*self._columns(batch), strict=True):
-                dispatcher.begin(arn)
+                dispatcher.start_stream(arn)
                 dispatcher.deliver(Record.from_json(text.encode(), shard_id, arn))
-        dispatcher.settle()
+        dispatcher.drain()
         dispatcher.flush()
 
     def _columns(self, batch: pa.RecordBatch) -> Iterator[list[str]]:

@@ -17,14 +17,14 @@ from pyspark.sql import functions as sql
 from watcher.aws.model import CLOCKS_APART
 from watcher.errors import StreamError, UsageError
 from watcher.formatting.text import printable_json
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.plain_json import plain_json
 from watcher.records.record import Record
 from watcher.time_machine import as_of as plain
-from watcher.time_machine.archives import Archived, archived
+from watcher.time_machine.archives import ArchivedRecord, archived_record
 from watcher.time_machine.exports import Baseline, Export
-from watcher.time_machine.item_keys import OneKey, identity, identity_in
-from watcher.time_machine.sources import refuse_start, say_end
+from watcher.time_machine.item_keys import ItemKey, identity, identity_in
+from watcher.time_machine.sources import check_start_covered, warn_if_ends_before
 from watcher.time_machine.timeline import History
 
 logger = logging.getLogger("watcher")
@@ -45,7 +45,7 @@ class ArchivesAsOf:
         at: datetime,
         baseline: Baseline,
         *,
-        key: OneKey | None = None,
+        key: ItemKey | None = None,
         filters: Iterable[Any] | None = None,
     ) -> None:
         self._spark = spark
@@ -53,13 +53,13 @@ class ArchivesAsOf:
         self._baseline = baseline
         self._key = key
         self._filters = list(filters or ())
-        wanted(self._filters)  # what is wrong with them is said now
+        record_filter(self._filters)  # what is wrong with them is said now
         self._changes = changes(spark, archives)
         self.key_names = _key_names(self._changes, baseline)
         first = min(self.at, baseline.time.replace(microsecond=0))
         oldest, newest = _span(self._changes)
-        refuse_start(archives, oldest, first)
-        say_end(archives, newest, max(self.at, baseline.time))
+        check_start_covered(archives, oldest, first)
+        warn_if_ends_before(archives, newest, max(self.at, baseline.time))
         self._states = self._changed()
 
     def _changed(self) -> DataFrame:
@@ -76,7 +76,9 @@ class ArchivesAsOf:
         def states(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for rows in map(pa.RecordBatch.to_pylist, batches):
                 found = [
-                    each for each in map(archived, rows) if key is None or key.is_of(each.record)
+                    each
+                    for each in map(archived_record, rows)
+                    if key is None or key.matches_record(each.record)
                 ]
                 yield _states(found, is_later=is_later)
 
@@ -105,7 +107,7 @@ class ArchivesAsOf:
         names, filters = self.key_names, self._filters
 
         def texts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            test = wanted(filters)
+            test = record_filter(filters)
             for batch in batches:
                 images = [text.encode() for text in batch.column("image").to_pylist()]
                 records = (plain.inserted(image, names) for image in images)
@@ -159,7 +161,7 @@ class ArchivesAsOf:
 def history(
     spark: SparkSession,
     archives: Sequence[str],
-    key: OneKey,
+    key: ItemKey,
     start: datetime | None,
     until: datetime | None,
     baseline: Baseline | None,
@@ -170,7 +172,11 @@ def history(
 
     def of_item(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in map(pa.RecordBatch.to_pylist, batches):
-            found = [each.record for each in map(archived, rows) if key.is_of(each.record)]
+            found = [
+                each.record
+                for each in map(archived_record, rows)
+                if key.matches_record(each.record)
+            ]
             texts = [[bytes(each.raw).decode() for each in found], [r.shard_id for r in found]]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(column, pa.string()) for column in texts], ["raw", "shard"]
@@ -185,12 +191,12 @@ def history(
     made = History(sorted(records.values(), key=_order), [])
     if baseline is not None:
         for record in made.records[:1]:
-            key.is_of(record)  # from now on it knows its types
+            key.matches_record(record)  # from now on it knows its types
         _add_export(spark, made, baseline, key)
     return made
 
 
-def _add_export(spark: SparkSession, made: History, baseline: Baseline, key: OneKey) -> None:
+def _add_export(spark: SparkSession, made: History, baseline: Baseline, key: ItemKey) -> None:
     exports = [baseline.full, *baseline.later]
     frames = [_images(spark, each, (), key, place) for place, each in enumerate(exports)]
     found = [row for frame in frames for row in frame.collect()]
@@ -257,7 +263,7 @@ def _key_names(frame: DataFrame, baseline: Baseline) -> tuple[str, ...]:
     return () if line is None else tuple(name for name, _ in identity(line.Keys))
 
 
-def _states(found: Sequence[Archived], *, is_later: bool) -> pa.RecordBatch:
+def _states(found: Sequence[ArchivedRecord], *, is_later: bool) -> pa.RecordBatch:
     """What each change tells of its item: what it has left, or what was before it."""
     rows: dict[str, list[Any]] = {"id": [], "at": [], "number": [], "image": [], "exact": []}
     for each in found:
@@ -276,7 +282,7 @@ def _states(found: Sequence[Archived], *, is_later: bool) -> pa.RecordBatch:
 
 
 def _images(
-    spark: SparkSession, export: Export, names: Sequence[str], key: OneKey | None, place: int
+    spark: SparkSession, export: Export, names: Sequence[str], key: ItemKey | None, place: int
 ) -> DataFrame:
     """What an export has: each item's name and image, null where it was deleted."""
     is_full = export.since is None
@@ -287,7 +293,7 @@ def _images(
             keys, items = (batch.column(name).to_pylist() for name in ("keys", "new_image"))
             for text, item in zip(items if is_full else keys, items, strict=True):
                 raw = msgspec.Raw(text.encode())
-                if key is None or key.is_in(raw):
+                if key is None or key.matches_image(raw):
                     found = identity_in(raw, names) if is_full else identity(raw)
                     ids.append(_json(found).decode())
                     images.append(item)

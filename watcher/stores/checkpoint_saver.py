@@ -88,7 +88,7 @@ class CheckpointSaver:
         self._took = 0.0
         """How long the last save has taken: delivery gets as much time as saving at least."""
 
-    def begin(self) -> None:
+    def save_first(self) -> None:
         """There are positions of one stream more: saved before anything of it is delivered.
 
         Else a watch of many that is killed as it begins could not tell which it has begun. That the
@@ -103,7 +103,7 @@ class CheckpointSaver:
             with self._pulse.during(Phase.SAVING):
                 self._store.save(self._tokens())
 
-    def moved(self) -> None:
+    def mark_dirty(self) -> None:
         """There is something to save."""
         self._unsaved = True
 
@@ -122,7 +122,7 @@ class CheckpointSaver:
         if self._unsaved and age > max(_TICK_SECONDS, self._took):
             self._save()
 
-    def end(self) -> None:
+    def save_last(self) -> None:
         """Save the last positions."""
         if self._unsaved:
             self._save()

@@ -165,7 +165,7 @@ _image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Archived(msgspec.Struct, frozen=True):
+class ArchivedRecord(msgspec.Struct, frozen=True):
     """A record out of an archive."""
 
     record: Record
@@ -173,7 +173,7 @@ class Archived(msgspec.Struct, frozen=True):
     """Whether its images are in wire types; plain JSON does not tell a set from a list."""
 
 
-def records(archive: Archive, start: datetime | None = None) -> Iterator[Archived]:
+def read_records(archive: Archive, start: datetime | None = None) -> Iterator[ArchivedRecord]:
     """An archive's records from a time on; of each item in their order.
 
     The files of a day have no order, so that memory holds a day's records. Raises UsageError.
@@ -181,10 +181,10 @@ def records(archive: Archive, start: datetime | None = None) -> Iterator[Archive
     for rows in archive.days():
         chosen = [row for row in rows if start is None or _time(row) >= start]
         for row in sorted(chosen, key=lambda row: (_time(row), int(_number(row)))):
-            yield archived(row)
+            yield archived_record(row)
 
 
-def oldest(archive: Archive) -> datetime | None:
+def oldest_change_time(archive: Archive) -> datetime | None:
     """When an archive's oldest change was made; None where it has none."""
     for rows in archive.days():
         if times := [_time(row) for row in rows]:
@@ -226,12 +226,12 @@ def _number(row: Mapping[str, Any]) -> str:
     return str(number)
 
 
-def record(row: Mapping[str, Any]) -> Record:
+def record_of_row(row: Mapping[str, Any]) -> Record:
     """A row as a record. Raises UsageError."""
-    return archived(row).record
+    return archived_record(row).record
 
 
-def archived(row: Mapping[str, Any]) -> Archived:
+def archived_record(row: Mapping[str, Any]) -> ArchivedRecord:
     """A row as a record, and whether its types are known. Raises UsageError."""
     try:
         return _archived(row)
@@ -239,7 +239,7 @@ def archived(row: Mapping[str, Any]) -> Archived:
         raise UsageError(f"a row of the archive is no change: {error}") from None
 
 
-def _archived(row: Mapping[str, Any]) -> Archived:
+def _archived(row: Mapping[str, Any]) -> ArchivedRecord:
     keys = _image.decode(row["keys"])
     # A key attribute is never a map: this tells the two forms apart.
     exact = all(bytes(value)[:1] == b"{" for value in keys.values())
@@ -257,7 +257,7 @@ def _archived(row: Mapping[str, Any]) -> Archived:
     who = row.get("user_identity") or {}
     if who.get("type") and who.get("principal_id"):
         wire["userIdentity"] = {"type": who["type"], "principalId": who["principal_id"]}
-    return Archived(Record.from_json(_encode(wire), row.get("shard_id") or ""), exact)
+    return ArchivedRecord(Record.from_json(_encode(wire), row.get("shard_id") or ""), exact)
 
 
 def _wire_image(text: str) -> dict[str, Attribute]:

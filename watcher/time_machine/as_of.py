@@ -23,12 +23,12 @@ from watcher.aws.model import CLOCKS_APART
 from watcher.aws.tables import BATCH, Description, TablesClient
 from watcher.errors import StreamError, UsageError
 from watcher.pull.calls import CallPool
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.time_machine.exports import Baseline, ExportLine
-from watcher.time_machine.item_keys import Identity, OneKey, identity, identity_in
+from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.times import moment
+from watcher.time_machine.times import past_time
 
 
 def copy_to(sources: Sources, target: str, images: Iterable[bytes]) -> int:
@@ -207,17 +207,17 @@ def as_of(
     DataLossError (changes in between are gone).
     """
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
-    one = None if key is None else OneKey(key)
+    one = None if key is None else ItemKey(key)
     places = [baseline] if isinstance(baseline, str) else list(baseline)
     # What the endpoint is of is DynamoDB.
     exports = Baseline(places, AwsConfig(region, profile)) if places else None
-    return items_as_of(opened, moment(at, "at"), one, wanted(filters), exports)
+    return items_as_of(opened, past_time(at, "at"), one, record_filter(filters), exports)
 
 
 def items_as_of(
     sources: Sources,
     at: datetime,
-    key: OneKey | None = None,
+    key: ItemKey | None = None,
     test: Test | None = None,
     baseline: Baseline | None = None,
 ) -> ItemsAsOf:
@@ -234,26 +234,26 @@ def items_as_of(
     types = table.types
     wire = None if key is None else key.wire(types)
     found = ItemsAsOf(at, types, test)
-    sources.begin(at, None if key is None else key.places)
-    sources.wait_until_over(at)
-    if not sources.keeps(at, _SCAN_TIME):
+    sources.open(at, None if key is None else key.matching_indexes)
+    sources.wait_until_complete(at)
+    if not sources.retains(at, _SCAN_TIME):
         _take(found, sources.records(), key)
-        sources.refuse_before(at)
+        sources.check_covers(at)
     if wire is not None:
         item = tables.get(name, wire_item(_encode(wire)))
         found.scanned([] if item is None else [image_of(item)])
     else:
         segments = min(_MOST_SEGMENTS, 1 + table.size // _SEGMENT_BYTES)
         _scan(found, lambda segment: tables.scan(name, segment, segments), segments)
-    _take(found, sources.newer(), key)
-    sources.refuse_before(at)
-    sources.refuse_ended()
+    _take(found, sources.newer_records(), key)
+    sources.check_covers(at)
+    sources.check_not_ended()
     found.exact = sources.exact
     return found
 
 
 def _on_baseline(
-    sources: Sources, at: datetime, key: OneKey | None, test: Test | None, baseline: Baseline
+    sources: Sources, at: datetime, key: ItemKey | None, test: Test | None, baseline: Baseline
 ) -> ItemsAsOf:
     """From a baseline after the moment changes are taken back, from one before it they go on.
 
@@ -263,29 +263,29 @@ def _on_baseline(
     found = ItemsAsOf(at, test=test)
     first = min(at, baseline.time.replace(microsecond=0))
     if sources.stream is not None:
-        table = sources.stream.table.like
+        table = sources.stream.table.description
         found.key_names = tuple(table.types)
         if key is not None:
             key.wire(table.types)
-        baseline.refuse_other(table)
+        baseline.check_table(table)
     start = first if first == at else first - CLOCKS_APART
-    sources.begin(start, None if key is None else key.places)
+    sources.open(start, None if key is None else key.matching_indexes)
     if sources.stream is not None:
-        sources.wait_until_over(at)
+        sources.wait_until_complete(at)
     _take(found, sources.records(), key, is_later=baseline.time.timestamp() < at.timestamp() + 1)
-    sources.refuse_before(first)
-    sources.say_end(max(at, baseline.time))
+    sources.check_covers(first)
+    sources.warn_if_ends_before(max(at, baseline.time))
     for line in baseline.changed():
-        if key is None or key.is_in(line.Keys):
+        if key is None or key.matches_image(line.Keys):
             found.exported(line)
-    found.scanned(each for each in baseline.items() if key is None or key.is_in(each))
+    found.scanned(each for each in baseline.items() if key is None or key.matches_image(each))
     found.refuse_other_keys(baseline.full.place)
     found.exact = sources.exact
     return found
 
 
 def _take(
-    found: ItemsAsOf, records: Iterable[Record], key: OneKey | None, *, is_later: bool = False
+    found: ItemsAsOf, records: Iterable[Record], key: ItemKey | None, *, is_later: bool = False
 ) -> None:
     """Changes after the moment's second are stamped with a later one.
 
@@ -297,7 +297,7 @@ def _take(
         created = record.wire.dynamodb.ApproximateCreationDateTime
         if created is None:
             raise StreamError("the changes have no times: an item's past can't be told")
-        if key is not None and not key.is_of(record):
+        if key is not None and not key.matches_record(record):
             continue
         if is_later and created < after:
             found.left(record)

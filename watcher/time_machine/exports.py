@@ -178,7 +178,7 @@ class Baseline:
                 raise UsageError(text, "baseline", each.place)
             self.time = max(self.time, each.time)
 
-    def refuse_other(self, table: Description) -> None:
+    def check_table(self, table: Description) -> None:
         """Not the export of another table, or of one that was deleted since. Raises UsageError."""
         place, arn = self.full.place, self.full.table_arn
         if arn != table.arn:

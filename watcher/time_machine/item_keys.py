@@ -39,7 +39,7 @@ def identity_in(image: bytes | msgspec.Raw, names: Iterable[str]) -> Identity:
     return identity_of({name: msgspec.json.decode(item[name]) for name in names})
 
 
-def refuse_other_keys(given: Iterable[str] | Mapping[str, Any], types: Mapping[str, str]) -> None:
+def check_key_values(given: Iterable[str] | Mapping[str, Any], types: Mapping[str, str]) -> None:
     """Not names and values that a table's keys, of these types, can't have. Raises UsageError."""
     for name, value in given.items() if isinstance(given, Mapping) else map(_pair, given):
         if name not in types:
@@ -48,7 +48,7 @@ def refuse_other_keys(given: Iterable[str] | Mapping[str, Any], types: Mapping[s
         _text(name, value, types[name])
 
 
-class OneKey:
+class ItemKey:
     """The one item that is asked for: `PK=user-1`, `SK=order-2`, or a dict of native values.
 
     Raises UsageError for what can't be an item's key; with what is known of the table's keys only
@@ -69,7 +69,7 @@ class OneKey:
     def wire(self, types: Mapping[str, str]) -> WireKey:
         """The key, of a table whose keys have these types (`{"PK": "S"}`). Raises UsageError."""
         if self._wire is None:
-            refuse_other_keys(self._given, types)
+            check_key_values(self._given, types)
             missing = [name for name in types if name not in self._given]
             if missing:
                 names = " and ".join(types)
@@ -86,16 +86,16 @@ class OneKey:
         given = {name: {"S": str(value)} for name, value in self._given.items()}
         return given if self._wire is None else self._wire
 
-    def is_of(self, record: Record) -> bool:
+    def matches_record(self, record: Record) -> bool:
         """Whether a record is of this item."""
         return self._is(_keys.decode(record.wire.dynamodb.Keys))
 
-    def places(self, records: Sequence[WireRecord]) -> list[int]:
+    def matching_indexes(self, records: Sequence[WireRecord]) -> list[int]:
         """Where those are that are of this item."""
         keys = (_keys.decode(record.dynamodb.Keys) for record in records)
         return [place for place, key in enumerate(keys) if self._is(key)]
 
-    def is_in(self, image: msgspec.Raw) -> bool:
+    def matches_image(self, image: msgspec.Raw) -> bool:
         """Whether an item, given whole or by its key as the wire's JSON, is this one."""
         item = _shallow.decode(image)
         names = self._given if self._wire is None else self._wire

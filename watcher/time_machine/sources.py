@@ -30,20 +30,20 @@ from watcher.time_machine import archives
 from watcher.time_machine.archives import Archive
 
 
-class OpenTable(NamedTuple):
+class TableHandle(NamedTuple):
     """A table that can be asked and written to."""
 
     tables: TablesClient
     name: str
     """By which calls reach it."""
-    like: Description
+    description: Description
     clock: Clock = CLOCK
 
 
-def open_table(arn: str, connection: AwsConfig) -> OpenTable:
+def open_table(arn: str, connection: AwsConfig) -> TableHandle:
     """The table of this ARN. Raises StreamError where there is none."""
     tables = TablesClient(connection, region_in(arn))
-    return OpenTable(tables, *tables.named(arn))
+    return TableHandle(tables, *tables.named(arn))
 
 
 logger = logging.getLogger("watcher")
@@ -55,7 +55,7 @@ _COARSEST = timedelta(minutes=1)
 _TOGETHER = timedelta(seconds=5)
 
 
-class TableStream:
+class StreamSource:
     """A table and its stream, as two services know them. Raises StreamError."""
 
     def __init__(
@@ -75,10 +75,10 @@ class TableStream:
         self._asking = asking
         self.clock = clock
         self._lanes = lanes
-        self._table: OpenTable | None = None
+        self._table: TableHandle | None = None
 
     @classmethod
-    def connected(cls, text: str, connection: AwsConfig) -> TableStream:
+    def connected(cls, text: str, connection: AwsConfig) -> StreamSource:
         """The stream that `text` names (as for `connect`)."""
         service, arn = connect(text, connection)
         tables = TablesClient(connection, region_in(arn))
@@ -89,7 +89,7 @@ class TableStream:
         called = partial(service.table, arn)
         return cls(arn, service, tables, lanes, CLOCK, BackgroundService(service), called)
 
-    def retained(
+    def backlog(
         self, start: datetime | None, *, strict: bool, chosen: Chosen | None = None
     ) -> BacklogReader:
         """What it holds from `start` on (None: all); see `BacklogReader`."""
@@ -105,11 +105,11 @@ class TableStream:
         )
 
     @property
-    def table(self) -> OpenTable:
+    def table(self) -> TableHandle:
         """The table as it is now. Raises StreamError where there is none."""
         if self._table is None:
             named = self.tables.named(self._called())
-            self._table = OpenTable(self.tables, *named, self.clock)
+            self._table = TableHandle(self.tables, *named, self.clock)
         return self._table
 
 
@@ -121,7 +121,7 @@ class Sources:
     """
 
     def __init__(
-        self, files: Sequence[str], stream: TableStream | None, *, strict: bool = False
+        self, files: Sequence[str], stream: StreamSource | None, *, strict: bool = False
     ) -> None:
         self.stream = stream
         self.exact = True
@@ -152,9 +152,9 @@ class Sources:
                 raise UsageError(f"{name} is no archive or file; a stream comes last, and alone")
         if is_path(last):
             return cls(names, None, strict=strict)
-        return cls(before, TableStream.connected(last, connection), strict=strict)
+        return cls(before, StreamSource.connected(last, connection), strict=strict)
 
-    def begin(self, start: datetime | None, chosen: Chosen | None = None) -> None:
+    def open(self, start: datetime | None, chosen: Chosen | None = None) -> None:
         """Fix where to read from; None: from the oldest record on.
 
         What is not `chosen` of a stream's pages may be left out of them.
@@ -164,18 +164,18 @@ class Sources:
         self._start = start
         self._chosen = chosen
         if self.stream is not None:
-            self._retained = self.stream.retained(start, strict=self._strict, chosen=chosen)
+            self._retained = self.stream.backlog(start, strict=self._strict, chosen=chosen)
             if self._strict and start is not None:
                 self._refuse_unfit(self._retained, start)
             elif not self._files:  # else they may hold it; a gap between them and it is said
                 self._retained.say_if_begins_late()
 
-    def reach_back(self, start: datetime) -> None:
+    def reopen(self, start: datetime) -> None:
         """Read from an earlier moment than the one that was begun with, as far as there is any."""
         if self._start is not None and start < self._start:
             self._start = start
             if self.stream is not None:
-                self._retained = self.stream.retained(
+                self._retained = self.stream.backlog(
                     start, strict=self._strict, chosen=self._chosen
                 )
 
@@ -190,7 +190,7 @@ class Sources:
             self._say_gap(self._retained.since)
             yield from filter(self._is_wanted, self._retained.read())
 
-    def newer(self) -> Iterator[Record]:
+    def newer_records(self) -> Iterator[Record]:
         """What has come since in the stream."""
         assert self._retained is not None
         return filter(self._is_wanted, self._retained.read_on())
@@ -201,7 +201,7 @@ class Sources:
         assert self._retained is not None
         return self._retained.listing.time
 
-    def wait_until_over(self, second: datetime) -> None:
+    def wait_until_complete(self, second: datetime) -> None:
         """Until no further change can be stamped with this second, by the service's clock."""
         assert self._retained is not None and self.stream is not None
         over = second + timedelta(seconds=1) + CLOCKS_APART
@@ -209,12 +209,12 @@ class Sources:
         if wait > 0:
             self.stream.clock.sleep(wait)
 
-    def keeps(self, start: datetime, duration: timedelta) -> bool:
+    def retains(self, start: datetime, duration: timedelta) -> bool:
         """Whether the stream alone has all since `start`, and will for so long."""
         assert self._retained is not None
         return not self._files and start >= self.time - RETENTION + duration
 
-    def refuse_before(self, start: datetime) -> None:
+    def check_covers(self, start: datetime) -> None:
         """Not what is before all records: what happened between is not known. Raises UsageError.
 
         To be asked after the reading: what it took, retention did not wait for.
@@ -223,14 +223,14 @@ class Sources:
         if self._retained is not None:
             names.append(self._retained.listing.table)
             since = min(since or self._retained.since, self._retained.since)
-        refuse_start(names, since, start, is_stream=not self._files)
+        check_start_covered(names, since, start, is_stream=not self._files)
 
-    def say_end(self, end: datetime) -> None:
+    def warn_if_ends_before(self, end: datetime) -> None:
         """Whether what it holds may end before this: a table without changes looks the same."""
         if self._retained is None:
-            say_end(self._files, self._newest, end)
+            warn_if_ends_before(self._files, self._newest, end)
 
-    def refuse_without_new_images(self) -> None:
+    def check_view_type(self) -> None:
         """Not a stream that does not tell what a change has left. Raises StreamError."""
         assert self._retained is not None
         view_type = self._retained.listing.view_type
@@ -239,7 +239,7 @@ class Sources:
                 f"the stream's view type is {view_type}: it takes NEW_AND_OLD_IMAGES to undo"
             )
 
-    def refuse_ended(self) -> None:
+    def check_not_ended(self) -> None:
         """Not a stream that has ended: what comes since is in none. Raises StreamError."""
         assert self._retained is not None
         if self._retained.has_ended:
@@ -258,10 +258,10 @@ class Sources:
             )
         if start > listing.time:
             raise UsageError(f"{_text(start)} is in the future: give a time that has passed")
-        self.refuse_ended()
+        self.check_not_ended()
         if not self._files:
-            self.refuse_before(start)
-        table = self.stream.table.like
+            self.check_covers(start)
+        table = self.stream.table.description
         if listing.created is not None and table.created > listing.created + _TOGETHER:
             raise StreamError(
                 f"table {listing.table} was deleted and made anew {_text(table.created)}: the "
@@ -304,8 +304,8 @@ class Sources:
     def _file(self, name: str) -> Iterator[Record]:
         if name != "-" and Path(name).is_dir():
             archive = Archive(Path(name), ("parquet", "json"))
-            self._note(archives.oldest(archive))
-            for each in archives.records(archive, self._start):
+            self._note(archives.oldest_change_time(archive))
+            for each in archives.read_records(archive, self._start):
                 self.exact = self.exact and each.exact
                 yield each.record
             return
@@ -319,7 +319,7 @@ class Sources:
                 self._gaps.append(text)
 
 
-def refuse_start(
+def check_start_covered(
     names: Sequence[str], since: datetime | None, start: datetime, *, is_stream: bool = False
 ) -> None:
     """Not what is before all that these hold. Raises UsageError."""
@@ -333,7 +333,7 @@ def refuse_start(
         )
 
 
-def say_end(files: Sequence[str], newest: datetime | None, end: datetime) -> None:
+def warn_if_ends_before(files: Sequence[str], newest: datetime | None, end: datetime) -> None:
     """Whether archives end before this: a table without changes since looks the same."""
     if newest is not None and newest < end:
         logger.warning(

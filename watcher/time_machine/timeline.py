@@ -13,9 +13,9 @@ from watcher.aws.config import AwsConfig
 from watcher.errors import StreamError
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.time_machine.exports import Baseline
-from watcher.time_machine.item_keys import OneKey, WireKey
+from watcher.time_machine.item_keys import ItemKey, WireKey
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.times import begin, made_by, moment
+from watcher.time_machine.times import past_time, records_until, start_time
 
 logger = logging.getLogger("watcher")
 
@@ -42,15 +42,15 @@ class History:
         self.exported_wire: dict[str, Any] | None = None
         """How it was then, in wire types; None where there was none."""
 
-    def add_export(self, baseline: Baseline, key: OneKey) -> None:
+    def add_export(self, baseline: Baseline, key: ItemKey) -> None:
         """How a baseline has the item."""
-        images = (line.NewImage for line in baseline.changed() if key.is_in(line.Keys))
+        images = (line.NewImage for line in baseline.changed() if key.matches_image(line.Keys))
         found = next(images, None)
         if found is None:
-            found = next(filter(key.is_in, baseline.items()), msgspec.Raw())
+            found = next(filter(key.matches_image, baseline.items()), msgspec.Raw())
         self.set_export(baseline.time, found, key)
 
-    def set_export(self, time: datetime, image: msgspec.Raw | str | None, key: OneKey) -> None:
+    def set_export(self, time: datetime, image: msgspec.Raw | str | None, key: ItemKey) -> None:
         """How an export of that time has the item; an empty image where there was none."""
         self.exported_at = time
         there = bool(image if isinstance(image, str) else image and bytes(image))
@@ -89,15 +89,15 @@ def history(
     warning, and in `gaps`. Raises UsageError (key, a time or a file), StreamError.
     """
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url))
-    last = None if until is None else moment(until, "until")
+    last = None if until is None else past_time(until, "until")
     places = [baseline] if isinstance(baseline, str) else list(baseline)
     exports = Baseline(places, AwsConfig(region, profile)) if places else None
-    return timeline(opened, OneKey(key), begin(start), last, exports)
+    return timeline(opened, ItemKey(key), start_time(start), last, exports)
 
 
 def timeline(
     sources: Sources,
-    key: OneKey,
+    key: ItemKey,
     start: datetime | None,
     until: datetime | None = None,
     baseline: Baseline | None = None,
@@ -105,9 +105,9 @@ def timeline(
     """The same of sources that are open."""
     wire = _checked(sources, key)
     if baseline is not None and sources.stream is not None and wire is not None:
-        baseline.refuse_other(sources.stream.table.like)
-    sources.begin(start, key.places)
-    records = [each for each in made_by(sources.records(), until) if key.is_of(each)]
+        baseline.check_table(sources.stream.table.description)
+    sources.open(start, key.matching_indexes)
+    records = [each for each in records_until(sources.records(), until) if key.matches_record(each)]
     made = History(records, sources.gaps)
     if baseline is not None:
         made.add_export(baseline, key)
@@ -116,12 +116,12 @@ def timeline(
     return made
 
 
-def _checked(sources: Sources, key: OneKey) -> WireKey | None:
+def _checked(sources: Sources, key: ItemKey) -> WireKey | None:
     """The key, checked before the reading; None where the role may not ask the table."""
     if sources.stream is None:
         return None
     try:
-        table = sources.stream.table.like
+        table = sources.stream.table.description
     except StreamError as error:
         logger.warning(f"How the item is now can't be told: {error}")
         return None

@@ -11,7 +11,7 @@ from watcher.records.record import Record
 from watcher.streams.position import at_time, parse_start
 
 
-def begin(start: str | datetime, option: str = "start") -> datetime | None:
+def start_time(start: str | datetime, option: str = "start") -> datetime | None:
     """From when on to read: None for the trim horizon. Raises UsageError."""
     now = datetime.now(UTC)
     with blame(option):
@@ -21,10 +21,10 @@ def begin(start: str | datetime, option: str = "start") -> datetime | None:
     return position.time if isinstance(position, AtTime) else None
 
 
-def moment(text: str | datetime, option: str) -> datetime:
+def past_time(text: str | datetime, option: str) -> datetime:
     """A moment that has passed, to the second. Raises UsageError."""
     try:
-        found = begin(text, option)
+        found = start_time(text, option)
     except UnreadableError:
         found = None
     if found is None:
@@ -32,7 +32,7 @@ def moment(text: str | datetime, option: str) -> datetime:
     return found
 
 
-def made_by(records: Iterable[Record], until: datetime | None) -> Iterable[Record]:
+def records_until(records: Iterable[Record], until: datetime | None) -> Iterable[Record]:
     """The records that were not made after `until` (None: all)."""
     if until is None:
         return records

@@ -11,13 +11,22 @@ from typing import Any
 from watcher.aws.arns import table_name
 from watcher.aws.config import AwsConfig
 from watcher.errors import StreamError, UsageError
-from watcher.records.filters import wanted, words
+from watcher.records.filters import record_filter, words
 from watcher.records.record import Record
-from watcher.time_machine.item_keys import Identity, refuse_other_keys
-from watcher.time_machine.sources import OpenTable, Sources, open_table
-from watcher.time_machine.times import moment
-from watcher.time_machine.undo_log import Head, UndoLog, Writes, image, key_of, lines, logs_in, made
-from watcher.time_machine.undo_plan import Step, Steps, total_units
+from watcher.time_machine.item_keys import Identity, check_key_values
+from watcher.time_machine.sources import Sources, TableHandle, open_table
+from watcher.time_machine.times import past_time
+from watcher.time_machine.undo_log import (
+    Head,
+    LoggedWrites,
+    UndoLog,
+    image,
+    key_of,
+    lines,
+    logs_in,
+    made,
+)
+from watcher.time_machine.undo_plan import UndoPlanner, UndoStep, total_units
 from watcher.time_machine.write_back import Done, WriteBack
 
 RATE = 100.0
@@ -27,7 +36,9 @@ RATE = 100.0
 class Undo:
     """What is to be put back; nothing is written before `apply`."""
 
-    def __init__(self, steps: list[Step], table: OpenTable, log: Path, own_changes: int) -> None:
+    def __init__(
+        self, steps: list[UndoStep], table: TableHandle, log: Path, own_changes: int
+    ) -> None:
         self.steps = steps
         self.log = log
         """Where `apply` notes its writes, unless it is told another place."""
@@ -35,11 +46,11 @@ class Undo:
         """How many changes were left out since an undo had made them, as a log says."""
         self._table = table
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[UndoStep]:
         return iter(self.steps)
 
     @property
-    def conflicts(self) -> list[Step]:
+    def conflicts(self) -> list[UndoStep]:
         """Those that will be left alone, as far as the changes tell."""
         return [step for step in self.steps if step.conflict]
 
@@ -66,7 +77,7 @@ class Undo:
             raise UsageError("give more than 0 write capacity units a second", "rate", f"{rate:g}")
         written = None
         if self.steps:
-            written = UndoLog(Path(log or self.log), self._table.like, self._table.clock)
+            written = UndoLog(Path(log or self.log), self._table.description, self._table.clock)
         return self._put_back(written, rate, force)
 
     def _put_back(
@@ -107,12 +118,12 @@ def undo(
     if not sources:
         if log is None:
             raise UsageError("name a stream, or the log of an undo that is to be taken back")
-        return taken_back(Path(log), connection)
+        return plan_revert(Path(log), connection)
     opened = Sources.named(sources, connection, strict=True)
-    return undone(opened, Chosen(start, until, key, filters, only), log)
+    return plan_undo(opened, ChangeSelection(start, until, key, filters, only), log)
 
 
-class Chosen:
+class ChangeSelection:
     """Which changes are to be undone. Raises UsageError."""
 
     def __init__(
@@ -125,12 +136,12 @@ class Chosen:
     ) -> None:
         if start is None:
             raise UsageError("give the time of the first change that is to be undone", "start")
-        self.start = moment(start, "start")
-        self.until = None if until is None else moment(until, "until")
+        self.start = past_time(start, "start")
+        self.until = None if until is None else past_time(until, "until")
         if self.until is not None and self.until < self.start:
             raise UsageError("it is before the beginning", "until", str(until))
         self.key = key
-        self._test = wanted(filters, key, only)
+        self._test = record_filter(filters, key, only)
         self._ttl = "ttl" in words(only)
 
     def test(self, now: datetime) -> Callable[[Record], bool]:
@@ -149,25 +160,27 @@ class Chosen:
         return chosen
 
 
-def undone(sources: Sources, choice: Chosen, log: str | os.PathLike[str] | None = None) -> Undo:
+def plan_undo(
+    sources: Sources, choice: ChangeSelection, log: str | os.PathLike[str] | None = None
+) -> Undo:
     """What it takes to undo changes, of sources that are open."""
     if sources.stream is None:
         raise UsageError("name the stream of the table that is to be put back")
     table = sources.stream.table
     if choice.key is not None:
-        refuse_other_keys(choice.key, table.like.types)
-    sources.begin(choice.start)
-    sources.refuse_without_new_images()
-    name = table_name(table.like.arn)
+        check_key_values(choice.key, table.description.types)
+    sources.open(choice.start)
+    sources.check_view_type()
+    name = table_name(table.description.arn)
     path = Path(log) if log is not None else _default_log(name, choice, sources.time)
     logs = {*logs_in(path.parent), *([path] if path.exists() else ())}
-    own = Writes(sorted(logs), table.like.identity)
-    steps = Steps(choice.test(sources.time), own.made)
-    sources.reach_back(own.reaching(choice.start))
+    own = LoggedWrites(sorted(logs), table.description.identity)
+    steps = UndoPlanner(choice.test(sources.time), own.made)
+    sources.reopen(own.reaching(choice.start))
     for record in sources.records():
         steps.take(record)
-    sources.refuse_before(choice.start)
-    sources.refuse_ended()
+    sources.check_covers(choice.start)
+    sources.check_not_ended()
     if not sources.exact:
         raise UsageError(
             "the archive holds plain JSON, which does not tell a set from a list nor binary from "
@@ -176,26 +189,26 @@ def undone(sources: Sources, choice: Chosen, log: str | os.PathLike[str] | None 
     return Undo(steps.all(), table, path, steps.own_changes)
 
 
-def taken_back(path: Path, connection: AwsConfig) -> Undo:
+def plan_revert(path: Path, connection: AwsConfig) -> Undo:
     """What it takes to take back what an undo has written, by its log. Raises UsageError."""
     logged = list(lines(path))
     heads = [each for each in logged if isinstance(each, Head)]
     if not heads:
         raise UsageError("it is no undo log", "log", str(path))
     table = open_table(heads[0].table, connection)
-    if any(head.identity != table.like.identity for head in heads):
+    if any(head.identity != table.description.identity for head in heads):
         text = f"table {heads[0].table} was deleted and made anew since"
         raise UsageError(text, "log", str(path))
-    steps: dict[Identity, Step] = {}
+    steps: dict[Identity, UndoStep] = {}
     for each in made(logged):
         old, new = image(each.old), image(each.new)
-        step = steps.setdefault(key_of(each), Step(bytes(each.key), old, new, new, changes=0))
+        step = steps.setdefault(key_of(each), UndoStep(bytes(each.key), old, new, new, changes=0))
         step.left = step.now = new
         step.changes += 1
     return Undo(list(steps.values()), table, path.with_suffix(f".back{path.suffix}"), 0)
 
 
-def _default_log(name: str, choice: Chosen, now: datetime) -> Path:
+def _default_log(name: str, choice: ChangeSelection, now: datetime) -> Path:
     """The same for the same interval: what was begun goes on there."""
     first, last = (
         f"{each.astimezone(UTC):%Y%m%dT%H%M%SZ}" for each in (choice.start, choice.until or now)

@@ -16,7 +16,7 @@ from watcher.clock import Clock
 from watcher.errors import UsageError
 from watcher.files import append_lines
 from watcher.time_machine.item_keys import Identity, identity
-from watcher.time_machine.undo_plan import Image, Step, is_same
+from watcher.time_machine.undo_plan import Image, UndoStep, is_same
 
 _NULL: Final = msgspec.Raw(b"null")
 _HEAD: Final = b'{"line":"undo"'
@@ -89,7 +89,7 @@ class UndoLog:
         """No more is written."""
         self._file.close()
 
-    def begin(self, steps: Iterable[tuple[Step, Image]]) -> list[int]:
+    def begin(self, steps: Iterable[tuple[UndoStep, Image]]) -> list[int]:
         """Note what is about to be written: each step and what the item is now. On disk after."""
         entries = []
         at = self._now()
@@ -139,7 +139,7 @@ class _Write:
         return is_same(old, self.old) and is_same(new, self.new)
 
 
-class Writes:
+class LoggedWrites:
     """What undo logs say was written, to tell those changes from others'.
 
     A write has made one change: an equal one that somebody else makes later is not taken for it.

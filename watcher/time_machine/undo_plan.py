@@ -24,7 +24,7 @@ CHANGED = "it was changed since"
 BROKEN = "half a character in it can't be written back"
 
 
-class Step(msgspec.Struct):
+class UndoStep(msgspec.Struct):
     """One item that is to be put back."""
 
     key: bytes
@@ -42,7 +42,7 @@ class Step(msgspec.Struct):
     """Why it is to be left alone, if it is."""
 
 
-class Steps:
+class UndoPlanner:
     """Collects them from records, of which each item's come in their order.
 
     `wanted` says which changes are to be undone, `own` which were made by an undo before.
@@ -55,7 +55,7 @@ class Steps:
     ) -> None:
         self._wanted = wanted
         self._own = own
-        self._steps: dict[Identity, Step] = {}
+        self._steps: dict[Identity, UndoStep] = {}
         self.own_changes = 0
         """How many of the changes that are to be undone an undo had made."""
 
@@ -80,11 +80,11 @@ class Steps:
             self._go_on(step, chosen, old, new)
         elif chosen:
             broken = BROKEN if _has_half_pairs(record) else ""
-            step = Step(bytes(change.Keys), old, new, new, conflict=broken)
+            step = UndoStep(bytes(change.Keys), old, new, new, conflict=broken)
             step.came_back = is_same(old, new)
             self._steps[item] = step
 
-    def _go_on(self, step: Step, chosen: bool, old: Image, new: Image) -> None:
+    def _go_on(self, step: UndoStep, chosen: bool, old: Image, new: Image) -> None:
         step.now = new
         came_back = is_same(new, step.before)
         if chosen:
@@ -95,12 +95,12 @@ class Steps:
         else:
             step.came_back = step.came_back or came_back
 
-    def all(self) -> list[Step]:
+    def all(self) -> list[UndoStep]:
         """The items, those that were touched first at the beginning."""
         return [step for step in self._steps.values() if _is_to_do(step)]
 
 
-def _is_to_do(step: Step) -> bool:
+def _is_to_do(step: UndoStep) -> bool:
     """Whether anything of the changes is left in the item; says so where it was changed since."""
     if is_same(step.now, step.before):
         return False
@@ -152,7 +152,7 @@ def _value_size(value: Mapping[str, Any]) -> int:
     return 1
 
 
-def total_units(steps: Iterable[Step]) -> int:
+def total_units(steps: Iterable[UndoStep]) -> int:
     """What it takes to put these back: a write costs by the larger of the old and the new item."""
     return sum(max(units(step.before), units(step.now)) for step in steps)
 

@@ -11,9 +11,9 @@ from watcher.aws.tables import Condition, Item, Written
 from watcher.errors import StreamError
 from watcher.pull.calls import CallPool
 from watcher.records.record import image_of, wire_item
-from watcher.time_machine.sources import OpenTable
+from watcher.time_machine.sources import TableHandle
 from watcher.time_machine.undo_log import UndoLog
-from watcher.time_machine.undo_plan import BROKEN, CHANGED, Image, Step, is_same, units
+from watcher.time_machine.undo_plan import BROKEN, CHANGED, Image, UndoStep, is_same, units
 
 # Of 300 operators, one for each attribute, and the AND between; and of 4 KB of text.
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
@@ -77,7 +77,7 @@ class Outcome(Enum):
 class Done(NamedTuple):
     """An item, and what has become of it."""
 
-    step: Step
+    step: UndoStep
     outcome: Outcome
 
 
@@ -96,14 +96,14 @@ class WriteBack:
     more: what has got in between (an attribute that no condition could name) is put back at once.
     """
 
-    def __init__(self, table: OpenTable, log: UndoLog, rate: float) -> None:
+    def __init__(self, table: TableHandle, log: UndoLog, rate: float) -> None:
         self._tables = table.tables
         self._name = table.name
         self._clock = table.clock
         self._log = log
         self._rate = rate
 
-    def run(self, steps: Iterable[Step], *, force: bool = False) -> Iterator[Done]:
+    def run(self, steps: Iterable[UndoStep], *, force: bool = False) -> Iterator[Done]:
         """Put them back; `force` also those that were changed, as they are when it looks at them.
 
         Raises StreamError, once all that was written is noted and given.
@@ -147,9 +147,9 @@ class WriteBack:
         finally:
             calls.close()
 
-    def _batches(self, steps: Iterable[Step]) -> Iterator[list[Step]]:
+    def _batches(self, steps: Iterable[UndoStep]) -> Iterator[list[UndoStep]]:
         """No more at once than a second's units."""
-        batch: list[Step] = []
+        batch: list[UndoStep] = []
         cost = 0
         for step in steps:
             more = max(units(step.before), units(step.left))
@@ -166,17 +166,17 @@ class WriteBack:
         if left > 0:
             self._clock.sleep(left)
 
-    def _look(self, step: Step) -> Image:
+    def _look(self, step: UndoStep) -> Image:
         return _image(self._tables.get(self._name, wire_item(step.key)))
 
-    def _try(self, what: tuple[Step, Image]) -> _Tried | StreamError:
+    def _try(self, what: tuple[UndoStep, Image]) -> _Tried | StreamError:
         """What fails hides nothing of what is written beside it."""
         try:
             return self._write(what)
         except StreamError as error:
             return error
 
-    def _write(self, what: tuple[Step, Image]) -> _Tried:
+    def _write(self, what: tuple[UndoStep, Image]) -> _Tried:
         step, now = what
         written = self._swap(step.key, now, step.before)
         if written is None:
@@ -203,7 +203,7 @@ class WriteBack:
         return self._tables.put(self._name, item, still(expected, key, item))
 
 
-def _before(step: Step, now: Image, force: bool) -> Outcome | None:
+def _before(step: UndoStep, now: Image, force: bool) -> Outcome | None:
     """What can be said of an item before it is written; None where it is to be written."""
     if is_same(now, step.before):
         return Outcome.ALREADY

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from tests.simulation.mutations.edits import Change
+
 
 class Mutant(NamedTuple):
-    """An edit: in a file of the package, this text (which is there once) becomes another."""
+    """A wrong edit of a function that is found by its name; see `edits`."""
 
     what: str
-    file: str
-    before: str
-    after: str
+    function: str
+    change: Change
     engine: str = ""
     """The engine that is to catch it; empty: any."""
     given: Mapping[str, Any] = MappingProxyType({})

@@ -2,95 +2,94 @@
 
 from __future__ import annotations
 
+from tests.simulation.mutations.edits import (
+    after,
+    attribute,
+    called,
+    condition,
+    logic,
+    without,
+)
 from tests.simulation.mutations.mutant import Mutant
 
+_BEHIND = {"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"}
+
 SPARK = [
-    # Spark
     Mutant(
         "a child's records go along with its parent's last ones",
-        "spark/micro_batch.py",
-        "or not above.has_ended or above.pages:",
-        "or not above.has_ended:",
+        "micro_batch._may_go",
+        condition("pages", becomes="{0} or {1}"),
         "spark",
     ),
     Mutant(
         "a shard is finished in the offset before its last pages are",
-        "spark/micro_batch.py",
-        "shard.has_ended and len(pages) == len(shard.pages)",
-        "shard.has_ended",
+        "micro_batch.end",
+        logic("has_ended", becomes="{0}"),
         "spark",
     ),
     Mutant(
         "maxRecordsPerTrigger cuts no page",
-        "spark/micro_batch.py",
-        "        if page.count > records:",
-        "        if False:",
+        "micro_batch._chosen",
+        condition("count", becomes="False"),
         "spark",
     ),
     Mutant(
         "an offset forgets finished shards whose children it does not hold",
-        "spark/micro_batch.py",
-        "        or shard_id not in with_child\n",
-        "",
+        "micro_batch._pruned",
+        condition("_was_never_there", becomes="{0} or {1} or {3}"),
         "spark",
     ),
     Mutant(
         "a replayed range goes on to what there is now",
-        "spark/ranges.py",
-        "            part = page if between.upto is None else page.upto(between.upto)\n",
-        "            part = page\n",
+        "RangeReader.read",
+        called("upto", becomes="{object}"),
         "spark",
     ),
     Mutant(
         "pages that are only a part of a range are taken for it",
-        "spark/read_ahead.py",
-        "whole = found and found[0].after == start and found[-1].upto == upto",
-        "whole = found",
+        "HeldShard.between",
+        logic("after", becomes="{0}"),
         "spark",
     ),
     Mutant(
         "pages are forgotten when they are planned",
-        "spark/read_ahead.py",
-        "            while self.pages and int(self.pages[0].upto) <= number:",
-        "            while self.pages:",
+        "HeldShard.covered",
+        condition("pages", becomes="{0}"),
         "spark",
     ),
     Mutant(
         "the driver goes on behind a backlog that nobody is left with",
-        "spark/read_ahead.py",
-        "        self.left = what\n",
-        "        assert self.reader is not None\n"
-        "        self.reader.position, self.reader._iterator = self.frontier, None\n",
+        "HeldShard.leave",
+        after(
+            "left",
+            do="self.reader.position, self.reader._iterator = self.frontier, None",
+        ),
         "spark",
-        given={"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"},
+        given=_BEHIND,
     ),
     Mutant(
         "a backlog ends behind the record near the tip",
-        "spark/deferred_range.py",
-        "                    number = records[0].dynamodb.SequenceNumber\n",
-        "                    number = str(int(records[0].dynamodb.SequenceNumber) + 1)\n",
+        "Backlog.tip",
+        attribute("SequenceNumber", becomes="str(int({it}) + 1)"),
         "spark",
-        given={"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"},
+        given=_BEHIND,
     ),
     Mutant(
         "a finished range is read again",
-        "spark/offsets.py",
-        "        if before.finished:\n            continue\n",
-        "",
+        "offsets.ranges",
+        without("continue"),
         "spark",
     ),
     Mutant(
         "a query is anchored at LATEST when it reads, not when it begins",
-        "spark/planner.py",
-        "                    roster.begin_again(shard),\n",
-        "                    shard.position,\n",
+        "Planner.anchor",
+        called("begin_again", becomes="{0}.position"),
         "spark",
     ),
     Mutant(
         "an executor that can't read does not say so",
-        "spark/ranges.py",
-        "        if troubles[-1].is_worth_saying:",
-        "        if False:",
+        "RangeReader._in_trouble",
+        condition("is_worth_saying", becomes="False"),
         "spark",
     ),
 ]

@@ -8,6 +8,7 @@ import pytest
 from botocore import exceptions as boto
 
 from tests.simulator import Simulator
+from tests.support.hand_clock import HandClock
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect, for_worker
@@ -107,7 +108,7 @@ def test_a_proxys_page_is_named_as_one() -> None:
     assert "HTTP 502 with a page in place of" in str(told)
 
 
-def test_a_plain_connection_to_a_tls_port_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_connection_to_a_tls_port_is_named_as_one() -> None:
     page = "<html><title>400 The plain HTTP request was sent to HTTPS port</title></html>"
     told = translated(answer("400", page, status=400))
     assert str(told) == "HTTP 400 with a page in place of an answer: it is an https:// endpoint"
@@ -115,13 +116,12 @@ def test_a_plain_connection_to_a_tls_port_is_named_as_one(monkeypatch: pytest.Mo
     def call() -> None:
         raise translated(boto.ConnectionClosedError(endpoint_url=url))
 
-    monkeypatch.setattr("watcher.aws.retry._PAUSES", ())
     url = "http://localhost:8443/"
     with pytest.raises(StreamError, match=r"http://localhost:8443/.*\(is it an https:// endpoint"):
-        retry_at_start(call)
+        retry_at_start(call, HandClock())
     url = "https://localhost:8443/"
     with pytest.raises(StreamError, match=r'https://localhost:8443/"\.$'):
-        retry_at_start(call)
+        retry_at_start(call, HandClock())
 
 
 @pytest.mark.parametrize(

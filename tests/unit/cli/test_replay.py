@@ -58,7 +58,7 @@ def test_what_two_batches_failed_on_is_handed_over_once(
     dispatcher = Dispatcher(batched, FailurePolicy.parse(f"dead-letter:{path}"))
     for number in (1, 2, 3):
         dispatcher.deliver(record(number))
-    dispatcher.settle()
+    dispatcher.drain()
     dispatcher.close()
     assert len(path.read_text().splitlines()) == 6
     assert main(["replay", str(path), "--print-json"]) == 0

@@ -69,7 +69,7 @@ class Batched:
             if given_up:
                 self.given_up.append(numbers(failure.records))
             if given_up or self.retries:
-                self.follow(partial(self.batches.go_on, failure, given_up=given_up))
+                self.follow(partial(self.batches.resume, failure, given_up=given_up))
 
 
 def bad(*poison: int) -> Callable[[list[int]], int]:
@@ -174,7 +174,7 @@ def test_what_nobody_has_go_on_stays_unsettled() -> None:
     made.page_end()
     assert made.batches.pending(origin("s")) == "1"
     made.add(2)
-    made.batches.settle()  # not again: 2 must not come before 1
+    made.batches.drain()  # not again: 2 must not come before 1
     assert function.calls == [[1]]
     assert made.given_up == []
 
@@ -251,9 +251,9 @@ def test_under_stop_the_records_stay_unsettled_and_the_error_says_which() -> Non
         dispatcher.deliver(record(number))
     with pytest.raises(HandlerError, match="f failed on 2 records from 1 to 2 of s: ValueError"):
         dispatcher.page_end(origin("s"))
-    assert dispatcher.unsettled(origin("s")) == "1"
+    assert dispatcher.pending(origin("s")) == "1"
     dispatcher.close()
-    assert dispatcher.unsettled(origin("s")) == "1"
+    assert dispatcher.pending(origin("s")) == "1"
 
 
 def test_a_batch_that_a_record_fills_stops_the_watch_with_the_same_words() -> None:
@@ -266,14 +266,14 @@ def test_a_batch_that_a_record_fills_stops_the_watch_with_the_same_words() -> No
 def test_the_oldest_unsettled_record_of_several_observers_counts() -> None:
     observers = [Batches("f", Function(), BatchSettings(size=size)) for size in (2, 3)]
     dispatcher = Dispatcher(observers, FailurePolicy())
-    assert dispatcher.unsettled(origin("s")) is None
+    assert dispatcher.pending(origin("s")) is None
     for number in (8, 9, 10):
         dispatcher.deliver(record(number))
-    assert dispatcher.unsettled(origin("s")) == "10"
+    assert dispatcher.pending(origin("s")) == "10"
     dispatcher.deliver(record(11))
-    assert dispatcher.unsettled(origin("s")) == "11"
-    dispatcher.settle(origin("s"))
-    assert dispatcher.unsettled(origin("s")) is None
+    assert dispatcher.pending(origin("s")) == "11"
+    dispatcher.drain(origin("s"))
+    assert dispatcher.pending(origin("s")) is None
 
 
 def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_the_rest(
@@ -282,9 +282,9 @@ def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_
     clock, saved = HandClock(), list[tuple[float, str | None]]()
 
     def save() -> None:
-        saved.append((clock.passed, dispatcher.unsettled(origin("s"))))
+        saved.append((clock.passed, dispatcher.pending(origin("s"))))
         if len(saved) == 3:
-            dispatcher.ending.begin()
+            dispatcher.shutdown.request()
 
     function = Function(bad(2))
     made = Batches("f", function, BatchSettings(retries=-1, size=2), clock=clock)

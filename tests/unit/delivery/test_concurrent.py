@@ -170,7 +170,7 @@ def test_a_write_that_is_broken_off_at_the_end_keeps_no_observer_from_being_clos
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play, closed = played(gate, 2, "a", "b"), []
-    dispatcher = play.manager._dispatcher
+    dispatcher = play.manager.dispatcher
     monkeypatch.setattr(dispatcher, "close", lambda: closed.append(True))
 
     def stuck() -> None:
@@ -190,8 +190,8 @@ def test_a_write_that_is_broken_off_at_the_end_keeps_no_observer_from_being_clos
 def test_a_flush_is_a_handlers_work_as_the_probes_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
     play = played(lambda record: None, 2, "a")
     doing: list[Phase] = []
-    look = play.manager._pulse.look
-    monkeypatch.setattr(play.manager._dispatcher, "flush", lambda: doing.append(look().doing))
+    look = play.manager.heartbeat.look
+    monkeypatch.setattr(play.manager.dispatcher, "flush", lambda: doing.append(look().doing))
     play.run(1.0, ("a", page(1)), 1.0)
     assert {*doing} == {Phase.DELIVERING} and look().doing is not Phase.DELIVERING
 
@@ -219,7 +219,7 @@ def test_no_more_are_handled_than_were_asked_for() -> None:
 def test_what_waits_of_a_shard_has_its_worker_rest(gate: Gate) -> None:
     play = played(gate, 2, "a")
     rested: list[object] = []
-    play.manager._workers.rest = rested.append  # type: ignore[method-assign, assignment]
+    play.manager.workers.rest = rested.append  # type: ignore[method-assign, assignment]
     large = page(*range(1, 9001))
     play.run(1.0, ("a", large), ("a", large), 2.0, gate.let(-1), 1.0)
     assert bool(rested) is (2 * len(large.body) >= 4 * 1024 * 1024)

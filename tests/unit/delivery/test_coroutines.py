@@ -135,18 +135,18 @@ def test_one_at_work_in_another_thread_is_cancelled_for_want_of_time() -> None:
 
 
 def test_what_does_not_heed_it_is_left_so() -> None:
-    made, at_work, go_on = Coroutines(aside=True), threading.Event(), threading.Event()
+    made, at_work, resume = Coroutines(aside=True), threading.Event(), threading.Event()
 
     async def handle() -> None:
         at_work.set()
-        go_on.wait(30)
+        resume.wait(30)
 
     thread = threading.Thread(target=lambda: made.finish(handle()))
     thread.start()
     assert at_work.wait(10)
     made.close()  # within half a second
     assert thread.is_alive()
-    go_on.set()
+    resume.set()
     thread.join(10)
 
 

@@ -162,7 +162,7 @@ def test_very_many_retries_do_not_overflow() -> None:
 def test_the_end_of_the_watch_takes_no_retry_from_a_record_that_nothing_holds_back() -> None:
     seen = Seen(failures=2)
     made = dispatcher(seen.handle, on_error="retry:2")
-    made.ending.begin()
+    made.shutdown.request()
     made.deliver(record(1))
     assert seen.numbers == [1] and made.failures == 0
 
@@ -274,7 +274,7 @@ def test_where_a_lease_is_lost_nothing_more_is_delivered_nor_tried_again_nor_set
     with pytest.raises(LeaseLostError):
         made.tick()
     with pytest.raises(LeaseLostError):
-        made.settle()
+        made.drain()
     made.close()
     assert seen.numbers == [1, 2]
     assert seen.closed == 1

@@ -22,7 +22,7 @@ def test_a_callable_settles_each_record_as_it_comes() -> None:
     observer.handle(record(1))
     observer.page_end(SHARD)
     observer.tick()
-    observer.settle()
+    observer.drain()
     observer.close()
     assert seen == [record(1)]
     assert observer.pending(SHARD) is None
@@ -41,9 +41,9 @@ class Pairs(Handler):
     def take(self, record: Record) -> None:
         self.pair.append(record)
         if len(self.pair) == 2:
-            self.settle()
+            self.drain()
 
-    def settle(self, origin: ShardKey | None = None) -> None:
+    def drain(self, origin: ShardKey | None = None) -> None:
         if self.failures:
             self.failures -= 1
             raise Failure(self.pair, ValueError("no"), 1.0)
@@ -57,8 +57,8 @@ class Pairs(Handler):
     def waiting(self) -> dict[ShardKey, int]:
         return {SHARD: len(self.pair)} if self.pair else {}
 
-    def go_on(self, failure: Failure, *, given_up: bool) -> None:
-        self.settle()
+    def resume(self, failure: Failure, *, given_up: bool) -> None:
+        self.drain()
 
 
 @pytest.mark.parametrize("failures", [0, 1, 3])
@@ -68,7 +68,7 @@ def test_one_that_settles_several_at_once_is_tried_again_when_it_says(failures: 
         [pairs],
         FailurePolicy(),
         clock=clock,
-        before_retry=lambda: pending.append(made.unsettled(SHARD)),
+        before_retry=lambda: pending.append(made.pending(SHARD)),
     )
     for number in (1, 2, 3):
         made.deliver(record(number))
@@ -76,7 +76,7 @@ def test_one_that_settles_several_at_once_is_tried_again_when_it_says(failures: 
     assert clock.passed == pytest.approx(failures)
     assert pending == [record(1).sequence_number] * failures
     assert made.left == 1 and made.processed(3) == {"pairs": 2}
-    assert made.unsettled(SHARD) == record(3).sequence_number
-    made.settle(SHARD)
+    assert made.pending(SHARD) == record(3).sequence_number
+    made.drain(SHARD)
     assert pairs.settled == [["1", "2"], ["3"]]
-    assert made.unsettled(SHARD) is None
+    assert made.pending(SHARD) is None

@@ -171,7 +171,7 @@ def test_what_is_taken_together_as_the_end_begins_is_the_last() -> None:
 
     def take(page: RecordPage) -> bool:
         if together.numbers:
-            made.handover._dispatcher.ending.begin()
+            made.handover._dispatcher.shutdown.request()
         return together(page)
 
     made = Page(None, together=take)
@@ -185,7 +185,7 @@ def test_the_record_in_hand_as_the_end_begins_is_the_last_for_each_observer() ->
 
     def take(record: Record) -> None:
         if record.sequence_number == str(FIRST + 2):
-            made.handover._dispatcher.ending.begin()
+            made.handover._dispatcher.shutdown.request()
 
     made = Page(take, more=[Handler("others", others)])
     made.deliver(1, 2, 3, 4)
@@ -195,7 +195,7 @@ def test_the_record_in_hand_as_the_end_begins_is_the_last_for_each_observer() ->
 
 def test_where_that_is_the_last_of_its_page_the_position_is_behind_the_page() -> None:
     def take(record: Record) -> None:
-        made.handover._dispatcher.ending.begin()
+        made.handover._dispatcher.shutdown.request()
 
     made = Page(take, wanted=lambda wire: wire.dynamodb.SequenceNumber == str(FIRST + 1))
     made.deliver(1)
@@ -205,7 +205,7 @@ def test_where_that_is_the_last_of_its_page_the_position_is_behind_the_page() ->
 def test_nothing_is_taken_once_the_end_has_begun() -> None:
     together, seen = Together(), Seen()
     for made in Page(None, together=together), Page(seen):
-        made.handover._dispatcher.ending.begin()
+        made.handover._dispatcher.shutdown.request()
         made.deliver(1, 2)
         assert made.handover.left == 2 and made.shard.position == TrimHorizon()
     assert together.numbers == seen.numbers == []

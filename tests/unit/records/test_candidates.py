@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
 from tests.unit.records import test_named
-from watcher.records.filter_patterns import Candidates
-from watcher.records.filters import wanted
+from watcher.records.filter_patterns import Prefilter
+from watcher.records.filters import record_filter
 from watcher.records.page import decode
 
 NUMERALS = st.lists(
@@ -58,10 +58,10 @@ def test_a_page_as_a_whole_gives_what_its_records_give_one_by_one(
     body: bytes, patterns: list[Any]
 ) -> None:
     records = decode(body).Records
-    test = wanted(patterns)
+    test = record_filter(patterns)
     assert test is not None
-    one_by_one = [place for place, record in enumerate(records) if test.on_wire(record)]
-    assert test.places(records) == one_by_one
+    one_by_one = [place for place, record in enumerate(records) if test.matches_wire(record)]
+    assert test.matching_indexes(records) == one_by_one
 
 
 def page_of(items: list[Any]) -> bytes:
@@ -98,7 +98,7 @@ ITEMS = [
 )
 def test_one_condition_leaves_few(image: Any, expected: list[int]) -> None:
     records = decode(page_of(ITEMS)).Records
-    found = Candidates([{"dynamodb": {"NewImage": image}}])(records)
+    found = Prefilter([{"dynamodb": {"NewImage": image}}])(records)
     assert list(found) == expected
 
 
@@ -106,14 +106,14 @@ def test_what_is_no_value_of_dynamodbs_is_left_to_the_test() -> None:
     items = [{"pk": {"S": "a"}, "n": {"N": number}} for number in ("1", 5, "many")]
     records = decode(page_of(items)).Records
     pattern = {"dynamodb": {"NewImage": {"n": {"N": [1]}}}}
-    assert list(Candidates([pattern])(records)) == [0, 1, 2]
-    test = wanted([pattern])
-    assert test is not None and test.places(records) == [0]
+    assert list(Prefilter([pattern])(records)) == [0, 1, 2]
+    test = record_filter([pattern])
+    assert test is not None and test.matching_indexes(records) == [0]
 
 
 def test_a_key_that_the_table_lacks_is_heard_of_whatever_the_filter() -> None:
     records = decode(page_of(ITEMS)).Records
-    test = wanted([{"dynamodb": {"NewImage": {"pk": {"S": ["nobody"]}}}}], ["id=1"])
+    test = record_filter([{"dynamodb": {"NewImage": {"pk": {"S": ["nobody"]}}}}], ["id=1"])
     assert test is not None
     with pytest.raises(Exception, match="no such key attribute"):
-        test.places(records)
+        test.matching_indexes(records)

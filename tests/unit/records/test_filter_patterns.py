@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watcher import Record, UsageError
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 
 WIRE: dict[str, Any] = {
     "eventID": "1",
@@ -55,7 +55,7 @@ encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def matches(pattern: dict[str, Any], wire: dict[str, Any] = WIRE) -> bool:
-    test = wanted([encoder.encode(pattern).decode()])
+    test = record_filter([encoder.encode(pattern).decode()])
     assert test is not None
     return test(record(wire))
 
@@ -193,7 +193,7 @@ def test_a_bad_pattern_is_refused_with_its_place(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
-        wanted([pattern])
+        record_filter([pattern])
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

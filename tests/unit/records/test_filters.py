@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.records.test_filter_patterns import WIRE, new, record
 from watcher import UsageError
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 
 
 def test_several_filters_are_alternatives_from_files_and_lambdas_criteria_too(
@@ -21,7 +21,7 @@ def test_several_filters_are_alternatives_from_files_and_lambdas_criteria_too(
     file = tmp_path / "criteria.json"
     pattern = json.dumps({"eventName": ["REMOVE"]})
     file.write_text(json.dumps({"Filters": [{"Pattern": pattern}]}))
-    both = wanted([f"@{file}", {"eventID": ["2"]}])
+    both = record_filter([f"@{file}", {"eventID": ["2"]}])
     assert both is not None
     assert not both(record())
     assert both(record(WIRE | {"eventName": "REMOVE"}))
@@ -43,7 +43,7 @@ def test_several_filters_are_alternatives_from_files_and_lambdas_criteria_too(
     ],
 )
 def test_a_key(key: Any, expected: bool) -> None:
-    test = wanted(key=key)
+    test = record_filter(key=key)
     assert test is not None
     assert test(record()) is expected
 
@@ -52,13 +52,13 @@ def test_a_binary_key_is_given_in_base64_or_as_bytes() -> None:
     keys = {"pk": {"B": "AAE="}}
     wire = WIRE | {"dynamodb": {"SequenceNumber": "1", "Keys": keys}}
     for key in (["pk=AAE="], {"pk": b"\0\1"}):
-        test = wanted(key=key)
+        test = record_filter(key=key)
         assert test is not None
         assert test(record(wire))
 
 
 def test_a_name_that_is_no_key_attribute_is_said_with_those_that_are() -> None:
-    test = wanted(key=["id=1"])
+    test = record_filter(key=["id=1"])
     assert test is not None
     with pytest.raises(UsageError, match="key id: no such key attribute; the table has pk, sk"):
         test(record())
@@ -67,19 +67,19 @@ def test_a_name_that_is_no_key_attribute_is_said_with_those_that_are() -> None:
 @pytest.mark.parametrize("key", ["pk", "=x"])
 def test_a_key_without_a_name_or_a_value_is_refused(key: str) -> None:
     with pytest.raises(UsageError, match="give NAME=VALUE"):
-        wanted(key=[key])
+        record_filter(key=[key])
 
 
 def test_kinds_in_any_case() -> None:
     for only in ("insert,modify", ["MODIFY"], " Modify ", ["insert", "insert,modify"]):
-        test = wanted(only=only)
+        test = record_filter(only=only)
         assert test is not None
         assert test(record())
         assert not test(record(WIRE | {"eventName": "REMOVE"}))
     with pytest.raises(UsageError, match=r'only: unknown kind "insrt"; did you mean "insert"\?'):
-        wanted(only="insrt")
+        record_filter(only="insrt")
     with pytest.raises(UsageError, match=r'only: unknown kind ""; use insert, modify, remove'):
-        wanted(only="")
+        record_filter(only="")
 
 
 def test_removals_by_time_to_live_alone_or_with_others() -> None:
@@ -87,17 +87,17 @@ def test_removals_by_time_to_live_alone_or_with_others() -> None:
     removed = record(WIRE | {"eventName": "REMOVE", "userIdentity": None})
     expired = record(WIRE | {"eventName": "REMOVE", "userIdentity": service})
     for only, of_others in (("ttl", False), ("remove", True), ("insert,ttl", False)):
-        test = wanted(only=only)
+        test = record_filter(only=only)
         assert test is not None
         assert [test(removed), test(expired)] == [of_others, True]
 
 
 def test_key_kind_and_filter_narrow_down() -> None:
-    test = wanted([new("paid.BOOL", True)], ["pk=user-42"], "modify")
+    test = record_filter([new("paid.BOOL", True)], ["pk=user-42"], "modify")
     assert test is not None
     assert test(record())
     assert not test(record(WIRE | {"eventName": "INSERT"}))
-    assert wanted() is None
+    assert record_filter() is None
 
 
 FORMS: dict[str, list[Any]] = {
@@ -114,10 +114,10 @@ FORMS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("form", list(itertools.product(*FORMS.values())), ids=lambda _: "")
 def test_another_process_that_is_started_anew_is_given_the_same_test(form: tuple[Any, ...]) -> None:
-    test = wanted(*form)
+    test = record_filter(*form)
     if test is None:
         assert form == (None, None, None)
         return
     handed_on = pickle.loads(pickle.dumps(test))
     records = record(), record(WIRE | {"eventName": "INSERT"})
-    assert [handed_on.on_wire(each.wire) for each in records] == list(map(test, records))
+    assert [handed_on.matches_wire(each.wire) for each in records] == list(map(test, records))

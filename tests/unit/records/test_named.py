@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support.odd_pages import pages
 from tests.support.wire import body
 from watcher.records import filter_patterns
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.page import decode
 
 TEXTS = st.sampled_from(["a", "b", "k", "", "\u00e9", "\ufffd", '"', "\\", "eventName", "x=1, y"])
@@ -54,21 +54,21 @@ def test_a_filter_finds_the_same_in_what_it_names_as_in_all(
     body: bytes, patterns: list[Any]
 ) -> None:
     records = decode(body).Records
-    test = wanted(patterns)
+    test = record_filter(patterns)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filter_patterns, "_decoder", lambda names: msgspec.json.decode)
-        plain = wanted(patterns)
+        plain = record_filter(patterns)
     assert test is not None and plain is not None
-    found = [test.on_wire(record) for record in records]
-    assert found == [plain.on_wire(record) for record in records]
+    found = [test.matches_wire(record) for record in records]
+    assert found == [plain.matches_wire(record) for record in records]
     handed_on = pickle.loads(pickle.dumps(test))
-    assert [handed_on.on_wire(record) for record in records] == found
+    assert [handed_on.matches_wire(record) for record in records] == found
 
 
 def test_threads_that_share_a_filter_do_not_mix_up_their_records() -> None:
     """A worker reads several shards in as many threads."""
     pattern = {"dynamodb": {"NewImage": {"n": {"N": ["1"]}, "pk": {"S": ["a"]}}}}
-    test = wanted([pattern])
+    test = record_filter([pattern])
     assert test is not None
     found: dict[bool, set[bool]] = {True: set(), False: set()}
 
@@ -78,7 +78,7 @@ def test_threads_that_share_a_filter_do_not_mix_up_their_records() -> None:
             copy = msgspec.structs.replace(
                 record.dynamodb, NewImage=record.dynamodb.NewImage.copy()
             )
-            found[is_one].add(test.on_wire(msgspec.structs.replace(record, dynamodb=copy)))
+            found[is_one].add(test.matches_wire(msgspec.structs.replace(record, dynamodb=copy)))
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -18,8 +18,8 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import StreamName
 from watcher.errors import NoAnswerYetError
+from watcher.options import WatchOptions
 from watcher.runtime import find_streams
-from watcher.runtime.settings import Settings
 from watcher.runtime.watched_streams import WatchedStreams
 
 
@@ -55,7 +55,7 @@ def find(
     monkeypatch: pytest.MonkeyPatch, account: Account, glob: str, *, yes: bool = False
 ) -> WatchedStreams:
     monkeypatch.setattr(find_streams, "Clients", account)
-    return find_streams.find(WantedStreams.of([glob]), Settings(), strict=False, yes=yes)
+    return find_streams.find(WantedStreams.of([glob]), WatchOptions(), strict=False, yes=yes)
 
 
 def test_ten_thousand_tables_are_counted_and_not_one_of_them_is_followed(
@@ -82,7 +82,7 @@ def test_a_loop_that_slow_handlers_hold_takes_a_beginning_however_late(
     account, told = Account(3), threading.Event()
     monkeypatch.setattr(find_streams, "Clients", account)
     wanted = WantedStreams.of(["t*"])
-    streams = find_streams.find(wanted, Settings(), strict=False, yes=False, tell=told.set)
+    streams = find_streams.find(wanted, WatchOptions(), strict=False, yes=False, tell=told.set)
     (stream, *_) = streams.to_begin()
     with pytest.raises(NoAnswerYetError):
         stream.begin()

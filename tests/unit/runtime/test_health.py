@@ -48,7 +48,7 @@ class Probed(Play):
     def read(self, name: str, *, answered: bool = True) -> None:
         """A read of a shard has come to its end."""
         origin = self.queue.origins[name]
-        tally = self.manager._figures.shards[origin].tally
+        tally = self.manager.stats.shards[origin].tally
         tally.attempt(self.clock.monotonic(), answered=answered)
 
     def goes_on(self, *names: str) -> Callable[[], None]:

@@ -266,7 +266,7 @@ def test_troubles_before_an_answered_read_are_no_failure(
     service: PlayedService, seen: Seen
 ) -> None:
     play = played(service, seen)
-    tally = play.manager._figures.tally(ShardKey(ARN, "a"))
+    tally = play.manager.stats.tally(ShardKey(ARN, "a"))
     play.run(("a", Retrying("refused", 1)), tally.answer, 1.0)
 
 
@@ -442,7 +442,7 @@ def test_an_observer_that_is_broken_off_gets_its_record_again(
         if record.sequence_number == str(FIRST + 2):
             play.manager.stop()
             play.clock.sleep(5.0)
-            play.manager.ending.break_off()
+            play.manager.shutdown.interrupt()
 
     caplog.set_level(logging.INFO, "watcher")
     play = played(service, stuck)

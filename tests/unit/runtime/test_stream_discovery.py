@@ -12,7 +12,7 @@ from tests.unit.aws.test_wanted_streams import row
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import StreamName
 from watcher.errors import TransientError
-from watcher.runtime.settings import Settings
+from watcher.options import WatchOptions
 from watcher.runtime.stream_discovery import StreamDiscovery
 from watcher.runtime.watched_stream import WatchedStream
 
@@ -48,7 +48,7 @@ def newcomers(region: Region, clock: HandClock, *texts: str, **more: list[str]) 
     service = PlayedService(clock)
 
     def follow(arn: str) -> WatchedStream:
-        return WatchedStream(arn, Settings(), first=service, service=service, clock=clock)
+        return WatchedStream(arn, WatchOptions(), first=service, service=service, clock=clock)
 
     return StreamDiscovery(WantedStreams.of(texts, **more), region, follow, clock)  # type: ignore[arg-type]
 

@@ -15,7 +15,6 @@ from tests.support.play import ARN, Memory, Play, PlayedService, Seen, Step, pag
 from watcher.aws.model import Latest
 from watcher.delivery.concurrent import ThreadHandlerPool
 from watcher.errors import DeniedError, StreamError, TransientError, UsageError
-from watcher.records.filters import wanted
 from watcher.records.record import Record
 from watcher.streams.messages import Started
 from watcher.streams.token import Token, TokenShard, TokenSnapshot
@@ -195,7 +194,7 @@ def test_else_the_loss_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_filters_hold_for_items_too() -> None:
     table, told = Table(), Told()
-    made = play(table, told, wanted=wanted(key=["pk=k3"], only="snapshot")).run(2.0)
+    made = play(table, told, key=["pk=k3"], only="snapshot").run(2.0)
     assert told.items == ["k3"]
     assert made.totals.filtered == 4
     assert made.store.token.snapshot == TokenSnapshot(items=5, done=True)

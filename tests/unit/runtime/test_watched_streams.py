@@ -23,8 +23,8 @@ from watcher.errors import (
     TransientError,
     UsageError,
 )
+from watcher.options import WatchOptions
 from watcher.records.record import Record
-from watcher.runtime.settings import Settings
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.streams import token as tokens
 from watcher.streams.messages import ErrorKind, Failed, Finished, Loss, Retrying, Started
@@ -164,7 +164,7 @@ def test_many_that_are_still_to_begin_are_not_looked_at_for_each_message(region:
     arns = [ARN.replace("orders", f"shop-{number}") for number in range(100)]
     asides = {arn: Waiting(region.users, region.clock, 0.0) for arn in arns}
     play = region.play(print, others=dict.fromkeys(arns, region.users), asides=asides)
-    streams = play.manager._streams
+    streams = play.manager.streams
     for number in range(1, 102):  # each once those before have hung for a second
         assert len(list(streams.to_begin())) == number
         assert len(list(streams.to_begin())) == (number if number <= 20 else 0)
@@ -546,7 +546,7 @@ class Comes:
         return [
             WatchedStream(
                 arn,
-                Settings(),
+                WatchOptions(),
                 first=service,
                 service=service,
                 of_table=True,

@@ -119,10 +119,10 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
 def test_what_only_the_user_can_mend_is_said_as_fatal(
     simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(self: object) -> list[Message]:
+    def refused(*arguments: object) -> list[Message]:
         raise StreamError("no AWS region")
 
-    monkeypatch.setattr("watcher.streams.shard_reader.ShardReader.read", refused)
+    monkeypatch.setattr("watcher.pull.executor.read", refused)
     started(simulator, queue)
     (failed,) = said(queue, Failed)
     assert failed == Failed("no AWS region", fatal=True)
@@ -131,10 +131,10 @@ def test_what_only_the_user_can_mend_is_said_as_fatal(
 def test_an_error_of_ours_is_said_and_not_fatal(
     simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: object) -> list[Message]:
+    def broken(*arguments: object) -> list[Message]:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("watcher.streams.shard_reader.ShardReader.read", broken)
+    monkeypatch.setattr("watcher.pull.executor.read", broken)
     started(simulator, queue)
     (failed,) = said(queue, Failed)
     assert isinstance(failed, Failed) and not failed.fatal and "a bug" in failed.text

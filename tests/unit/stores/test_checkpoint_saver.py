@@ -31,14 +31,14 @@ def clock() -> HandClock:
 
 def test_what_cannot_be_saved_is_said_at_the_beginning(clock: HandClock) -> None:
     with pytest.raises(UsageError):
-        CheckpointSaver(Failing(), lambda: [TOKEN], clock).begin()
+        CheckpointSaver(Failing(), lambda: [TOKEN], clock).save_first()
 
 
 def test_each_stream_that_begins_is_saved_at_once(clock: HandClock) -> None:
     store = Memory()
     keeper = CheckpointSaver(store, lambda: [TOKEN], clock)
     for _ in range(3):
-        keeper.begin()
+        keeper.save_first()
     assert store.saves == 3
 
 
@@ -52,7 +52,7 @@ def test_of_many_that_begin_saving_takes_half_of_the_time_at_most(clock: HandClo
     keeper = CheckpointSaver(store, lambda: [TOKEN], clock)
     for _ in range(40):
         clock.sleep(0.25)
-        keeper.begin()
+        keeper.save_first()
     assert 9 <= store.saves <= 11
 
 
@@ -65,7 +65,7 @@ def test_it_saves_about_once_a_second_and_only_where_something_moved(clock: Hand
     assert store.saves == 0
     for _ in range(100):
         clock.sleep(0.1)
-        keeper.moved()
+        keeper.mark_dirty()
         keeper.save_if_due()
     assert 9 <= store.saves <= 11
 
@@ -85,12 +85,12 @@ def test_before_something_that_may_take_long_it_saves_what_moved(clock: HandCloc
     clock.sleep(0.5)
     keeper.save_before_waiting()
     assert store.saves == 0
-    keeper.moved()
+    keeper.mark_dirty()
     keeper.save_before_waiting()
-    keeper.moved()
+    keeper.mark_dirty()
     keeper.save_before_waiting()
     assert store.saves == 1, "not again at once"
-    keeper.end()
+    keeper.save_last()
     assert store.saves == 2
 
 
@@ -101,22 +101,22 @@ def test_a_trouble_is_said_once_and_is_an_error_only_if_it_lasts(
     keeper = CheckpointSaver(store, lambda: [TOKEN], clock)
     for _ in range(3):
         clock.sleep(1)
-        keeper.moved()
+        keeper.mark_dirty()
         keeper.save_if_due()
     assert len(caplog.messages) == 1
     with pytest.raises(WatcherError, match="the positions of this run are not saved"):
         keeper.raise_error()
     store.fails = False
-    keeper.moved()
-    keeper.end()
+    keeper.mark_dirty()
+    keeper.save_last()
     keeper.raise_error()
 
 
 def test_without_a_store_nothing_is_saved(clock: HandClock) -> None:
     keeper = CheckpointSaver(None, lambda: [TOKEN], clock)
-    keeper.begin()
-    keeper.moved()
-    keeper.end()
+    keeper.save_first()
+    keeper.mark_dirty()
+    keeper.save_last()
     keeper.raise_error()
 
 

@@ -12,7 +12,7 @@ from watcher.errors import DataLossError, UsageError
 from watcher.stream import Stream
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.sources import Sources
-from watcher.time_machine.undo import Chosen, undone
+from watcher.time_machine.undo import ChangeSelection, plan_undo
 
 pytest.importorskip("pyarrow")
 
@@ -87,6 +87,8 @@ def test_an_undo_reads_on_from_an_archive(tmp_path: Path) -> None:
         lake = archive(ledger, tmp_path / "lake")
         expected, _ = ledger.without(first, last)
         span = datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC)
-        plan = undone(both(ledger, lake), Chosen(*span, only="insert,modify,remove,ttl"))
+        plan = plan_undo(
+            both(ledger, lake), ChangeSelection(*span, only="insert,modify,remove,ttl")
+        )
         list(plan.apply(log=tmp_path / "undo.jsonl", rate=1e9))
         assert ledger.items() == expected

@@ -12,9 +12,9 @@ import pytest
 
 from tests.ledger.ledger import DisturbedTables, Ledger, by_key
 from watcher.errors import DataLossError, StreamError, UsageError
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.time_machine.as_of import ItemsAsOf, _scan, items_as_of
-from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.item_keys import ItemKey
 
 
 def moment(second: int) -> datetime:
@@ -35,7 +35,7 @@ def test_any_second_is_as_the_ledger_has_it_while_others_write(seed: int) -> Non
             found = items_as_of(ledger.sources(tables), moment(second))
             assert by_key(found) == ledger.at(second)
             key = ledger.any_key()
-            one = items_as_of(ledger.sources(), moment(second), OneKey({"pk": key}))
+            one = items_as_of(ledger.sources(), moment(second), ItemKey({"pk": key}))
             assert by_key(one) == {
                 name: item for name, item in ledger.at(second).items() if name == key
             }
@@ -59,7 +59,7 @@ def test_a_filter_sees_the_items_as_they_were() -> None:
         ledger.change("item-1", {"pk": {"S": "item-1"}, "state": {"S": "shut"}})
         ledger.settle()
         pattern = '{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}'
-        found = items_as_of(ledger.sources(), moment(second), None, wanted([pattern]))
+        found = items_as_of(ledger.sources(), moment(second), None, record_filter([pattern]))
         assert list(by_key(found)) == ["item-1"]
         assert found.key_names == ("pk",)
 
@@ -134,8 +134,8 @@ def test_a_table_that_was_made_anew_is_refused() -> None:
         ledger.settle()
         assert sources.stream is not None
         table = sources.stream.table
-        made = msgspec.structs.replace(table.like, created=moment(ledger.second))
-        sources.stream._table = table._replace(like=made)  # as DescribeTable would say
+        made = msgspec.structs.replace(table.description, created=moment(ledger.second))
+        sources.stream._table = table._replace(description=made)  # as DescribeTable would say
         with pytest.raises(StreamError, match="was deleted and made anew"):
             items_as_of(sources, moment(second))
 

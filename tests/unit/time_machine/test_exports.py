@@ -15,12 +15,12 @@ from tests.unit.time_machine.test_archives import archive
 from watcher.aws.config import AwsConfig
 from watcher.cli import main
 from watcher.errors import StreamError, UsageError
-from watcher.records.filters import wanted
+from watcher.records.filters import record_filter
 from watcher.records.plain_json import plain_json
 from watcher.records.record import native_item
 from watcher.time_machine.as_of import ItemsAsOf, items_as_of
 from watcher.time_machine.exports import Baseline, Export
-from watcher.time_machine.item_keys import OneKey
+from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
 
 pytest.importorskip("pyarrow")
@@ -53,7 +53,7 @@ class Exported:
         self.lake = str(archive(ledger, folder / "lake"))
 
     def at(self, second: float, *places: Path, key: str | None = None) -> ItemsAsOf:
-        one = None if key is None else OneKey({"pk": key})
+        one = None if key is None else ItemKey({"pk": key})
         baseline = Baseline([str(place) for place in places or (self.full,)], HERE)
         lake = Sources([self.lake], None, strict=True)
         return items_as_of(lake, moment(second), one, baseline=baseline)
@@ -95,7 +95,7 @@ def test_a_filter_and_the_wire_s_types(tmp_path: Path) -> None:
     with Ledger(9) as ledger:
         made = Exported(ledger, tmp_path)
         place = exports.full(tmp_path / "other", items, made.full_time)
-        test = wanted(['{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}'])
+        test = record_filter(['{"dynamodb": {"NewImage": {"state": {"S": ["open"]}}}}'])
         lake = Sources([made.lake], None, strict=True)
         baseline = Baseline([str(place)], HERE)
         found = items_as_of(lake, moment(made.full_time), None, test, baseline)

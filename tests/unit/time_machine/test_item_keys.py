@@ -7,7 +7,7 @@ import pytest
 
 from watcher.errors import UsageError
 from watcher.records.record import Record
-from watcher.time_machine.item_keys import OneKey, identity
+from watcher.time_machine.item_keys import ItemKey, identity
 
 TYPES = {"PK": "S", "n": "N", "b": "B"}
 
@@ -18,9 +18,9 @@ def record(**keys: Any) -> Record:
 
 
 def test_values_become_the_wire_s_own() -> None:
-    key = OneKey({"PK": "a", "n": 5, "b": b"\x00"})
+    key = ItemKey({"PK": "a", "n": 5, "b": b"\x00"})
     assert key.wire(TYPES) == {"PK": {"S": "a"}, "n": {"N": "5"}, "b": {"B": "AA=="}}
-    assert OneKey(["PK=a=b"]).wire({"PK": "S"}) == {"PK": {"S": "a=b"}}
+    assert ItemKey(["PK=a=b"]).wire({"PK": "S"}) == {"PK": {"S": "a=b"}}
 
 
 @pytest.mark.parametrize(
@@ -37,18 +37,18 @@ def test_values_become_the_wire_s_own() -> None:
 )
 def test_wrong_types_and_missing_parts_are_refused(given: list[str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        OneKey(given).wire(TYPES)
+        ItemKey(given).wire(TYPES)
     assert str(caught.value) == message
 
 
 def test_a_number_is_the_same_however_it_is_written() -> None:
-    assert OneKey(["n=5.0"]).is_of(record(n={"N": "5"}))
-    assert not OneKey(["n=5.1"]).is_of(record(n={"N": "5"}))
+    assert ItemKey(["n=5.0"]).matches_record(record(n={"N": "5"}))
+    assert not ItemKey(["n=5.1"]).matches_record(record(n={"N": "5"}))
 
 
 def test_without_a_table_the_first_record_tells_the_types() -> None:
     with pytest.raises(UsageError, match="n is a number"):
-        OneKey(["n=five"]).is_of(record(n={"N": "5"}))
+        ItemKey(["n=five"]).matches_record(record(n={"N": "5"}))
 
 
 def test_an_item_is_the_same_whatever_the_order_of_its_keys() -> None:

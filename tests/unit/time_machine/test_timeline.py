@@ -13,8 +13,8 @@ from watcher import History, Stream, StreamError, UsageError, history
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient
-from watcher.time_machine.item_keys import OneKey
-from watcher.time_machine.sources import Sources, TableStream
+from watcher.time_machine.item_keys import ItemKey
+from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.timeline import timeline
 
 KEY = {"pk": "a"}
@@ -40,10 +40,10 @@ def a_life(simulator: Simulator) -> None:
 def found_in(simulator: Simulator, *files: Path) -> History:
     """The same as `history`, on a clock that does not keep us waiting."""
     connection = AwsConfig(region="us-east-1", endpoint_url=simulator.endpoint)
-    table = TableStream(
+    table = StreamSource(
         simulator.stream_arn, StreamsClient(connection), TablesClient(connection), clock=HandClock()
     )
-    return timeline(Sources([*map(str, files)], table), OneKey(KEY), None)
+    return timeline(Sources([*map(str, files)], table), ItemKey(KEY), None)
 
 
 def lines(simulator: Simulator, path: Path, count: int) -> Path:

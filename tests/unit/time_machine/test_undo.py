@@ -13,9 +13,9 @@ import pytest
 
 from tests.ledger.ledger import DisturbedTables, Ledger, native
 from watcher.errors import DeniedError, StreamError, UsageError
-from watcher.time_machine.sources import OpenTable
-from watcher.time_machine.undo import Chosen, Undo, taken_back, undone
-from watcher.time_machine.undo_plan import Step
+from watcher.time_machine.sources import TableHandle
+from watcher.time_machine.undo import ChangeSelection, Undo, plan_revert, plan_undo
+from watcher.time_machine.undo_plan import UndoStep
 from watcher.time_machine.write_back import Outcome, WriteBack
 
 FAST = 1e9
@@ -38,8 +38,8 @@ def plan(
     only: str | None = "insert,modify,remove,ttl",
     key: list[str] | None = None,
 ) -> Undo:
-    choice = Chosen(moment(first), moment(last), only=only, key=key)
-    return undone(ledger.sources(tables), choice, log)
+    choice = ChangeSelection(moment(first), moment(last), only=only, key=key)
+    return plan_undo(ledger.sources(tables), choice, log)
 
 
 def outcomes(made: Undo) -> dict[str, Outcome]:
@@ -77,7 +77,7 @@ def test_the_table_is_as_it_would_be_without_the_changes(seed: int, log: Path) -
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
         ledger.settle()
-        back = taken_back(log, ledger.connection)
+        back = plan_revert(log, ledger.connection)
         assert Outcome.CONFLICT not in outcomes(back).values()
         assert ledger.items() == before
 
@@ -117,7 +117,7 @@ def test_killed_at_any_write_it_goes_on(when: str, tmp_path: Path) -> None:
             assert ledger.items() == expected
 
             ledger.settle()
-            outcomes(taken_back(log, ledger.connection))
+            outcomes(plan_revert(log, ledger.connection))
             assert ledger.items() == before
 
 
@@ -168,7 +168,7 @@ def test_what_others_write_meanwhile_is_left_alone(log: Path) -> None:
         for key, item in others.items():
             assert found.get(key) == (None if item is None else native(item))
         assert found["item-5"]["v"] == 1
-        back = outcomes(taken_back(log, ledger.connection))
+        back = outcomes(plan_revert(log, ledger.connection))
         assert not set(back) & set(others), "what was not written is not taken back"
 
 
@@ -182,8 +182,8 @@ def test_changes_in_between_that_are_not_chosen_are_conflicts(log: Path) -> None
             ledger.change("a", item)
         ledger.settle()
         pattern = '{"dynamodb": {"NewImage": {"by": {"S": ["deploy"]}}}}'
-        choice = Chosen(moment(ledger.second - 85), filters=[pattern])
-        (step,) = undone(ledger.sources(), choice, log)
+        choice = ChangeSelection(moment(ledger.second - 85), filters=[pattern])
+        (step,) = plan_undo(ledger.sources(), choice, log)
         assert step.conflict == "another change lies between those that are to be undone"
 
 
@@ -192,7 +192,7 @@ def test_what_was_undone_and_taken_back_can_be_undone_again(log: Path) -> None:
         bad = one_bad_change(ledger)
         outcomes(plan(ledger, bad, bad, log))
         assert plan(ledger, bad, bad, log).steps == []
-        outcomes(taken_back(log, ledger.connection))
+        outcomes(plan_revert(log, ledger.connection))
         ledger.settle()
         assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
         assert ledger.items()["a"]["v"] == 1
@@ -226,7 +226,7 @@ def test_force_puts_back_what_was_changed_since(log: Path) -> None:
         assert [step.conflict for step in made] == ["it was changed since"]
         assert [what for _, what in made.apply(rate=FAST, force=True)] == [Outcome.RESTORED]
         assert ledger.items()["a"]["v"] == 1
-        outcomes(taken_back(log, ledger.connection))
+        outcomes(plan_revert(log, ledger.connection))
         assert ledger.items()["a"]["v"] == 3
 
 
@@ -274,11 +274,11 @@ def test_bad_input_is_refused(log: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="key id: no such key attribute"):
             plan(ledger, now - 10, now, log, key=["id=1"])
         with pytest.raises(UsageError, match="start: give the time of the first change"):
-            Chosen(None)
+            ChangeSelection(None)
         other = tmp_path / "other.jsonl"
         other.write_text("{}\n")
         with pytest.raises(UsageError, match="it is no undo log"):
-            taken_back(other, ledger.connection)
+            plan_revert(other, ledger.connection)
         with pytest.raises(UsageError, match="rate 0: give more than 0"):
             list(plan(ledger, now - 10, now, log).apply(rate=0))
 
@@ -327,8 +327,10 @@ def test_an_equal_change_by_somebody_else_is_not_taken_for_the_undo_s_own(log: P
             last = ledger.second
             ledger.settle()
             turned_on = ['{"dynamodb": {"NewImage": {"v": {"S": ["on"]}}}}']
-            made = undone(
-                ledger.sources(), Chosen(moment(first), moment(last), filters=turned_on), log
+            made = plan_undo(
+                ledger.sources(),
+                ChangeSelection(moment(first), moment(last), filters=turned_on),
+                log,
             )
             (step,) = made
             assert step.before is not None and b"off" in step.before
@@ -353,7 +355,7 @@ def test_a_log_whose_first_line_is_torn_goes_on(log: Path) -> None:
         bad = one_bad_change(ledger)
         assert outcomes(plan(ledger, bad, bad, log)) == {"a": Outcome.RESTORED}
         assert plan(ledger, bad + 1, ledger.second, log).own_changes == 1
-        assert outcomes(taken_back(log, ledger.connection)) == {"a": Outcome.RESTORED}
+        assert outcomes(plan_revert(log, ledger.connection)) == {"a": Outcome.RESTORED}
 
 
 def test_an_equal_change_soon_after_an_undo_is_somebody_elses(log: Path) -> None:
@@ -394,8 +396,8 @@ def test_ctrl_c_waits_for_no_call_that_drips() -> None:
 
     nothing: Any = None
     tables: Any = Dripping()
-    made = WriteBack(OpenTable(tables, "orders", nothing), nothing, FAST)
-    steps = [Step(b'{"pk":{"S":"%d"}}' % number, None, None, None) for number in range(3)]
+    made = WriteBack(TableHandle(tables, "orders", nothing), nothing, FAST)
+    steps = [UndoStep(b'{"pk":{"S":"%d"}}' % number, None, None, None) for number in range(3)]
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         list(made.run(steps))

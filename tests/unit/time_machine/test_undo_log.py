@@ -7,8 +7,8 @@ from tests.support.hand_clock import HandClock
 from tests.support.times import NOON
 from watcher.aws.tables import Description
 from watcher.time_machine.item_keys import identity
-from watcher.time_machine.undo_log import UndoLog, Writes
-from watcher.time_machine.undo_plan import Step
+from watcher.time_machine.undo_log import LoggedWrites, UndoLog
+from watcher.time_machine.undo_plan import UndoStep
 
 KEY = b'{"pk":{"S":"a"}}'
 GOOD, BAD = b'{"pk":{"S":"a"},"v":{"N":"1"}}', b'{"pk":{"S":"a"},"v":{"N":"2"}}'
@@ -17,7 +17,7 @@ TABLE = Description([], [], 0, datetime.fromtimestamp(0, UTC), "arn now")
 
 def write(path: Path, old: bytes, new: bytes) -> None:
     log = UndoLog(path, TABLE, HandClock())
-    (number,) = log.begin([(Step(KEY, new, old, old), old)])
+    (number,) = log.begin([(UndoStep(KEY, new, old, old), old)])
     log.end(number, True, None)
     log.close()
 
@@ -28,7 +28,7 @@ def test_of_equal_changes_in_one_minute_those_in_the_logs_order_are_the_undos(
     """As DynamoDB Local stamps them: bad, undone, taken back, and good again by somebody else."""
     write(tmp_path / "undo.jsonl", BAD, GOOD)
     write(tmp_path / "undo.back.jsonl", GOOD, BAD)
-    writes = Writes([tmp_path / "undo.jsonl", tmp_path / "undo.back.jsonl"], TABLE.identity)
+    writes = LoggedWrites([tmp_path / "undo.jsonl", tmp_path / "undo.back.jsonl"], TABLE.identity)
     item = identity(KEY)
     assert [
         writes.made(item, old, new, NOON)

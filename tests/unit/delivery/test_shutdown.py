@@ -1,0 +1,128 @@
+"""A run that is told to stop: its three states, its deadline, and what a signal may interrupt."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from tests.support.hand_clock import HandClock
+from watcher.delivery.shutdown import Overdue, Shutdown, in_charge
+
+
+def state(shutdown: Shutdown) -> str:
+    return shutdown.state.value
+
+
+def test_a_run_is_running_then_draining_then_overdue() -> None:
+    clock = HandClock()
+    made = Shutdown(5.0, clock=clock)
+    assert state(made) == "running" and made.has_time_for_more
+    clock.sleep(60)
+    assert made.seconds_left == 5.0
+    made.request()
+    clock.sleep(2.4)
+    assert state(made) == "draining" and made.has_time_for_more
+    made.request()  # the first one counts
+    clock.sleep(0.2)
+    assert state(made) == "draining" and not made.has_time_for_more
+    clock.sleep(2.4)
+    assert state(made) == "overdue" and made.seconds_left <= 0
+
+
+def test_a_run_without_a_limit_drains_as_long_as_it_takes() -> None:
+    clock = HandClock()
+    made = Shutdown(clock=clock)
+    made.request()
+    clock.sleep(1e6)
+    assert state(made) == "draining" and made.has_time_for_more
+
+
+def test_it_asks_whoever_else_may_stop_it() -> None:
+    asked: list[bool] = [False, True]
+    made = Shutdown(stop_requested=lambda: asked.pop(0))
+    assert not made.poll() and not made.requested
+    assert made.poll() and made.poll() and made.requested
+
+
+def test_only_what_allows_it_is_interrupted() -> None:
+    made = Shutdown(1.0)
+    made.interrupt()
+    with made.may_interrupt():
+        with made.may_interrupt(False):
+            made.interrupt()
+        with pytest.raises(Overdue):
+            made.interrupt()
+    with made.writing_line(), pytest.raises(Overdue):
+        made.interrupt()
+    made.interrupt()
+
+
+def test_other_threads_change_nothing_of_that() -> None:
+    made = Shutdown(1.0)
+
+    def elsewhere() -> None:
+        with made.may_interrupt(), made.writing_line():
+            entered.set()
+            assert left.wait(30)
+
+    entered, left = threading.Event(), threading.Event()
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    assert entered.wait(30)
+    made.interrupt()
+    left.set()
+    thread.join()
+
+
+def waits(seconds: float = 30.0) -> None:
+    time.sleep(seconds)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_requests_it_and_what_takes_too_long_is_interrupted(number: int) -> None:
+    made = Shutdown(0.05)
+    before = signal.getsignal(number)
+    with made.handle_signals(made.request):
+        assert in_charge() is made
+        os.kill(os.getpid(), number)
+        assert made.requested and made.signal == number
+        with made.may_interrupt(), pytest.raises(Overdue):
+            waits()
+    assert signal.getsignal(number) is before
+
+
+def test_a_question_to_the_service_is_interrupted_sooner() -> None:
+    made = Shutdown(60.0)
+    with made.handle_signals(made.request), made.asking_service(), pytest.raises(Overdue):
+        os.kill(os.getpid(), signal.SIGTERM)
+        waits()
+    assert state(made) == "draining"
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        made = Shutdown(1.0)
+        with made.handle_signals(made.request):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert not made.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_beside_the_main_thread_no_signal_is_touched() -> None:
+    made, before = Shutdown(1.0), signal.getsignal(signal.SIGTERM)
+
+    def elsewhere() -> None:
+        with made.handle_signals(made.request):
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    found: list[object] = []
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [before] and in_charge() is not made
