@@ -26,7 +26,7 @@ def test_a_batch_cut_off_by_the_jvms_end_is_not_told_once_a_stop_was_asked_for(
 ) -> None:
     """A signal to the whole group ends the JVM while Python writes a batch for it."""
     monkeypatch.setattr(logging.getLogger("py4j.clientserver"), "disabled", False)
-    monkeypatch.setattr(jvm, "_started", [])
+    monkeypatch.setattr(jvm, "STARTED", [])
     batch = SimpleNamespace(call=call_that_meets_the_end)
     connection: Any = SimpleNamespace(
         pool={"p0": batch},

@@ -314,12 +314,12 @@ def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:
     schema = cast(StructType, StructType.fromDDL(ddl(read_options)))
 
     def started() -> StreamReader:
-        driver = InTurn(ReadAhead(ARN, played, clock), played, clock)
+        driver = InTurn(ReadAhead(ARN, clock), played, clock)
         return StreamReader(
             read_options,
             schema,
             2,
-            planner=lambda options: Planner(options, ARN, played, driver, clock),
+            planner=lambda options: Planner(options, ARN, played, driver, clock=clock),
             reader=lambda options, arn: RangeReader(options, arn, played, clock),
         )
 

@@ -6,13 +6,13 @@ pytest.importorskip("pyspark")
 
 from watcher.aws.model import TrimHorizon
 from watcher.spark.offsets import Range
-from watcher.spark.read_ahead import HeldPage
+from watcher.spark.read_ahead import BufferedPage
 from watcher.spark.tasks import BufferedRange, share_among_tasks
 from watcher.streams.messages import Page
 
 
 def held(name: str, sizes: list[int]) -> BufferedRange:
-    pages = [HeldPage(Page(0, 1, "1"), 1, TrimHorizon(), 0.0, size) for size in sizes]
+    pages = [BufferedPage(Page(0, 1, "1"), 1, TrimHorizon(), 0.0, size) for size in sizes]
     return BufferedRange(Range(name, TrimHorizon(), "1"), pages)
 
 

@@ -226,7 +226,7 @@ def _sweep(folder: Path) -> None:
 _EXCEPTION = re.compile(r'^Exception in thread "[^"]*" (?:[\w.$]+: )?(.+)', re.MULTILINE)
 _callbacks = logging.getLogger("py4j.clientserver")
 # Of this process's JVM, as Spark's own gateway is; none where somebody else has started it.
-_started: list[JvmOutput] = []
+STARTED: list[JvmOutput] = []
 
 
 class JvmOutput:
@@ -295,7 +295,7 @@ def launch(settings: Mapping[str, str]) -> JvmOutput | None:
         ) from error
     os.close(output.writer)
     SparkContext._ensure_initialized(gateway=gateway)
-    _started.append(output)
+    STARTED.append(output)
     return output
 
 
@@ -304,7 +304,7 @@ def silence() -> None:
 
     A query that is being stopped writes pages: of every task that was cut off, in Java.
     """
-    for output in _started:
+    for output in STARTED:
         output.is_silent = True
     hush_py4j()
 

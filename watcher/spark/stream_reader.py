@@ -120,7 +120,7 @@ class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvaila
         for each in ranges:
             # As of a shard that had its turn long ago, or of a micro-batch before a restart.
             if each.pages is None:
-                self._planner.say_if_too_late(each.between, begin, finish)
+                self._planner.report_if_trimmed(each.between, begin, finish)
         full = [each for each in ranges if each.pages != []]
         tasks = share_among_tasks(full, self._parallelism, self._options.min_partitions)
         keys = self._keys(self._options.connection, finish.stream) if tasks else None

@@ -19,7 +19,7 @@ from watcher.spark.columns import ArrowEncoder, columns, refuse_unfit_types
 from watcher.spark.offsets import Range
 from watcher.spark.options import SourceOptions
 from watcher.spark.ranges import RangeReader
-from watcher.spark.read_ahead import SHARD_BYTES, HeldPage
+from watcher.spark.read_ahead import BufferedPage
 from watcher.spark.timing import LIMITS, Limits
 from watcher.streams.messages import Page
 
@@ -39,13 +39,13 @@ class BufferedRange(msgspec.Struct, frozen=True):
     """A range, and its pages where the driver has read them already."""
 
     between: Range
-    pages: list[HeldPage] | None = None
+    pages: list[BufferedPage] | None = None
 
     @property
     def size(self) -> int:
         """How much there is to do, in bytes of packed pages."""
         # A range whose pages are not at hand may be of any size.
-        return SHARD_BYTES if self.pages is None else sum(each.size for each in self.pages)
+        return LIMITS.shard_bytes if self.pages is None else sum(each.size for each in self.pages)
 
 
 class TaskPartition(InputPartition):
@@ -132,7 +132,7 @@ def _packed(ranges: list[BufferedRange], most: int) -> list[list[BufferedRange]]
     for each in sorted(ranges, key=lambda each: -each.size):
         smallest = min(range(len(bins)), key=lambda index: bins[index][0], default=-1)
         full = len(bins) >= most and (
-            each.pages is None or bins[smallest][0] + each.size <= 2 * SHARD_BYTES
+            each.pages is None or bins[smallest][0] + each.size <= 2 * LIMITS.shard_bytes
         )
         if full:
             size, inside = bins[smallest]

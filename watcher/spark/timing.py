@@ -25,6 +25,24 @@ class Timing:
     find_streams_seconds: float = 60.0
     """Between looks for new matches of a glob: all streams take a call for each 100 of them."""
 
+    # Reading ahead, in the driver
+
+    idle_poll_seconds: float = 1.0
+    """From this pause on a shard counts as idle."""
+    idle_poll_per_shard_seconds: float = 0.01
+    """A call takes some 5 ms of this one process: with many idle shards each waits longer."""
+    behind_seconds: float = 10.0
+    """A reader that keeps up has a page within a second or so of its making; older is backlog."""
+    look_for_end_seconds: float = 10.0
+    """Between two looks for the end of a backlog."""
+    thread_stop_seconds: float = 2.0
+    """A thread that is in a call may take until its answer; it is left alone after this."""
+
+    # Executors
+
+    give_up_seconds: float = 300.0
+    """A task gives up after so much trouble: Spark retries it, and the user sees why."""
+
     # Spark 4.0 and 4.1 (compat.py)
 
     quiet_seconds: float = 1.5
@@ -73,6 +91,15 @@ class Timing:
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """How much the source and the jobs handle at once."""
+
+    # Micro-batches
+
+    shard_bytes: int = 16 * _MIB
+    """Packed pages of a shard in a micro-batch; they go along with its task, up to 128 MB."""
+    batch_bytes: int = 64 * _MIB
+    """Packed pages of all shards in a micro-batch."""
+    threads: int = 8
+    """Threads of the driver that read ahead."""
 
     # Tasks
 
