@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
 from typing import Generic, TypeVar
 
@@ -22,7 +22,7 @@ from watcher.aws.arns import place_of
 from watcher.aws.client import StreamsClient
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import Counters, SharedCounters
-from watcher.aws.credentials import SharedCredentials
+from watcher.aws.credentials import WorkerCredentials
 from watcher.aws.model import Service, ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
@@ -30,6 +30,9 @@ from watcher.pull import executor
 from watcher.records.filters import RecordFilter
 from watcher.runtime.protocol import (
     CommandReader,
+    CredentialsRefused,
+    FromWorker,
+    NewCredentials,
     Pause,
     PollNow,
     ReadShard,
@@ -241,7 +244,7 @@ def run(
     writer: Writer,
     board: SharedCounters,
     clients: dict[str, StreamsClient],
-    credentials: SharedCredentials | None = None,
+    credentials: WorkerCredentials | None = None,
     wanted: RecordFilter | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
@@ -264,6 +267,8 @@ def run(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads = WorkerThreads(writer)
     chosen = None if wanted is None else wanted.matching_indexes
+    if credentials is not None:
+        credentials.on_refusal = threads.send_refusal
     client = functools.partial(_client, dict(clients), credentials)
     ear = CommandReader(orders)
     while not ear.is_over:
@@ -277,11 +282,13 @@ def run(
                     threads.close(ShardKey(arn, shard_id))
                 case Pause(arn, shard_id):
                     threads.rest(ShardKey(arn, shard_id))
+                case NewCredentials(keys) if credentials is not None:
+                    credentials.take(keys)
         threads.look_after()
 
 
 def _client(
-    clients: dict[str, StreamsClient], credentials: SharedCredentials | None, work: ShardAssignment
+    clients: dict[str, StreamsClient], credentials: WorkerCredentials | None, work: ShardAssignment
 ) -> StreamsClient:
     place = place_of(work.arn)
     if place not in clients:
@@ -356,7 +363,11 @@ class WorkerThreads:
         with self._lock:
             self._readers.rest(origin)
 
-    def send(self, origin: ShardKey, messages: list[Message]) -> None:
+    def send_refusal(self, access_key: str) -> None:
+        """Tell the manager that the service has refused the credentials of this access key."""
+        self.send(ShardKey("", ""), [CredentialsRefused(access_key)])
+
+    def send(self, origin: ShardKey, messages: Sequence[FromWorker]) -> None:
         """Hand messages over; while the pipe is full, this and all others wait here."""
         with self._sending:
             for message in messages:

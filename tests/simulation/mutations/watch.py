@@ -78,7 +78,7 @@ WATCH = [
     Mutant(
         "of a filtered page the first records go on, in place of those wanted",
         "messages._of",
-        argument("raws_of", 2, becomes="range(len({it}))"),
+        argument("raw_records_at", 2, becomes="range(len({it}))"),
         "processes",
         given={"filtered": True},
     ),

@@ -20,7 +20,14 @@ from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.errors import StreamError
 from watcher.records import page as pages
-from watcher.runtime.protocol import CommandWriter, PollNow, Queue, ReadShard, ShardAssignment
+from watcher.runtime.protocol import (
+    CommandWriter,
+    FromWorker,
+    PollNow,
+    Queue,
+    ReadShard,
+    ShardAssignment,
+)
 from watcher.runtime.worker import run
 from watcher.streams.messages import Failed, Finished, Message, Page, Retrying, Started
 
@@ -80,9 +87,9 @@ def started(sim: Simulator, queue: Queue) -> BaseProcess:
     return worker.process
 
 
-def said(queue: Queue, until: type) -> list[Message]:
+def said(queue: Queue, until: type) -> list[FromWorker]:
     """What comes up to the first message of a kind (NoneType: the end)."""
-    messages: list[Message] = []
+    messages: list[FromWorker] = []
     end = time.monotonic() + 20
     while time.monotonic() < end:
         received = queue.receive(1.0)

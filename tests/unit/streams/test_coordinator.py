@@ -193,6 +193,25 @@ def test_a_stream_that_is_gone_has_ended(service: PlayedService) -> None:
     assert made.is_gone and made.has_ended
 
 
+@pytest.mark.parametrize(
+    ("status", "hours", "said"),
+    [
+        ("ENABLED", 25, ["the last listing is of 2026-11-21T12:00:00+00:00"]),
+        ("ENABLED", 23, []),
+        ("DISABLED", 25, []),
+    ],
+)
+def test_a_stream_that_vanished_while_the_machine_slept_may_have_had_children_unseen(
+    service: PlayedService, clock: HandClock, status: str, hours: int, said: list[str]
+) -> None:
+    service.status = status
+    made = coordinator(service)
+    clock.slept = hours * 3600.0
+    service.errors = [StreamGoneError("no such stream")] * 2
+    pass_time(made, service, 12)
+    assert [line.partition(": ")[0] for line in made.losses.lines] == said
+
+
 def test_before_each_call_its_caller_may_do_what_must_not_wait(service: PlayedService) -> None:
     made = coordinator(service)
     calls: list[int] = []

@@ -75,6 +75,14 @@ def test_what_was_there_before_the_machine_slept_is_one(clock: HandClock) -> Non
     assert len(losses.lines) == 2
 
 
+def test_what_leaves_while_the_machine_sleeps_in_its_first_minute_is_one(clock: HandClock) -> None:
+    losses = begun(clock)
+    clock.sleep(10)
+    clock.slept = 25 * 3600.0
+    losses.on_loss(TrackedShard("a", None, TrimHorizon()), LOSS)
+    assert len(losses.lines) == 1
+
+
 def test_of_a_parent_that_only_its_child_named_nothing_is_lost(clock: HandClock) -> None:
     losses = begun(clock)
     losses.on_loss(TrackedShard("a", None, AfterSequence("7"), expected=False), LOSS)
