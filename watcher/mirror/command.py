@@ -24,7 +24,7 @@ _HERE = AwsConfig()
 
 
 class MirrorTotals(NamedTuple):
-    """What a run has done."""
+    """The figures of a run."""
 
     items: int
     changes: int

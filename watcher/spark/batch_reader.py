@@ -44,7 +44,7 @@ _NAMES: Final = ("event_name", "shard_id", "table_name")
 
 
 class PushedFilters(msgspec.Struct, frozen=True):
-    """What a row has to be for Spark to keep it, as far as it is of use here."""
+    """Spark's conditions for a row, as far as they save work here."""
 
     since: datetime | None = None
     until: datetime | None = None

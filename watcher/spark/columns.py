@@ -280,7 +280,7 @@ def _micros(seconds: float | None) -> int | None:
 
 
 def _identities(records: Sequence[WireRecord]) -> pa.Array:
-    """Who made a change: DynamoDB itself, where it deleted what has expired; else nobody named."""
+    """Returns who made each change: DynamoDB itself, where an item expired; else null."""
     if not any(record.userIdentity for record in records):
         return pa.nulls(len(records), _IDENTITY)
     rows: list[dict[str, Any] | None] = []

@@ -1,4 +1,4 @@
-"""What differs between the Sparks that the source runs on: 4.0 to 4.3, classic and Connect.
+"""The differences between the Sparks that the source runs on: 4.0 to 4.3, classic and Connect.
 
 Up to 4.1, Spark asks a source where a stream ends without telling where it begins, and knows no row
 limits. Where it begins stands in its own log of offsets, which is read here once.
@@ -54,7 +54,7 @@ except ImportError:  # 4.0 and 4.1
 
 else:
     HAS_ADMISSION_CONTROL = True
-    """Whether Spark tells a source where a micro-batch begins, and its row limit."""
+    """True where Spark tells a source where a micro-batch begins, and its row limit."""
 
 try:
     from pyspark.sql.datasource import Filter

@@ -20,7 +20,7 @@ from watcher.spark.timing import TIMING, Timing
 LOG = "_spark_metadata"
 """Where Spark's own sink notes which files are whole; readers other than Spark don't look there."""
 DAYS = "date="
-"""What the names of an archive's folders begin with."""
+"""The beginning of the names of an archive's folders."""
 LOCK = ".watcher-lock"
 """In a checkpoint on a disk: the job that writes holds a lock on it."""
 _DISK = "file"

@@ -34,7 +34,7 @@ FORMAT = "watcher_handlers"
 
 
 class HandlersTask(msgspec.Struct, frozen=True):
-    """What an executor needs to call the handlers, and where what they print goes."""
+    """The work of an executor that calls handlers, and the address for what they print."""
 
     load: Callable[[], list[Handler]]
     on_error: str
@@ -47,7 +47,7 @@ class HandlersTask(msgspec.Struct, frozen=True):
 
 
 class Printed(WriterCommitMessage):
-    """What the handlers have printed in one task, and what has stopped them."""
+    """The text that handlers have printed in one task, and the error that has stopped them."""
 
     def __init__(self, text: str, error: str = "") -> None:
         self.text = text

@@ -230,7 +230,7 @@ STARTED: list[JvmOutput] = []
 
 
 class JvmOutput:
-    """What the JVM writes: held back at first, then passed on to stderr, line by line.
+    """The JVM's output: held back at first, then passed on to stderr, line by line.
 
     Its stdout too (Ivy's, a library's): ours is for data.
     """

@@ -43,13 +43,13 @@ class BufferedRange(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How much there is to do, in bytes of packed pages."""
+        """Returns how much there is to do, in bytes of packed pages."""
         # A range whose pages are not at hand may be of any size.
         return LIMITS.shard_bytes if self.pages is None else sum(each.size for each in self.pages)
 
 
 class TaskPartition(InputPartition):
-    """What one task reads: some ranges, each in its order; and the keys to read them with.
+    """The work of one task: some ranges, each in its order; and the keys to read them with.
 
     Keys have their place here since Spark writes a partition nowhere: it is no part of an offset,
     a plan or an event, and goes to its executor only. (A reader is part of the task's binary.)

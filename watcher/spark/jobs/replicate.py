@@ -70,7 +70,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class CopyWork(msgspec.Struct, frozen=True):
-    """What an executor needs to copy a part of the table."""
+    """The work of an executor that copies a part of the table."""
 
     source: str
     source_connection: AwsConfig

@@ -62,7 +62,7 @@ class StopRequest:
 
 
 class JobTotals(msgspec.Struct):
-    """What a job has done in this run."""
+    """The figures of a job's run."""
 
     batches: int = 0
     records: int = 0

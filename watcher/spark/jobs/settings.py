@@ -16,7 +16,7 @@ HERE = AwsConfig()
 # A service manager's or container's own patience ends after 10 s (docker) to 90 s (systemd).
 LAST_BATCH_SECONDS = 8.0
 PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
-"""What a `--from` may be."""
+"""The values of a `--from`."""
 
 Checkpoint: TypeAlias = Annotated[
     str | None,
