@@ -27,7 +27,7 @@ from watcher.formatting.style import time_text
 from watcher.formatting.text import grouped, printable_json
 from watcher.records.filters import record_filter
 from watcher.records.plain_json import plain_json
-from watcher.time_machine.as_of import INEXACT, ItemsAsOf, copy_to, items_as_of
+from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey
 from watcher.time_machine.sources import Sources
@@ -137,9 +137,9 @@ def _as_of(
     with _target(to) as out:
         found = items_as_of(sources, then, one, test, exports)
         if not found.exact and (dynamodb_json or to_table):
-            raise UsageError(INEXACT)
+            raise UsageError(INEXACT_ARCHIVE)
         if to_table is not None:
-            count = copy_to(sources, to_table, found.images())
+            count = copy_to_table(sources, to_table, found.images())
         else:
             count = _write(found, output or "jsonl", dynamodb_json, out, csv_raw=csv_raw)
     return _said(found.at, count, to or to_table)

@@ -20,7 +20,7 @@ from watcher.formatting.text import counted
 from watcher.options import end
 from watcher.records.filters import record_filter
 from watcher.time_machine import counts
-from watcher.time_machine.counts import Counts, Row
+from watcher.time_machine.counts import CountRow, Counts
 from watcher.time_machine.item_keys import check_key_values
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.times import records_until, start_time
@@ -94,7 +94,7 @@ def _refuse_bad_key(sources: Sources, key: Sequence[str] | None) -> None:
             check_key_values(key, sources.stream.table.description.types)
 
 
-def _print(by: Sequence[str], rows: Sequence[Row], output: str, *, csv_raw: bool) -> None:
+def _print(by: Sequence[str], rows: Sequence[CountRow], output: str, *, csv_raw: bool) -> None:
     names = *by, "changes"
     if output == "json":
         found = [dict(zip(names, (*row.values, row.changes), strict=True)) for row in rows]

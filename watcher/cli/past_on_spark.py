@@ -13,7 +13,7 @@ from watcher.cli import options, spark
 from watcher.errors import UsageError
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey
-from watcher.time_machine.sources import is_path
+from watcher.time_machine.sources import source_path
 from watcher.time_machine.timeline import History
 
 ENGINE = options.option(
@@ -82,7 +82,7 @@ def history(
 
 
 def _refuse_streams(archives: Sequence[str]) -> None:
-    streams = [name for name in archives if not is_path(name)]
+    streams = [name for name in archives if not source_path(name)]
     if streams or not archives:
         what = f"{streams[0]} is none" if streams else "name one"
         raise UsageError(f"spark reads archives: {what}", "engine")

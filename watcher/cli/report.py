@@ -33,8 +33,8 @@ from watcher.report.page import Report, page
 from watcher.report.pictures import bars
 from watcher.report.summary import Summary
 from watcher.time_machine import archives
-from watcher.time_machine.archives import ALL, Archive
-from watcher.time_machine.sources import is_path
+from watcher.time_machine.archives import ALL_COLUMNS, Archive
+from watcher.time_machine.sources import source_path
 from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
@@ -80,7 +80,7 @@ def _report(
 ) -> int:
     given.say_used()
     target = _target(output)
-    paths = [each for each in (source, *others) if is_path(each)]
+    paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
     if not paths:
@@ -168,7 +168,7 @@ def _of_folder(name: str, values: dict[str, Any]) -> Report:
     is_wanted = record_filter(*(values[each] for each in _FILTERS))
     summary, latest = Summary(), _latest(values)
     filtered = unreadable = 0
-    for row in archive.rows(ALL):
+    for row in archive.rows(ALL_COLUMNS):
         try:
             if is_wanted is not None and not is_wanted(archives.record_of_row(row)):
                 filtered += 1

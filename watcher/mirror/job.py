@@ -20,6 +20,7 @@ from watcher.mirror.delta_table import LIMITS, Limits, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
+from watcher.pull.shard_pool import PullOptions
 from watcher.streams import token as tokens
 from watcher.streams.losses import Losses
 from watcher.streams.token import Token
@@ -113,10 +114,10 @@ class MirrorJob:
             self._service,
             self._arn,
             start,
-            self._losses,
-            self._clock,
+            losses=self._losses,
             calls=self._calls,
-            up_to_now=self._once,
+            clock=self._clock,
+            options=PullOptions(up_to_now=self._once),
         )
 
     def _refuse_view(self, listing: Listing) -> None:
@@ -189,14 +190,14 @@ class MirrorJob:
         size = 0
         deadline = self._clock.monotonic() + every
         while not stopped():
-            if self._stream.look() is None:
+            if self._stream.poll() is None:
                 if self._once and self._stream.has_caught_up:
                     return found, True
                 if self._clock.monotonic() >= deadline:
                     return found, False
                 self._clock.sleep(self._limits.poll_seconds)
                 continue
-            record = self._stream.take()
+            record = self._stream.pop()
             size += len(record.raw)
             found.append(change_of(record))
             if self._is_full(found, size):

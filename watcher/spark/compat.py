@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyspark
 from pyarrow import fs
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -67,7 +66,7 @@ except ImportError:  # 4.0
 __all__ = ["Filter", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
 
-def context_of(spark: SparkSession) -> SparkContext | None:
+def context_of(spark: SparkSession) -> pyspark.SparkContext | None:
     """Returns the SparkContext of a classic session; None on Spark Connect, whose client has none.
 
     https://spark.apache.org/docs/latest/spark-connect-overview.html

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
-from pyspark import SparkContext
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -87,7 +87,7 @@ def register(spark: SparkSession) -> None:
                 raise
 
 
-def _let_workers_import_us(context: SparkContext) -> None:
+def _let_workers_import_us(context: pyspark.SparkContext) -> None:
     """Makes Spark's Python workers, on this machine, this Python that finds this package.
 
     Spark would start the first `python3` on the PATH. On a cluster it is for its administrator
