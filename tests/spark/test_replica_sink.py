@@ -56,7 +56,7 @@ class Refusing:
 def made(client: Any, make: Callable[[AwsConfig], TablesClient] = TablesClient) -> TablesClient:
     for_task.cache_clear()
     tables_ = make(AwsConfig("us-east-1", None, "http://localhost:1"))
-    tables_._client = client
+    tables_.api = client
     return tables_
 
 

@@ -21,6 +21,7 @@ from tests.simulator import RemoteSimulator, judge
 from tests.spark.conftest import PATIENCE, options
 from tests.spark.played import ARN, InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
+from watcher.aws import timing
 from watcher.errors import DataLossError
 from watcher.spark.batch_reader import BatchReader
 from watcher.spark.columns import ddl
@@ -287,7 +288,7 @@ def test_a_batch_asks_more_hidden_parents_while_ten_of_them_hang(
             all_are_asked.wait(20)
             return super().probe(arn, shard_ids)
 
-    monkeypatch.setattr("watcher.aws.background._HANGS_SECONDS", 0.02)
+    monkeypatch.setattr(timing, "BACKGROUND", timing.BackgroundTiming(probe_hangs_seconds=0.02))
     clock = HandClock()
     played = Hanging(clock)
     for each in range(count):

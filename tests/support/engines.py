@@ -27,7 +27,7 @@ from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
-from watcher.runtime.protocol import Queue, ShardAssignment, Writer
+from watcher.runtime.protocol import MessageQueue, MessageWriter, ShardAssignment
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard, ReadScheduler
@@ -99,7 +99,7 @@ def _watched(
     return outcome
 
 
-class _ReadingQueue(Queue):
+class _ReadingQueue(MessageQueue):
     def __init__(self, stream: PlayedStream, clock: Timeline) -> None:
         super().__init__()
         self._stream = stream
@@ -108,10 +108,10 @@ class _ReadingQueue(Queue):
         self._said: deque[tuple[ShardKey, Message]] = deque()
 
     def start(
-        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+        self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
     ) -> PlayedProcess:
         def begin(work: ShardAssignment) -> None:
-            self._readers.begin(AssignedShard(work, self._stream, Counters(), self._clock))
+            self._readers.add(AssignedShard(work, self._stream, Counters(), self._clock))
 
         return PlayedProcess(0, begin)
 
