@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.hand_clock import HandClock
 from watcher.cli import main
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -29,6 +30,7 @@ PROGRAMS = [text for kind, text in BLOCKS if kind == "python"]
 def night(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]:
     """A release half an hour ago made twenty orders cost nothing; one was mended by hand."""
     began = time.time() - 3 * 3600
+    monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
     monkeypatch.chdir(tmp_path)
     with Simulator(table="orders", key_names=("PK", "SK"), clock=lambda: began) as simulator:
         for name, value in simulator.environment.items():

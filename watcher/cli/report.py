@@ -27,8 +27,8 @@ from watcher.formatting.text import grouped
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
-from watcher.report.changes import UnreadableChangeError, of_record, of_row
-from watcher.report.latest import CHOSEN, LATEST, LatestChanges
+from watcher.report.changes import UnreadableChangeError, change_of_record, change_of_row
+from watcher.report.latest import LATEST_OF_ALL, LATEST_OF_ITEM, LatestChanges
 from watcher.report.page import Report, page
 from watcher.report.pictures import bars
 from watcher.report.summary import Summary
@@ -113,8 +113,8 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
     tables: Counter[str] = Counter()
 
     def add(record: Record) -> None:
-        summary.add(of_record(record))
-        latest.take(record)
+        summary.add(change_of_record(record))
+        latest.add(record)
         tables[table_of(record.stream)] += 1
 
     totals = watch(sources, [Handler("report", add, begin=arns.append)], follow=False, **values)
@@ -173,8 +173,8 @@ def _of_folder(name: str, values: dict[str, Any]) -> Report:
             if is_wanted is not None and not is_wanted(archives.record_of_row(row)):
                 filtered += 1
                 continue
-            summary.add(of_row(row))
-            latest.take_row(row)
+            summary.add(change_of_row(row))
+            latest.add_row(row)
         except (UnreadableChangeError, UsageError) as error:
             unreadable += 1
             reason = str(error)
@@ -203,8 +203,8 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
         for record in read_records(lines, source):
             try:
                 if is_wanted is None or is_wanted(record):
-                    summary.add(of_record(record))
-                    latest.take(record)
+                    summary.add(change_of_record(record))
+                    latest.add(record)
                 else:
                     filtered += 1
             except UnreadableChangeError as error:
@@ -229,7 +229,7 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
 
 def _latest(values: Mapping[str, Any]) -> LatestChanges:
     """The latest changes; where something is picked by its key, as many as a page can take."""
-    return LatestChanges(CHOSEN if values["key"] else LATEST)
+    return LatestChanges(LATEST_OF_ITEM if values["key"] else LATEST_OF_ALL)
 
 
 def _item(values: Mapping[str, Any]) -> str:

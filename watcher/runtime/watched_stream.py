@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from watcher.aws.arns import table_name, table_of
-from watcher.aws.background import CachedListing
 from watcher.aws.model import (
     CLOCKS_APART,
     AtTime,
+    CachedListing,
     Latest,
     Listing,
     Position,

@@ -80,7 +80,9 @@ class StreamSource:
         self._table: TableHandle | None = None
 
     @classmethod
-    def connected(cls, text: str, connection: AwsConfig, *, clock: Clock = CLOCK) -> StreamSource:
+    def connected(
+        cls, text: str, connection: AwsConfig, *, clock: Clock | None = None
+    ) -> StreamSource:
         """Connects to the stream that `text` names: an ARN or a table."""
         service, arn = connect(text, connection)
 
@@ -94,7 +96,7 @@ class StreamSource:
             clients=clients,
             background=BackgroundService(service),
             table_arn=partial(service.table, arn),
-            clock=clock,
+            clock=clock or CLOCK,
         )
 
     def backlog(

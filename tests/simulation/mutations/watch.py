@@ -34,25 +34,25 @@ WATCH = [
     ),
     Mutant(
         "the first shard's end ends a shared process",
-        "Workers._leave",
+        "Workers._release",
         condition("shards", becomes="True"),
         "processes",
     ),
     Mutant(
         "a shared process forgets a shard that had a full page",
         "ReadScheduler.done",
-        condition("is_over", becomes="{it} and {object}.reader.pause"),
+        condition("is_finished", becomes="{it} and {object}.reader.pause"),
         "processes",
     ),
     Mutant(
         "a process that can't be started is given up",
         "Workers.start",
-        instead("_start_later", do="{1}.life = AssignmentState.READING"),
+        instead("_start_later", do="{1}.state = AssignmentState.READING"),
         "processes",
     ),
     Mutant(
         "what a killed process had begun to send is taken for the next one's",
-        "Queue.receive",
+        "MessageQueue.receive",
         instead("return", "name", do="continue"),
         "processes",
     ),
@@ -106,7 +106,7 @@ WATCH = [
     ),
     Mutant(
         "what was missed in a long sleep is not said",
-        "Coordinator._take",
+        "Coordinator._listed",
         without("say_if_old"),
     ),
     Mutant(
@@ -154,14 +154,14 @@ WATCH = [
     ),
     Mutant(
         "a shard's end does not wait for its batch",
-        "Manager._finished",
+        "Manager._finish",
         both(without("drain"), condition("pending", becomes="False")),
         "processes",
     ),
     Mutant(
         "a table's new stream begins at LATEST",
         "WatchedStream.move_on",
-        called("_new_roster", becomes="{function}({0}, Latest())"),
+        called("_new_coordinator", becomes="{function}({0}, Latest())"),
         "processes",
     ),
     Mutant(

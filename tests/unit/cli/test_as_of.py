@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.hand_clock import HandClock
 from watcher.cli import main
 
 
@@ -17,6 +18,7 @@ from watcher.cli import main
 def at(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A moment half an hour ago; what was there then was changed since."""
     began = time.time() - 7200
+    monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
     with Simulator(table="orders", clock=lambda: began) as simulator:
         for name, value in simulator.environment.items():
             monkeypatch.setenv(name, value)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.hand_clock import HandClock
 from tests.support.terminal import Terminal
 from watcher.cli import main
 
@@ -19,6 +20,7 @@ from watcher.cli import main
 def simulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Simulator]:
     """Good items, a bad deployment half an hour ago, and one change since."""
     began = int(time.time()) - 7200
+    monkeypatch.setattr("watcher.time_machine.sources.CLOCK", HandClock())
     monkeypatch.chdir(tmp_path)
     with Simulator(table="orders", clock=lambda: began) as made:
         for name, value in made.environment.items():
