@@ -25,7 +25,7 @@ from watcher.aws.arns import table_name
 from watcher.aws.background import BackgroundService
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect
-from watcher.aws.credentials import Keys, handed_credentials, to_hand_on
+from watcher.aws.credentials import Keys, handed_credentials, keys_for_helpers
 from watcher.aws.model import Latest, Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
@@ -300,7 +300,7 @@ class DynamoDBStreams(SparkPicklable, DataSource):
         options = parse(dict(self.options), streaming=True)
 
         def of_one(options: SourceOptions) -> StreamReader:
-            return StreamReader(options, schema, self.parallelism, keys=to_hand_on)
+            return StreamReader(options, schema, self.parallelism, keys=keys_for_helpers)
 
         if not options.table_names:
             return versions.adapted(of_one(options), options.checkpoint)
@@ -310,7 +310,7 @@ class DynamoDBStreams(SparkPicklable, DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
         kind = FilteringReader if self.takes_filters else BatchReader
-        return kind(parse(dict(self.options), streaming=False), schema, keys=to_hand_on)
+        return kind(parse(dict(self.options), streaming=False), schema, keys=keys_for_helpers)
 
 
 def register(spark: SparkSession) -> None:
