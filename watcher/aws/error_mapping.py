@@ -136,7 +136,7 @@ def to_stream_error(error: Exception) -> StreamError:
 
 
 def error_code(error: BaseException | None) -> str:
-    """Returns the service's own code of an error; empty where it is not the service's."""
+    """Returns the service's own code of an error; empty where it is none."""
     if not isinstance(error, boto.ClientError):
         return ""
     # "com.amazonaws.dynamodb#X" is botocore's work to shorten; an emulator's own "X:" is not.
@@ -144,7 +144,7 @@ def error_code(error: BaseException | None) -> str:
 
 
 def error_operation(error: BaseException | None) -> str:
-    """Returns the service's operation that an error answers; empty where it is not the service's."""
+    """Returns the service's operation that an error answers; empty where it is none."""
     return str(error.operation_name) if isinstance(error, boto.ClientError) else ""
 
 

@@ -141,7 +141,7 @@ def to_shard(row: dict[str, Any]) -> Shard:
 
 @contextlib.contextmanager
 def members_required() -> Iterator[None]:
-    """Raises TransientError where an answer lacks a member: it is none of the service's, or torn."""
+    """Raises TransientError where an answer lacks a member: it is another's, or torn."""
     try:
         yield
     except KeyError as error:

@@ -211,10 +211,12 @@ class Manager:
 
     def _end(self) -> None:
         self.totals.stopped = self.shutdown.requested
-        if self.totals.stopped and (left := self.delivery.undelivered + self.workers.unread()):
+        if self.totals.stopped and (
+            left := self.delivery.undelivered + self.workers.count_unread()
+        ):
             what = f"{counted(left, 'record')} left unread"
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
-        self.workers.end()
+        self.workers.close()
         try:
             self.delivery.close()
         finally:
@@ -285,7 +287,7 @@ class Manager:
         if stream.coordinator.listing is not listing:
             self.streams.listed(stream, self.stats)
             for origin in stream.newly_closed():
-                self.workers.close(origin)
+                self.workers.on_shard_closed(origin)
 
     # Shards and their workers
 
@@ -312,9 +314,9 @@ class Manager:
             case Failed():
                 return self.streams.on_failed(stream, shard, message)
             case Page():
-                self.workers.delivers(origin)
+                self.workers.on_page(origin)
             case Started():
-                self.workers.reads(origin)
+                self.workers.on_started(origin)
                 self.streams.reads(stream)
         try:
             meaning = stream.coordinator.on_message(shard, message)
@@ -341,7 +343,7 @@ class Manager:
         origin = stream.origin(shard)
         given_up = stream.failures and not self.settings.follows
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.CAUGHT_UP)
-        self.workers.ended(origin, for_good=for_good or self.shutdown.requested)
+        self.workers.on_ended(origin, restart=not (for_good or self.shutdown.requested))
         self.stats.reading_ended(origin, for_good=for_good)
         if for_good or self.shutdown.requested:
             stream.reading.discard(shard.id)

@@ -35,7 +35,7 @@ class Account:
     def __call__(self, connection: AwsConfig) -> Account:
         return self
 
-    def directory(self, wanted: WantedStreams) -> Account:
+    def listing_client_for(self, wanted: WantedStreams) -> Account:
         return self
 
     def stream_pages(self) -> Iterator[list[StreamName]]:
@@ -43,11 +43,11 @@ class Account:
             self.pages += 1
             yield [row(f"t{number}") for number in range(first, min(first + 100, self.tables))]
 
-    def of(self, arn: str) -> PlayedService:
+    def client_for(self, arn: str) -> PlayedService:
         self.followed += 1
         return self._service
 
-    def for_loop(self, arn: str) -> PlayedService:
+    def loop_client_for(self, arn: str) -> PlayedService:
         return self._service
 
 
