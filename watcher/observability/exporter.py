@@ -35,18 +35,18 @@ from watcher.version import install
 def outlets(
     display: Display | None, metrics_port: str | int | None, stop_timeout: float
 ) -> Iterator[tuple[list[Display], Heartbeat]]:
-    """Those that are asked for, until the end of the watch, and the pulse that they look at.
+    """Those that are asked for, until the end of the watch, and the heartbeat that they look at.
 
     Raises UsageError.
     """
     found = [] if display is None else [display]
-    pulse = Heartbeat.shared()
+    heartbeat = Heartbeat.shared()
     with ExitStack() as stack:
         senders = telemetry.exporters("metrics")
         if metrics_port is not None or senders:
-            place = exporting(metrics_port, pulse, senders, stop_timeout)
+            place = exporting(metrics_port, heartbeat, senders, stop_timeout)
             found.append(stack.enter_context(place))
-        yield found, pulse
+        yield found, heartbeat
 
 
 logger = logging.getLogger("watcher")
@@ -64,17 +64,17 @@ _decoder = msgspec.msgpack.Decoder(WatchStats)
 @contextmanager
 def exporting(
     address: str | int | None,
-    pulse: Heartbeat,
+    heartbeat: Heartbeat,
     senders: Sequence[str] = (),
     seconds: float = _END_SECONDS,
 ) -> Iterator[Exporter]:
     """Serve metrics at `[HOST:]PORT` (on the loopback, if no host is named) until the end.
 
-    And whether the watch lives, by its `pulse`. OpenTelemetry's `senders` send the metrics, for the
-    last time within so many seconds of the watch's end. Raises UsageError where it can't listen.
+    And whether the watch lives, by its `heartbeat`. OpenTelemetry's `senders` send the metrics, for
+    the last time within so many seconds of the watch's end. Raises UsageError where it can't listen.
     """
     with _listening(address) as made:
-        exporter = Exporter(made, pulse, senders, seconds)
+        exporter = Exporter(made, heartbeat, senders, seconds)
         place = made and url(made)
     # Nor is it open in any process that is started from here on.
     if place:
@@ -100,7 +100,7 @@ class Exporter(Display):
     def __init__(
         self,
         listening: socket.socket | None,
-        pulse: Heartbeat,
+        heartbeat: Heartbeat,
         senders: Sequence[str] = (),
         seconds: float = _END_SECONDS,
     ) -> None:
@@ -108,7 +108,7 @@ class Exporter(Display):
         os.set_blocking(self._sending.fileno(), False)
         # A copy of our end would keep the exporter going when the manager is gone.
         process_start.in_child(self.close)
-        self._pulse = pulse
+        self._heartbeat = heartbeat
         self._seconds = seconds if senders else _END_SECONDS
         self._left = b""
         self._latest: WatchStats | None = None
@@ -117,7 +117,7 @@ class Exporter(Display):
         is_fork = context.get_start_method() == "fork"
         self._process = context.Process(  # type: ignore[attr-defined]
             target=serve,
-            args=(listening, receiving, pulse, senders),
+            args=(listening, receiving, heartbeat, senders),
             kwargs={} if is_fork else {"environment": dict(os.environ)},
             name="watcher metrics",
             daemon=True,
@@ -156,7 +156,7 @@ class Exporter(Display):
         self._send()
         self._send()  # where there was something left of others
         self.close()
-        passed = time.monotonic() - (self._pulse.look().ending or time.monotonic())
+        passed = time.monotonic() - (self._heartbeat.state().stopping_since or time.monotonic())
         self._process.join(max(_LEAST_SECONDS, min(self._seconds - passed, _MOST_SECONDS)))
         if self._process.is_alive():
             self._process.kill()
@@ -167,7 +167,7 @@ class Exporter(Display):
 def serve(
     listening: socket.socket | None,
     receiving: Connection,
-    pulse: Heartbeat,
+    heartbeat: Heartbeat,
     senders: Sequence[str],
     environment: Mapping[str, str] | None = None,
 ) -> None:
@@ -190,7 +190,7 @@ def serve(
         if listening is not None:
             from watcher.observability.http_server import answering
 
-            stack.enter_context(answering(listening, latest, pulse))
+            stack.enter_context(answering(listening, latest, heartbeat))
         if senders:
             from watcher.observability.otel import sending
 

@@ -45,21 +45,21 @@ class Answers(NamedTuple):
     ready: list[str]
 
 
-def judge(snapshot: WatchStats, signs: HeartbeatState, now: float) -> Answers:
+def judge(snapshot: WatchStats, state: HeartbeatState, now: float) -> Answers:
     """What is wrong with a watch, by its last figures and its signs of life."""
     health, live = snapshot.health, list(snapshot.health.stuck)
-    if signs.ending:
+    if state.stopping_since:
         return Answers([], ["the watch is ending"])
-    what = _WHAT[signs.doing]
-    if signs.doing is Phase.DELIVERING:
-        what += f" ({' or '.join(snapshot.observed)})" if snapshot.observed else ""
-    if now - signs.tried > watch_stats.LATE_SECONDS:
-        live.insert(0, f"{what} has stood for {now - signs.tried:.0f} s")
-    if signs.doing is Phase.STANDING_BY:
+    what = _WHAT[state.phase]
+    if state.phase is Phase.DELIVERING:
+        what += f" ({' or '.join(snapshot.handled)})" if snapshot.handled else ""
+    if now - state.tried_at > watch_stats.LATE_SECONDS:
+        live.insert(0, f"{what} has stood for {now - state.tried_at:.0f} s")
+    if state.phase is Phase.STANDING_BY:
         return Answers(live, [*live, f"standing by: {health.trouble or _ANOTHERS}"])
     ready = list(live)
-    if not live and now - signs.got_on > watch_stats.LATE_SECONDS:
-        ready.append(f"{what} is tried again and again, for {now - signs.got_on:.0f} s")
+    if not live and now - state.progressed_at > watch_stats.LATE_SECONDS:
+        ready.append(f"{what} is tried again and again, for {now - state.progressed_at:.0f} s")
     return Answers(live, [*ready, *health.unready])
 
 
@@ -83,7 +83,7 @@ class Awake:
 
 
 def answering_probes(
-    metrics: Application, latest: Callable[[], WatchStats], pulse: Heartbeat, awake: Awake
+    metrics: Application, latest: Callable[[], WatchStats], heartbeat: Heartbeat, awake: Awake
 ) -> Application:
     """An application that answers /livez and /readyz beside /metrics (and /)."""
 
@@ -98,7 +98,7 @@ def answering_probes(
             headers.append(("Allow", _METHODS))
         elif path in ("/livez", "/readyz"):
             since = awake.look()
-            live, ready = judge(latest(), pulse.look().not_before(since), time.monotonic())
+            live, ready = judge(latest(), heartbeat.state().not_before(since), time.monotonic())
             if wrong := live if path == "/livez" else ready:
                 status, text = "503 Service Unavailable", "\n".join(wrong)
         elif path not in ("/", "/metrics"):
@@ -160,13 +160,15 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def answering(listening: socket.socket, latest: LastFigures, pulse: Heartbeat) -> Iterator[None]:
+def answering(
+    listening: socket.socket, latest: LastFigures, heartbeat: Heartbeat
+) -> Iterator[None]:
     """Answer every request that comes to this socket."""
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(latest))
     server = _Server(listening)
     app = make_wsgi_app(registry)
-    server.set_app(answering_probes(app, lambda: latest.snapshot, pulse, server.awake))
+    server.set_app(answering_probes(app, lambda: latest.snapshot, heartbeat, server.awake))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield
