@@ -399,5 +399,5 @@ class LeasedStore(Store):
 
 def leased_store(url: str, connection: AwsConfig, region: str | None) -> LeasedStore:
     """Returns the store of a URL. Raises UsageError."""
-    table = LeaseTable.of(url, connection, region)
+    table = LeaseTable.from_url(url, connection, region)
     return LeasedStore(Lease(table, own_name()), table.name, table.make)
