@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from cyclopts import Parameter
 
-from watcher.aws.model import AtTime, Latest, Position
 from watcher.aws.price import PRICE
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from watcher.aws.config import AwsConfig
     from watcher.aws.discovery import WantedStreams
+    from watcher.aws.model import Position
     from watcher.delivery.failures import FailurePolicy
     from watcher.delivery.handler import Handler
     from watcher.observability.watch_stats import Display
@@ -47,7 +47,7 @@ class WatchOptions:
     """
 
     start: Annotated[
-        str | datetime | Position,
+        Union[str, datetime, "Position"],
         Parameter(
             name="--from",
             metavar="START",
@@ -281,7 +281,7 @@ class WatchOptions:
         return AwsConfig(self.region, self.profile, self.endpoint_url)
 
     @cached_property
-    def position(self) -> Position:
+    def position(self) -> "Position":
         """Where to begin."""
         return position(self.start)
 
@@ -369,8 +369,9 @@ def price(dollars: float) -> float:
     return dollars
 
 
-def position(start: str | datetime | Position) -> Position:
+def position(start: "str | datetime | Position") -> "Position":
     """Returns where a start is, as the library and the command line take it. Raises UsageError."""
+    from watcher.aws.model import Position
     from watcher.streams.position import at_time, parse_start
 
     if isinstance(start, Position):
@@ -382,11 +383,12 @@ def position(start: str | datetime | Position) -> Position:
         return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
 
 
-def end(until: str | datetime | None, start: str | datetime | Position) -> datetime | None:
+def end(until: str | datetime | None, start: "str | datetime | Position") -> datetime | None:
     """The last moment that counts, as the library and the command line take it. Raises UsageError.
 
     What comes now and later is no range, so it has to be after a `start` in the past.
     """
+    from watcher.aws.model import AtTime, Latest
     from watcher.streams.position import at_time, parse_start
 
     if until is None:
