@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from watcher import Record
-from watcher.formatting.plain_records import identity, plain_line
+from watcher.formatting.plain_records import plain_line, record_id
 
 OPTIONS = {
     "sqs": (
@@ -39,7 +39,7 @@ def handle(record: Record) -> None:
         item = f"{record.table} {sorted(record['dynamodb']['Keys'].items(), key=str)!r}"
         in_order = {
             "MessageGroupId": hashlib.sha256(item.encode()).hexdigest(),
-            "MessageDeduplicationId": identity(record),
+            "MessageDeduplicationId": record_id(record),
         }
     client.send_message(QueueUrl=queue_url, MessageBody=plain_line(record), **in_order)
 

@@ -9,7 +9,7 @@ import urllib3
 
 from watcher import Record
 from watcher.errors import without_passwords
-from watcher.formatting.plain_records import identity, plain_line
+from watcher.formatting.plain_records import plain_line, record_id
 
 OPTIONS = {
     "webhook": (
@@ -48,7 +48,7 @@ def configure(webhook: str) -> None:
 
 def handle(record: Record) -> None:
     # The same for a change that is sent again: who gets both can tell.
-    once = {"Idempotency-Key": identity(record)}
+    once = {"Idempotency-Key": record_id(record)}
     body = plain_line(record).encode()
     post = partial(http.request, "POST", url, body=body, headers=headers | once)
     try:

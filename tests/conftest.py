@@ -16,6 +16,7 @@ from tests.order import pytest_collection_modifyitems as pytest_collection_modif
 from tests.order import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.simulator import Simulator
 from tests.spark import home
+from watcher.formatting import style
 
 # Same examples everywhere; `HYPOTHESIS_PROFILE=search` looks further by hand.
 settings.register_profile("same", derandomize=True, deadline=None, max_examples=60)
@@ -61,6 +62,13 @@ def no_colours_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether there are colours is for each test to say."""
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def a_style_of_its_own() -> Iterator[None]:
+    """What a test sets up for printing ends with it."""
+    with style.restored():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
+from watcher.aws.credentials import WorkerCredentials, own_credentials
 from watcher.aws.model import TrimHorizon
 from watcher.aws.tables import TablesClient
 from watcher.errors import StreamError, WatcherError
@@ -236,9 +237,7 @@ def test_ten_workers_and_two_loops_ask_no_more_than_one_program_has_to(
     before = +place.aws.accounts.calls
     assert all(count <= 2 for count in before.values())
     loop.listing(arn)
-    from watcher.aws.credentials import own_credentials
-
-    shared = own_credentials(connection, None).share()
+    shared = WorkerCredentials(own_credentials(connection, None).newest())
     for shard in place.aws.table.open_shards:
         worker = for_worker(connection, arn, shared)
         iterator, _ = worker.iterator(arn, shard, TrimHorizon())

@@ -75,6 +75,7 @@ class SimulatedClient:
         self._granted = granted
         self._listed = listed
         self._silent = silent
+        self._answered_at = 0.0
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
         return probed(self, arn, shard_ids)
@@ -173,8 +174,8 @@ class SimulatedClient:
         return taken
 
     def _time(self) -> datetime:
-        """The Date header, in whole seconds."""
-        return datetime.fromtimestamp(self._service.date(), UTC)
+        """The Date header, in whole seconds: of the answering, not of the answer's arrival."""
+        return datetime.fromtimestamp(self._service.date(self._answered_at), UTC)
 
     def _call(self, target: str, operation: str, query: dict[str, Any]) -> Any:
         return msgspec.json.decode(self._body(target, operation, query))
@@ -185,6 +186,7 @@ class SimulatedClient:
     def _asked(self, target: str, operation: str, query: dict[str, Any]) -> Reply:
         self.tally.call(operation)
         self._wait(0.0)  # as long as a program lives
+        self._answered_at = self._service.world.now()
         return self._service.ask(target + operation, query, self._key)
 
     def _taken(self, reply: Reply, operation: str, since: float = 0.0) -> bytes:

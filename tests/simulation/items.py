@@ -63,12 +63,12 @@ class Told:
         """Whoever keeps the last state that was told of each key has the table."""
         self._ledger.checked["items held against the table"] += len(self._table.names())
         for key in self.missing():
-            told, there = self._last.get(key, "nothing"), self._table._versions[key]
+            told, there = self._last.get(key, "nothing"), self._table.versions[key]
             self._ledger.complain("gap", f"the last of {key} that was told is {told}, not {there}")
 
     def missing(self) -> list[str]:
         """The items whose last state was not told, or not as the last one."""
-        versions = self._table._versions
+        versions = self._table.versions
         return [
             key
             for key in sorted({*self._last, *self._table.names()})

@@ -194,6 +194,9 @@ class SimulatedWorker:
     def is_alive(self) -> bool:
         return self.exitcode is None
 
+    def refresh_credentials(self, refused: str = "") -> None:
+        """There are none here."""
+
     def give(self, order: Command) -> None:
         """Tell it; it takes a moment until it hears."""
         self._orders.give(order)

@@ -205,9 +205,11 @@ class Program(ABC):
 
         def wait(seconds: float) -> None:
             began = self._scheduler.now
-            life.sleep(seconds)
-            for run in runs:
-                run.blocked += self._scheduler.now - began
+            try:
+                life.sleep(seconds)
+            finally:  # a kill comes in the middle of a wait, too
+                for run in runs:
+                    run.blocked += self._scheduler.now - began
 
         return universe.client(wait)
 

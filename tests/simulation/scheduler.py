@@ -84,6 +84,8 @@ class Scheduler:
         self.trace = trace
         self.skew = 0.0
         """What the machine's wall clock is off."""
+        self.slept = 0.0
+        """For how long the machine was suspended, or off."""
         self.blocked: list[Callable[[], None]] = []
         """What waits for room in a pipe."""
         self.pipes_changed = False
@@ -154,7 +156,7 @@ class VirtualClock(Clock):
         return self._scheduler.now
 
     def boottime(self) -> float:
-        return self.monotonic()
+        return self.monotonic() + self._scheduler.slept
 
     def time(self) -> float:
         return EPOCH + self._scheduler.now + self._scheduler.skew

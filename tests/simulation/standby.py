@@ -130,6 +130,8 @@ class Shared:
         self._program = program
         self._life = life
         self._rng = program.rng
+        self.is_asked = False
+        """Whether an answer is waited for."""
 
     def get(self) -> Leased | None:
         return self._asked(lambda: self._item.there)
@@ -138,6 +140,13 @@ class Shared:
         return self._asked(lambda: self._item.replace(leased, seen))
 
     def _asked(self, ask: Callable[[], T]) -> T:
+        self.is_asked = True
+        try:
+            return self._answered(ask)
+        finally:
+            self.is_asked = False
+
+    def _answered(self, ask: Callable[[], T]) -> T:
         self._wait(self._rng.uniform(0.002, 0.1))
         seat = self._program.seat
         if seat.now < self._program.cut_until:
@@ -162,10 +171,11 @@ class Shared:
 
 
 class Beat:
-    """What renews a lease, as the thread does."""
+    """What renews a lease, as the thread does, which waits while another write goes on."""
 
-    def __init__(self, lease: Lease, program: Standby, life: SeatedLife) -> None:
+    def __init__(self, lease: Lease, shared: Shared, program: Standby, life: SeatedLife) -> None:
         self._lease = lease
+        self._shared = shared
         self._program = program
         self._life = life
         self._closed = False
@@ -175,7 +185,7 @@ class Beat:
         if self._closed or self._life.killed:
             return
         seconds = 0.05
-        if not self._program.seat.is_paused and not self._lease._lock.locked():
+        if not self._program.seat.is_paused and not self._shared.is_asked:
             seconds = self._lease.renew()
         if seconds:
             self._program.seat.after(max(seconds, 0.05), self._beat)
@@ -225,11 +235,13 @@ class Standby:
         arn = universe.table.streams[0].arn
         settings = WatchOptions(start=TrimHorizon(), poll_max=0.5)
         followed = WatchedStream(arn, settings, first=client, service=client, clock=life)
-        lease = Lease(Shared(self._game.item, self, life), holder, life)
+        shared = Shared(self._game.item, self, life)
+        lease = Lease(shared, holder, life)
         store = LeasedStore(
             lease,
             Item.name,
-            renewing=lambda lease: Beat(lease, self, life),  # type: ignore[arg-type, return-value]
+            # As a thread would.
+            renewing=lambda lease: Beat(lease, shared, self, life),  # type: ignore[arg-type, return-value]
         )
         queue = Queue(PipeSelector(self.seat, life))  # type: ignore[arg-type]
 

@@ -162,6 +162,14 @@ def test_a_micro_batch_done_again_with_other_records(told: Told) -> None:
     assert told.checks == {"replay"}
 
 
+def test_a_micro_batch_done_again_with_what_is_left_of_a_stream_that_is_gone(told: Told) -> None:
+    numbers = told.write(2)
+    told.table.stream.disable()
+    told.now = 25 * 3600.0
+    told.judge.replayed(3, {told.shard.id: numbers}, {})
+    assert told.checks == set()
+
+
 def test_a_loss_that_is_not_said(told: Told) -> None:
     numbers = told.write(3)
     told.deliver(numbers[0])
@@ -212,6 +220,35 @@ def test_a_long_wait_with_a_word(told: Told) -> None:
     told.now = SILENT_SECONDS + 1
     told.judge.check_silence()
     assert told.checks == set()
+
+
+@pytest.mark.parametrize(
+    ("engine", "follow", "checks"),
+    [
+        ("processes", True, {"silent"}),
+        ("processes", False, set()),
+        ("spark", False, set()),
+        ("stream", False, {"silent"}),
+    ],
+)
+def test_what_is_written_during_a_run_up_to_now_may_wait_for_the_next(
+    engine: str, follow: bool, checks: set[str]
+) -> None:
+    told = Told(engine)
+    told.judge._scenario.follow = follow
+    told.write()
+    told.now = SILENT_SECONDS + 1
+    told.judge.check_silence()
+    assert told.checks == checks
+
+
+def test_a_long_wait_for_what_there_was_as_a_run_up_to_now_began(told: Told) -> None:
+    told.judge._scenario.follow = False
+    told.write()
+    told.again("done")
+    told.now = SILENT_SECONDS + 1
+    told.judge.check_silence()
+    assert told.checks == {"silent"}
 
 
 def test_an_end_up_to_now_that_leaves_something(told: Told) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-import textwrap
 from collections import Counter
-from typing import Any
 
 import pytest
 
+from tests.simulation.mutations.edits import (
+    Change,
+    argument,
+    attribute,
+    condition,
+    instead,
+    recompiled,
+)
 from tests.simulation.scheduler import Trace
 from tests.simulation.standby import Item, play_standby
 from watcher.stores.dynamodb_lease import Lease
@@ -46,32 +51,26 @@ def test_a_seed_is_the_same_run_each_time() -> None:
     assert first.digest == second.digest
 
 
-def edited(method: Any, old: str, new: str) -> Any:
-    """The method with a small edit."""
-    text = textwrap.dedent(inspect.getsource(method))
-    assert text.count(old) == 1, text
-    found: dict[str, Any] = {}
-    exec(text.replace(old, new), method.__globals__, found)
-    return found[method.__name__]
-
-
-WRONG: dict[str, tuple[Any, str, str]] = {
-    "delivers without looking": (Lease.check, "< self._valid_until:", "< self._valid_until + 1e9:"),
-    "counts from the answer": (
-        Lease.write,
-        "self._have(mine, began)",
-        "self._have(mine, began + 9)",
+WRONG: dict[str, tuple[type, str, Change]] = {
+    "delivers without looking": (
+        Lease,
+        "check",
+        condition("_valid_until", becomes="{left} < {right} + 1e9", nth=0),
     ),
-    "takes over too early": (Lease._is_free, "+ _MARGIN_SECONDS", "- 4"),
-    "takes no answer for the table's": (Lease.write, "if error.answered:", "if True:"),
-    "bridges what has run out": (Lease._bridge, "if began < self._valid_until:", "if True:"),
-    "writes over anything": (Item.replace, "return False", "pass"),
+    "counts from the answer": (Lease, "write", argument("_have", 1, becomes="{it} + 9")),
+    "takes over too early": (
+        Lease,
+        "_is_free",
+        attribute("seconds", becomes="{it} - 4 - _MARGIN_SECONDS"),
+    ),
+    "takes no answer for the table's": (Lease, "write", condition("answered", becomes="True")),
+    "bridges what has run out": (Lease, "_bridge", condition("_valid_until", becomes="True")),
+    "writes over anything": (Item, "replace", instead("return", nth=0, do="pass")),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_lease_that_is_wrong_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    method, old, new = WRONG[name]
-    owner = Item if name == "writes over anything" else Lease
-    monkeypatch.setattr(owner, method.__name__, edited(method, old, new))
+    owner, method, change = WRONG[name]
+    monkeypatch.setattr(owner, method, recompiled(vars(owner)[method], change))
     assert any(play_standby(seed).complaints for seed in range(45, 150))

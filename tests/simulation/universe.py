@@ -264,6 +264,7 @@ class Universe:
             self._rotate_all()
             self.world.advance((hours - first) * 3600)
         self.scheduler.skew += hours * 3600
+        self.scheduler.slept += hours * 3600
         self.scheduler.tell("the machine", f"{what} {hours} hours")
 
     def _stand_still(self) -> None:

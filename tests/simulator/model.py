@@ -209,7 +209,8 @@ class Table:
         self.arn = world.naming.table(name, account)
         self.created = world.now()
         self.streams: list[Stream] = []
-        self._versions: dict[str, int] = {}
+        self.versions: dict[str, int] = {}
+        """How often each key was written."""
         self._images: dict[str, str] = {}
         self._keys: dict[str, str] = {}  # the JSON of the Keys map
 
@@ -241,7 +242,7 @@ class Table:
         pad = f',"pad":{{"S":"{"x" * size}"}}}}' if size else "}"
         numbers: list[str] = []
         for _ in range(n):
-            version = self._versions.get(key, 0) + 1
+            version = self.versions.get(key, 0) + 1
             if remove_every and version % remove_every == 0 and key in self._images:
                 image = None
             else:
@@ -259,18 +260,18 @@ class Table:
         names = {name: item[name] for name in self.key_names}
         key = self._key_of(names)
         text = self._keys[key] = compact(names)
-        return self._change(key, text, compact(item), self._versions.get(key, 0) + 1)
+        return self._change(key, text, compact(item), self.versions.get(key, 0) + 1)
 
     def modify(self, key: str, attributes: Mapping[str, Any]) -> str:
         """Set some attributes of an item that is there."""
         image = json.loads(self._images[key]) | attributes
-        return self._change(key, self._keys[key], compact(image), self._versions[key] + 1)
+        return self._change(key, self._keys[key], compact(image), self.versions[key] + 1)
 
     def remove(self, key: str, ttl: bool = False) -> str:
         identity = compact(TTL_IDENTITY) if ttl else ""
         if key not in self._images:
             raise ValueError(f"there is no item {key}")
-        return self._change(key, self._keys[key], None, self._versions.get(key, 0) + 1, identity)
+        return self._change(key, self._keys[key], None, self.versions.get(key, 0) + 1, identity)
 
     def append(self, record: Mapping[str, Any], shard_id: str | None = None) -> str:
         """Add a record as it is; a missing sequence number or time is filled in."""
@@ -315,7 +316,7 @@ class Table:
         self, key: str, keys: str, image: str | None, version: int, identity: str = ""
     ) -> str:
         old = self._images.pop(key, None)
-        self._versions[key] = version
+        self.versions[key] = version
         if image is not None:
             self._images[key] = image
         if not self.streams or self.streams[-1].disabled is not None:

@@ -95,12 +95,12 @@ class Service:
         """Plan an error code or a trouble (or `empty`: an empty page) for the next calls."""
         self._planned.append(_Planned(operation, error, times, shard_id))
 
-    def date(self) -> int:
-        """The time of the Date header, in epoch seconds."""
+    def date(self, answered_at: float | None = None) -> int:
+        """The Date header of an answer given then, or else now; in epoch seconds."""
         skew, rate = self.faults.date_skew, self.faults.date_skew_rate
         if skew and rate < 1 and self.world.rng.random() >= rate:
             skew = 0.0
-        return int(self.world.now() + skew)
+        return int((self.world.now() if answered_at is None else answered_at) + skew)
 
     def forget_failures(self) -> None:
         """Plan no failures any more."""

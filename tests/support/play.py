@@ -113,7 +113,12 @@ class PlayedProcess:
         self.exitcode = exitcode
         self.ended = ""
         self.orders: list[Command] = []
+        self.refused: list[str] = []
+        """The access keys that its manager has heard to be refused."""
         self._begun = begun
+
+    def refresh_credentials(self, refused: str = "") -> None:
+        self.refused += [refused] if refused else []
 
     def give(self, order: Command) -> None:
         if self.ended:

@@ -1,6 +1,7 @@
 """Imports point one way, file by file; nothing imports itself in a circle."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,3 +127,34 @@ def test_no_function_is_longer_than_a_screen() -> None:
                 if lines > MOST_BODY_LINES:
                     long.append(f"{path}:{node.name} {lines}")
     assert not long
+
+
+DOCUMENT = PACKAGE.parent / "docs" / "architecture.md"
+LINK = re.compile(r"\[`([\w.]+)`\]\(\.\./watcher/([\w/]+\.py)\)")
+
+
+def defined(name: str, within: list[ast.stmt]) -> bool:
+    """Whether a dotted name of classes and functions is defined there."""
+    first, _, rest = name.partition(".")
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in within:
+        if isinstance(node, kinds) and node.name == first:
+            return not rest or defined(rest, node.body)
+    return False
+
+
+def test_each_function_that_the_architecture_page_names_is_where_it_says() -> None:
+    links = LINK.findall(DOCUMENT.read_text())
+    assert len(links) > 15
+    gone = [
+        (name, file)
+        for name, file in links
+        if not defined(name, ast.parse((PACKAGE / file).read_text()).body)
+    ]
+    assert not gone
+
+
+def test_each_file_that_the_architecture_page_names_is_there() -> None:
+    named_files = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", DOCUMENT.read_text())
+    own = [name for name in named_files if not name.startswith(("tests/", "scripts/"))]
+    assert [name for name in own if not (PACKAGE / name).is_file()] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import functools
 import getpass
@@ -14,9 +13,8 @@ import re
 import ssl
 import sys
 import threading
-import zlib
 from collections.abc import Callable
-from multiprocessing.sharedctypes import RawValue
+from multiprocessing.context import assert_spawning
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -34,25 +32,12 @@ from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.deadline import log_if_slow
 from watcher.aws.http import trusting
+from watcher.aws.timing import CREDENTIALS, CredentialsTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError
-from watcher.retry import Backoff, worth_logging
+from watcher.retry import worth_logging
 
 logger = logging.getLogger("watcher")
-
-# Botocore renews what it keeps on disk in its last quarter of an hour, and no earlier.
-_AHEAD_SECONDS = 15 * 60
-# Programs that began together need not renew together.
-_JITTER = 0.7, 0.99
-_LEAST_SECONDS = 1.0
-# Refused keys are looked up anew so often: somebody may have logged in again.
-_REFUSED_SECONDS = 3.0
-_BACKOFF = Backoff(first_seconds=_LEAST_SECONDS, longest_seconds=30.0)
-# How long a call waits for keys that another thread is getting, and a fork for that thread.
-_WAIT_SECONDS = 10.0
-_SETTLE_SECONDS = 2.0
-# AWS promises no length of session tokens; today's have some 1,500 characters.
-_ROOM = 64 * 1024
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -97,9 +82,10 @@ class OwnCredentials:
         load: Callable[[str | None, bool], Keys],
         clock: Clock = CLOCK,
         jitter: Callable[[float, float], float] = random.uniform,
+        *,
+        timing: CredentialsTiming = CREDENTIALS,
     ) -> None:
-        self.shared: SharedCredentials | None = None
-        """Where workers read them."""
+        self._timing = timing
         self._load = load
         self._clock = clock
         self._jitter = jitter
@@ -115,7 +101,9 @@ class OwnCredentials:
     def keys(self) -> Keys:
         """The newest, got now where they are due. Raises what `load` does the first time."""
         # Those who come while others are got go on with what there is.
-        if self._is_due() and self._lock.acquire(timeout=0 if self._keys else _WAIT_SECONDS):
+        if self._is_due() and self._lock.acquire(
+            timeout=0 if self._keys else self._timing.wait_seconds
+        ):
             try:
                 if self._is_due():
                     self._get()
@@ -129,12 +117,10 @@ class OwnCredentials:
         """Get others at the next use, though not more often than every few seconds."""
         if self._keys is not None:
             self._refused = self._keys.access_key
-        self._due = min(self._due, self._loaded_at + _REFUSED_SECONDS)
+        self._due = min(self._due, self._loaded_at + self._timing.refused_seconds)
 
     def tend(self) -> None:
         """Get others in a thread of its own where that is due: a loop must not wait for it."""
-        if self.shared is not None and self.shared.are_refused():
-            self.renew()
         if self._is_due() and not self._is_busy():
             self._thread = threading.Thread(target=self._aside, name="credentials", daemon=True)
             self._thread.start()
@@ -146,15 +132,18 @@ class OwnCredentials:
         """
         if self._is_busy():
             assert self._thread is not None
-            self._thread.join(_SETTLE_SECONDS)
+            self._thread.join(self._timing.settle_seconds)
             if self._is_busy():
                 raise OSError(errno.EAGAIN, "still waiting for new AWS credentials")
 
-    def share(self) -> SharedCredentials:
-        """These, for processes that are to be started. Raises as `keys`."""
-        if self.shared is None:
-            self.shared = SharedCredentials(self._keys or self.keys())
-        return self.shared
+    def newest(self) -> Keys:
+        """Returns those it has, also while others are due; gets the first ones. As `keys`."""
+        return self._keys or self.keys()
+
+    def were_refused(self, access_key: str) -> None:
+        """Renews them where this is the key of the newest, and not of some before."""
+        if self._keys is not None and self._keys.access_key == access_key:
+            self.renew()
 
     def _is_busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -178,21 +167,22 @@ class OwnCredentials:
         self._loaded_at = now = self._clock.time()
         self._keys, self._refused, self._failures, self._error = keys, None, 0, ""
         self._due = self._next(keys.expires, now)
-        if self.shared is not None:
-            self.shared.put(keys)
 
     def _next(self, expires: float | None, now: float) -> float:
         """When to get others: some minutes before the end, never later than half of the time."""
         if expires is None:
             return float("inf")
-        ahead = min(_AHEAD_SECONDS, (expires - now) / 2)
-        return max(expires - ahead * self._jitter(*_JITTER), now + _LEAST_SECONDS)
+        ahead = min(self._timing.ahead_seconds, (expires - now) / 2)
+        return max(
+            expires - ahead * self._jitter(*self._timing.ahead_jitter),
+            now + self._timing.least_seconds,
+        )
 
     def _failed(self, error: Exception, now: float) -> None:
         assert self._keys is not None
         self._loaded_at = now
         self._failures += 1
-        self._due = now + _BACKOFF.after(self._failures)
+        self._due = now + self._timing.backoff.after(self._failures)
         text = " ".join(str(error).split()) or type(error).__name__
         if self._keys.expires is not None and self._keys.expires <= now:
             self._error = f"no new AWS credentials: {text}"
@@ -202,60 +192,37 @@ class OwnCredentials:
             logger.debug(f"Can't renew the AWS credentials: {text}")
 
 
-class _Memory(ctypes.Structure):
-    """A piece of memory that several processes have; one of them writes the keys."""
-
-    _fields_ = [
-        ("version", ctypes.c_uint64),
-        ("refused", ctypes.c_uint64),
-        ("size", ctypes.c_uint32),
-        ("check", ctypes.c_uint32),
-        ("text", ctypes.c_uint8 * _ROOM),
-    ]
-
-
-class SharedCredentials:
-    """The manager's, in memory that its workers have too; they never look for any themselves.
+class WorkerCredentials:
+    """The manager's, as a worker has them: it is given new ones, and never looks for any itself.
 
     To be handed to a process as it is started.
     """
 
     def __init__(self, keys: Keys) -> None:
-        self._memory: Any = RawValue(_Memory)
-        self._seen = 0
+        self.on_refusal: Callable[[str], object] = lambda access_key: None
+        """Tells the manager the access key that was refused; to be set in the worker."""
         self._keys = keys
-        self.put(keys)
+        self._used = keys
 
-    def put(self, keys: Keys) -> None:
-        """Give all these from now on. For one process only."""
-        text = msgspec.json.encode(keys)
-        if len(text) > _ROOM:
-            raise CredentialsError(f"AWS credentials of {len(text)} bytes are too long")
-        memory = self._memory
-        ctypes.memmove(memory.text, text, len(text))
-        memory.size, memory.check = len(text), zlib.crc32(text)
-        memory.version += 1
+    def __reduce__(self) -> tuple[type[WorkerCredentials], tuple[Keys]]:
+        assert_spawning(self)  # to a child, and nowhere else
+        return WorkerCredentials, (self._keys,)
+
+    def take(self, keys: Keys) -> None:
+        """Use these from now on."""
+        self._keys = keys
 
     def keys(self) -> Keys:
-        """The newest."""
-        while self._seen != (version := self._memory.version):
-            memory = self._memory
-            text = ctypes.string_at(memory.text, memory.size)
-            # Else it is just being written.
-            if zlib.crc32(text) == memory.check:
-                self._keys, self._seen = msgspec.json.decode(text, type=Keys), version
-        return self._keys
+        """Returns the newest."""
+        self._used = self._keys
+        return self._used
 
     def renew(self) -> None:
         """Tell the manager that they were refused; it knows whether there are others already."""
-        self._memory.refused = self._seen
+        self.on_refusal(self._used.access_key)
 
     def tend(self) -> None:
-        """For the manager to do."""
-
-    def are_refused(self) -> bool:
-        """For the manager: whether the newest were refused."""
-        return bool(self._memory.refused == self._memory.version)
+        """Does nothing: the manager renews them."""
 
 
 class HandedCredentials:

@@ -23,7 +23,7 @@ from watcher.cli import completers, options, spark_commands
 from watcher.errors import StreamError, UsageError
 from watcher.files import replacing
 from watcher.formatting import style
-from watcher.formatting.differences import attribute_lines, change_lines, place_text
+from watcher.formatting.differences import attribute_lines, change_lines, path_text
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
 from watcher.formatting.style import shown_time, time_text
 from watcher.formatting.text import counted, grouped, printable_json, printable_key
@@ -207,7 +207,7 @@ def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attr
     keys = record["dynamodb"]["Keys"]
     for name, pair in (changed_values(record.wire) or {}).items():
         for each in differences(*pair, (name,)) if name not in keys else ():
-            yield place_text(each.place), each.old, each.new
+            yield path_text(each.path), each.old, each.new
 
 
 def _pair(old: Attribute | Absent, new: Attribute | Absent) -> dict[str, Any]:

@@ -83,9 +83,9 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
     replayed = replay.records - replay.filtered - left
     logger.info(
         f"{'Ended early' if ended else 'Done'}: {replayed} replayed, "
-        f"{left_out}{failures} failed, {replay.unread} unreadable{unprocessed}"
+        f"{left_out}{failures} failed, {replay.unreadable} unreadable{unprocessed}"
     )
-    return 128 + ended if ended else int(bool(failures or replay.unread))
+    return 128 + ended if ended else int(bool(failures or replay.unreadable))
 
 
 def _test(values: dict[str, Any]) -> Callable[[Record], bool] | None:
@@ -184,5 +184,5 @@ class _ReplayStatus:
         parts = [bar(min(1.0, replay.bytes / self._size))] if self._size else []
         parts += [f"{replay.records:,} replayed", f"{self._rate.at(replay.records):,.0f}/s"]
         parts += [f"{failures:,} failed"] if failures else []
-        parts += [f"{replay.unread:,} unreadable"] if replay.unread else []
+        parts += [f"{replay.unreadable:,} unreadable"] if replay.unreadable else []
         self._line.set(" | ".join(parts))

@@ -27,7 +27,7 @@ from watcher.formatting.text import grouped
 from watcher.options import WatchOptions
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
-from watcher.records.record_files import RecordLines, opened, records_of
+from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.report.changes import UnreadableChangeError, of_record, of_row
 from watcher.report.latest import CHOSEN, LATEST, LatestChanges
 from watcher.report.page import Report, page
@@ -202,9 +202,9 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
     summary, latest = Summary(), _latest(values)
     is_wanted = record_filter(*(values[name] for name in _FILTERS))
     filtered = unreadable = 0
-    with opened(source) as file:
+    with open_lines(source) as file:
         lines = RecordLines(file)
-        for record in records_of(lines, source):
+        for record in read_records(lines, source):
             try:
                 if is_wanted is None or is_wanted(record):
                     summary.add(of_record(record))
@@ -214,7 +214,7 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
             except UnreadableChangeError as error:
                 unreadable += 1
                 logger.warning(f"a record can't be read: {error}")
-    if lines.unread and not summary.changes and not filtered:
+    if lines.unreadable and not summary.changes and not filtered:
         raise UsageError(f"{source}: no line is a change as --print-json prints it")
     note = "" if summary.shards else "Lines of JSON do not say which shard a change came from."
     name = "standard input" if source == "-" else Path(source).name
@@ -227,7 +227,7 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
         shards=bars(summary.shards, None),
         lineage_note=note,
         notes=_choice(values, filtered),
-        warnings=_unreadable(unreadable + lines.unread),
+        warnings=_unreadable(unreadable + lines.unreadable),
     )
 
 

@@ -1,1 +1,1 @@
-"""How a change is shown: escapes, colours, times, plain JSON. Imports `record`."""
+"""Shows a change to people and programs: escapes, colours, times, plain JSON."""

@@ -1,4 +1,4 @@
-"""What differs between two items, attribute by attribute, a line each: old -> new."""
+"""The differences between two items, one line for each attribute: old -> new."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from boto3.dynamodb.types import Binary
 
 from watcher.aws.key_schema import in_order
-from watcher.formatting.style import most_characters, paint, shown_time
+from watcher.formatting.style import max_characters, paint, shown_time
 from watcher.formatting.text import ordered, printable, printable_key, printable_value
 from watcher.records.diff import (
     Absent,
@@ -22,12 +22,12 @@ from watcher.records.diff import (
 from watcher.records.plain_json import plain_json
 from watcher.records.record import Record, native
 
-# What is shown of two strings before and behind what differs.
+# So many characters are shown of two strings before and behind their difference.
 _AROUND: Final = 16
 
 
-class _Cut:
-    """A part of a text; it prints as the text would, with the whole's length behind it."""
+class _CutText:
+    """The beginning of a text; it prints with the whole text's length behind it."""
 
     def __init__(self, part: str, whole: str) -> None:
         self._text = f"{part}… ({whole})"
@@ -37,20 +37,20 @@ class _Cut:
 
 
 def shown_value(value: Any) -> str:
-    """A native value on one line; on a terminal, long texts and binaries in it are cut."""
-    most = most_characters()
+    """Formats a native value on one line; on a terminal, long texts and binaries are cut."""
+    most = max_characters()
     return printable_value(value if most is None else _cut(value, most))
 
 
 def shown_item(item: Mapping[str, Any], keys: Collection[str]) -> str:
-    """An item on one line: its key first, as the table has it; the other attributes by name."""
+    """Formats an item on one line: its key in the table's order, then the others by name."""
     first = in_order(tuple(name for name in keys if name in item))
     names = [*first, *sorted(item.keys() - keys)]
     return shown_value({name: item[name] for name in names})
 
 
 def shortened(text: str, most: int) -> str:
-    """So many characters of it at most: of an id the two ends tell it from others."""
+    """Cuts the middle out of an id that is longer than `most`: its ends tell it from others."""
     if len(text) <= most:
         return text
     behind = most // 2
@@ -58,18 +58,18 @@ def shortened(text: str, most: int) -> str:
 
 
 def shown_pair(old: Any, new: Any) -> tuple[str, str]:
-    """Two values beside each other; of long strings, on a terminal, where they differ."""
-    most = most_characters()
+    """Formats two values side by side; of long strings, on a terminal, the part that differs."""
+    most = max_characters()
     is_text = isinstance(old, str) and isinstance(new, str)
     if most is None or not is_text or max(len(old), len(new)) <= most // 2:
         return shown_value(old), shown_value(new)
-    begin = _alike(old, new)
-    behind = _alike(old[begin:][::-1], new[begin:][::-1])
+    begin = _common_length(old, new)
+    behind = _common_length(old[begin:][::-1], new[begin:][::-1])
     return _span(old, begin, behind, most), _span(new, begin, behind, most)
 
 
-def _alike(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
+def _common_length(one: str, other: str) -> int:
+    """Returns how many characters two texts begin with in common."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -84,10 +84,10 @@ def _span(text: str, begin: int, behind: int, most: int) -> str:
 def _cut(value: Any, most: int) -> Any:
     match value:
         case str() if len(value) > most:
-            return _Cut(repr(value[:most]), f"{len(value):,} characters")
+            return _CutText(repr(value[:most]), f"{len(value):,} characters")
         case Binary() if len(bytes(value)) > most:  # type: ignore[call-overload]
             whole = bytes(value)  # type: ignore[call-overload]
-            return _Cut(repr(whole[: most // 4]), f"{len(whole):,} bytes")
+            return _CutText(repr(whole[: most // 4]), f"{len(whole):,} bytes")
         case dict():
             return {name: _cut(part, most) for name, part in value.items()}
         case list():
@@ -98,12 +98,12 @@ def _cut(value: Any, most: int) -> Any:
             return value
 
 
-# A line's mark, and the kind of change whose colour it has.
+# Each line's mark has the colour of a kind of change.
 _MARKS: Final = {"+": "INSERT", "~": "MODIFY", "-": "REMOVE"}
 
 
 def change_lines(record: Record) -> Iterator[str]:
-    """A change: what kind, when, of which item; and what is different since."""
+    """Yields a change's lines: its kind, time and key, then each attribute that differs."""
     kind, keys = record.event_name, record["dynamodb"]["Keys"]
     by_ttl = " (expired by TTL)" if record.expired_by_ttl else ""
     head = f"{shown_time(record.created_at)} {printable_key(keys)}{by_ttl}"
@@ -117,44 +117,45 @@ def change_lines(record: Record) -> Iterator[str]:
 
 
 def attribute_lines(name: str, pair: OldAndNew) -> Iterator[str]:
-    """An attribute's differences, those within maps and lists one by one."""
-    for each in differences(*pair, (name,)):
+    """Yields a line for each difference of an attribute, within maps and lists one by one."""
+    old, new = pair
+    for each in differences(old, new, (name,)):
         mark, text = _described(each)
-        yield "  " + paint(f"{mark} {place_text(each.place)}: {text}", _MARKS[mark])
+        yield "  " + paint(f"{mark} {path_text(each.path)}: {text}", _MARKS[mark])
 
 
-class Described(NamedTuple):
-    """One place that differs, in words."""
+class DescribedDifference(NamedTuple):
+    """One difference in words: its mark, its path and its text."""
 
     mark: str
-    """`+`, `~` or `-`; "" for what is no difference."""
-    place: str
+    """`+`, `~` or `-`; "" for a line that only explains."""
+    path: str
     text: str
 
 
-def described(record: Record) -> Iterator[Described]:
-    """What is different since a change, place by place, without colours."""
+def described(record: Record) -> Iterator[DescribedDifference]:
+    """Yields a change's differences one by one, without colours."""
     values = changed_values(record.wire)
     if values is None:
         for line in _without_comparison(record):
-            yield Described("", "", line.strip())
+            yield DescribedDifference("", "", line.strip())
     keys = record["dynamodb"]["Keys"]
-    for name, pair in sorted((values or {}).items()):
-        for each in differences(*pair, (name,)) if name not in keys else ():
+    for name, (old, new) in sorted((values or {}).items()):
+        for each in differences(old, new, (name,)) if name not in keys else ():
             mark, text = _described(each)
-            yield Described(mark, place_text(each.place), text)
+            yield DescribedDifference(mark, path_text(each.path), text)
 
 
 def change_text(record: Record) -> str:
-    """What is different since a change, in one line without colours."""
+    """Returns all of a change's differences in one line without colours."""
     lines = described(record)
-    return "; ".join(f"{mark}{place}: {text}" if mark else text for mark, place, text in lines)
+    return "; ".join(f"{mark}{path}: {text}" if mark else text for mark, path, text in lines)
 
 
 def plain_differences(record: Record) -> tuple[str, str]:
-    """Old and new values of the attributes that differ, as plain JSON; "" where there are none.
+    """Returns old and new values of the attributes that differ, as plain JSON; "" without an image.
 
-    Where the stream's view type leaves out what it takes to compare, the images that there are.
+    Where the stream's view type has only one of the two images, that one is returned whole.
     """
     change = record.wire.dynamodb
     old, new = (image or "" for image in plain_json([change.OldImage, change.NewImage]))
@@ -169,14 +170,14 @@ def _only(image: str, names: Iterable[str]) -> str:
     return msgspec.json.encode({each: values[each] for each in names if each in values}).decode()
 
 
-def place_text(place: tuple[str | int, ...]) -> str:
-    """`lines[2].qty`"""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in place)
+def path_text(path: tuple[str | int, ...]) -> str:
+    """Formats the path of a difference: `lines[2].qty`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in path)
     return "".join(parts)[1:]
 
 
 def _without_comparison(record: Record) -> Iterator[str]:
-    """What there is, where the stream's view type leaves out what it takes to compare."""
+    """Yields the images that the stream has, where its view type leaves nothing to compare."""
     view = record["dynamodb"].get("StreamViewType", "KEYS_ONLY")
     for name, image in (("old", record.old), ("new", record.new)):
         if image is not None:
@@ -185,7 +186,7 @@ def _without_comparison(record: Record) -> Iterator[str]:
 
 
 def _described(difference: Difference) -> tuple[str, str]:
-    """A line's mark, and its text."""
+    """Returns the mark and the text of a line."""
     _, before, after = difference
     if isinstance(after, Absent):
         return "-", "" if isinstance(before, Absent) else shown_value(native(before))

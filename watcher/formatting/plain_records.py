@@ -1,4 +1,4 @@
-"""A record as one JSON document of plain values: what a query over records looks at."""
+"""A record as one JSON document of plain values, for queries, templates and other programs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from watcher.records.plain_json import plain_json
 from watcher.records.record import Record
 from watcher.records.wire import SNAPSHOT
 
-# DynamoDB's numbers end before 1E126; what an emulator lets through beyond is no number to JSON.
+# DynamoDB's numbers end before 1E126; an emulator's larger ones are no numbers to JSON.
 _MOST_DIGITS = 300
 
 
 def plain_record(record: Record) -> dict[str, Any]:
-    """`eventName`, `key`, `old`, `new`, `createdAt`, `sequenceNumber`, `shardId`.
+    """Returns `eventName`, `key`, `old`, `new`, `createdAt`, `sequenceNumber`, `shardId`, `table`.
 
     Items are plain JSON: numbers are numbers (whole ones exact, others as precise as a float),
     binary is base64 text, sets are sorted lists; `old` and `new` are null where there is none.
@@ -38,7 +38,7 @@ def plain_record(record: Record) -> dict[str, Any]:
 
 
 def plain_line(record: Record) -> str:
-    """The same fields as one line; numbers keep all their digits."""
+    """Returns the fields of `plain_record` as one line of JSON; numbers keep all their digits."""
     change = record.wire.dynamodb
     images = plain_json([change.Keys, change.OldImage, change.NewImage])
     key, old, new = (msgspec.Raw((image or "null").encode()) for image in images)
@@ -56,23 +56,23 @@ def plain_line(record: Record) -> str:
 
 
 def plain_key(record: Record) -> str:
-    """An item's key, its attributes sorted: the same text for each of its changes."""
+    """Returns an item's key as JSON, its attributes sorted: the same text for each change of it."""
     (text,) = plain_json([record.wire.dynamodb.Keys])
     parts = msgspec.json.decode(text or "{}", type=dict[str, msgspec.Raw])
     return msgspec.json.encode(dict(sorted(parts.items()))).decode()
 
 
-def identity(record: Record) -> str:
-    """The same text for a record that is sent again, and for no other record."""
+def record_id(record: Record) -> str:
+    """Returns a text that is the same for a record sent twice, and for no other record."""
     if record.event_name != SNAPSHOT:
         return f"{record.shard_id}:{record.sequence_number}"
-    # Its number is a count: each table's, and each snapshot's, begins with 1.
+    # A snapshot's number is only a count: it begins with 1 for each table and each snapshot.
     body = record.stream.encode() + bytes(record.raw)
     return f"{record.shard_id}:{hashlib.sha256(body).hexdigest()}"
 
 
 def plain(value: Any) -> Any:
-    """A native value as JSON has it."""
+    """Converts a native value to one that JSON has."""
     match value:
         case dict():
             return {name: plain(part) for name, part in value.items()}

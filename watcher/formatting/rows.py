@@ -1,4 +1,4 @@
-"""Rows of texts: as CSV, or as a table with columns as wide as what is in them."""
+"""Writes rows of text: as CSV, or as a table whose columns fit their widest cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, Annotated
 
 from cyclopts import Parameter
 
-from watcher.formatting.style import most_characters
+from watcher.formatting.style import max_characters
 from watcher.formatting.text import printable
 
 CsvRaw = Annotated[
@@ -21,13 +21,13 @@ CsvRaw = Annotated[
         help="CSV for programs: cells that a spreadsheet would run (=…) are left as they are",
     ),
 ]
-"""The option of every command that writes CSV."""
+"""The `--csv-raw` option, shared by every command that writes CSV."""
 
-# What Excel, LibreOffice and Google Sheets take for a formula, full-width signs included:
+# Excel, LibreOffice and Google Sheets run cells that begin with these, full-width signs included:
 # https://owasp.org/www-community/attacks/CSV_Injection
 _RUNS = re.compile(r"[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001 (the full-width ones)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-# The widths of a table are those of its first rows.
+# A table's widths are measured on this many of its first rows.
 _SAMPLE = 1000
 _BETWEEN = 2
 _LEAST = 4
@@ -36,9 +36,10 @@ _LEAST = 4
 def write_csv(
     file: IO[str], names: Sequence[str], rows: Iterable[Sequence[str]], *, raw: bool = False
 ) -> int:
-    """Write them with a line of names; how many rows there were.
+    """Writes rows below a line of names, and returns how many rows there were.
 
-    Item data is anybody's: unless `raw`, a cell that a spreadsheet would run gets an apostrophe.
+    Item data may come from anybody: unless `raw`, a cell that a spreadsheet would run gets an
+    apostrophe.
     """
     write_row(file, names, raw=raw)
     count = 0
@@ -49,8 +50,8 @@ def write_csv(
 
 
 def write_row(file: IO[str], row: Sequence[str], *, raw: bool = False) -> None:
-    """Write one row of CSV; see `write_csv`."""
-    # A lone carriage return would end a line for who reads it, and Python leaves it unquoted.
+    """Writes one row of CSV; see `write_csv`."""
+    # A lone carriage return ends a line for many readers, and Python leaves it unquoted.
     is_quoted = any("\r" in cell for cell in row)
     written = row if raw else [*map(_inert, row)]
     if is_quoted:
@@ -64,13 +65,13 @@ def _inert(cell: str) -> str:
 
 
 def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Write them below their names, control characters escaped; how many there were.
+    """Writes rows below their names, control characters escaped, and returns how many there were.
 
-    On a terminal, unless all is to be seen whole, they are cut to its columns.
+    On a terminal the lines are cut to its columns, unless `--full` shows everything.
     """
     shown = [[printable(cell) for cell in row] for row in (names, *rows)]
     widths = [max(map(len, column)) for column in zip(*shown[:_SAMPLE], strict=True)]
-    is_cut = file.isatty() and most_characters() is not None
+    is_cut = file.isatty() and max_characters() is not None
     columns = shutil.get_terminal_size().columns if is_cut else sys.maxsize
     widths = _narrowed(widths, columns)
     shown.insert(1, ["-" * width for width in widths])
@@ -83,7 +84,7 @@ def write_table(file: IO[str], names: Sequence[str], rows: Sequence[Sequence[str
 
 
 def _narrowed(widths: Sequence[int], columns: int) -> list[int]:
-    """The widest ones as much as it takes; a few characters are left of each."""
+    """Narrows the widest columns until a row fits, down to a few characters each."""
     found = [min(width, columns) for width in widths]
     room = columns - _BETWEEN * (len(found) - 1)
     while sum(found) > room and max(found) > _LEAST:

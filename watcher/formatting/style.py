@@ -1,9 +1,10 @@
-"""How handlers print: colours, times, how much of long values; the command line sets it once."""
+"""The style of printed changes: colours, times, cut values, tables' names; set up once a run."""
 
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final
@@ -22,31 +23,52 @@ _COLORS: Final = {"INSERT": "\x1b[32m", "MODIFY": "\x1b[33m", "REMOVE": "\x1b[31
 _PLAIN: Final = "\x1b[0m"
 _MARKED: Final = "\x1b[7m"
 _UNMARKED: Final = "\x1b[27m"
-# Three lines of a narrow terminal, about.
-_MOST: Final = 160
+# About three lines of a narrow terminal.
+_MAX_CHARACTERS: Final = 160
 _TIMES: Final = {"short": "%H:%M:%S", "local": "%Y-%m-%d %H:%M:%S"}
-# Those of the kinds are not among them.
+# Other colours than those of the kinds of change.
 _TABLE_COLORS: Final = ("36", "35", "34", "96", "95", "94", "37", "90")
 
 
-class _Style(msgspec.Struct):
+class OutputStyle(msgspec.Struct):
+    """The settings that all printing handlers share: no colours and local time by default."""
+
     color: bool = False
     utc: bool = False
     time: str = "iso"
-    """How people are shown times."""
-    most: int | None = None
-    """Longer values are cut to so many characters; None: whole."""
-    words: re.Pattern[str] | None = None
-    """What is to be seen at a glance."""
+    """The form of times for people: a choice of `--time`."""
+    max_characters: int | None = None
+    """Longer values are cut to this length; None prints them whole."""
+    highlight: re.Pattern[str] | None = None
+    """Matches the words that `--highlight` marks."""
     prefix: bool = False
-    tables: dict[str, str] | None = None
-    """By tables' ARNs, what they are called; None where there is only one table."""
+    table_names: dict[str, str] | None = None
+    """The name shown for each table, by its ARN; None where only one table is watched."""
     prefixes: dict[str, str] = {}
-    """By streams' ARNs, what stands before a line."""
+    """The finished text before a line, by the stream's ARN."""
 
 
-# As long as nobody sets it up (in a library's use): no colours, local time.
-_style = _Style()
+# A library that never calls `set_up` prints with these defaults.
+_style = OutputStyle()
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Begins with the defaults, and restores the style that was set up before at the end."""
+    global _style
+    before = _style
+    _style = OutputStyle()
+    _forget_times()
+    try:
+        yield
+    finally:
+        _style = before
+        _forget_times()
+
+
+def _forget_times() -> None:
+    time_text.cache_clear()
+    shown_time.cache_clear()
 
 
 def set_up(
@@ -91,17 +113,16 @@ def set_up(
         ),
     ] = None,
 ) -> None:
-    """Choose how what is here works from now on. Raises UsageError."""
+    """Sets the style for everything printed from now on. Raises UsageError."""
     if color not in ("auto", "always", "never"):
         raise UsageError("use auto, always or never", "color", color)
     _style.color = color == "always" or (color == "auto" and _wants_color())
     _style.utc = utc or time == "utc"
     _style.time = time
-    _style.most = None if full or not sys.stdout.isatty() else _MOST
+    _style.max_characters = None if full or not sys.stdout.isatty() else _MAX_CHARACTERS
     words = [re.escape(each) for each in highlight or () if each]
-    _style.words = re.compile("|".join(words), re.IGNORECASE) if words else None
-    time_text.cache_clear()
-    shown_time.cache_clear()
+    _style.highlight = re.compile("|".join(words), re.IGNORECASE) if words else None
+    _forget_times()
 
 
 def set_prefix(
@@ -115,12 +136,12 @@ def set_prefix(
         ),
     ] = False,
 ) -> None:
-    """Choose whether one table alone is named, too."""
+    """Sets whether lines name the table even where only one is watched."""
     _style.prefix = prefix
 
 
 def _wants_color() -> bool:
-    """https://no-color.org, https://force-color.org, and what every terminal but a dumb one can."""
+    """Follows https://no-color.org and https://force-color.org; else asks the terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     if (forced := os.environ.get("FORCE_COLOR", "")) != "":
@@ -129,19 +150,19 @@ def _wants_color() -> bool:
 
 
 def show_tables(several: bool, arns: Iterable[str] = ()) -> None:
-    """Whether `table_prefix` says from which of several tables a record is; of these at first."""
-    _style.tables = apart(arns) if several or _style.prefix else None
+    """Sets whether `table_prefix` names a record's table; `arns` are the streams known so far."""
+    _style.table_names = apart(arns) if several or _style.prefix else None
     _style.prefixes.clear()
 
 
 def shown_table(record: "Record | RecordPage") -> str:
-    """What a record's table is called, so that no other of those seen is called the same."""
-    return _called(record.origin.stream)
+    """Returns the name of a record's table, longer where another table seen has the same name."""
+    return _table_name(record.origin.stream)
 
 
-def _called(stream: str) -> str:
+def _table_name(stream: str) -> str:
     arn = table_of(stream)
-    known = _style.tables or {}
+    known = _style.table_names or {}
     if arn not in known:
         known.update(apart([*known, arn]))
         _style.prefixes.clear()
@@ -149,34 +170,34 @@ def _called(stream: str) -> str:
 
 
 def table_prefix(record: "Record | RecordPage") -> str:
-    """What stands before a record's line: its table, in a colour of its own; "" for one table."""
-    if _style.tables is None:
+    """Returns the table's name before a record's line, in its own colour; "" for one table."""
+    if _style.table_names is None:
         return ""
     stream = record.origin.stream
     if stream not in _style.prefixes:
         table = shown_table(record)
         if _style.color:
-            place = list(_style.tables).index(table_of(stream))
+            place = list(_style.table_names).index(table_of(stream))
             table = f"\x1b[{_TABLE_COLORS[place % len(_TABLE_COLORS)]}m{table}{_PLAIN}"
         _style.prefixes[stream] = f"{table} "
     return _style.prefixes[stream]
 
 
 def about_table(text: str, stream: str) -> str:
-    """What is said of a stream: of several tables with the name of its own, as a line has it."""
-    if not stream or len(_style.tables or ()) < 2:
+    """Returns a message about a stream; where several tables are watched, with its table's name."""
+    if not stream or len(_style.table_names or ()) < 2:
         return text
-    name = _called(stream)
+    name = _table_name(stream)
     return text if name in text else f"{name}: {text}"
 
 
 def are_tables_shown() -> bool:
-    """Whether records of several tables are printed."""
-    return _style.tables is not None
+    """Returns True where lines name the table of their record."""
+    return _style.table_names is not None
 
 
 def paint(text: str, kind: str) -> str:
-    """The text in the colour of a kind of change (INSERT green, MODIFY yellow, REMOVE red)."""
+    """Returns the text in the colour of its kind (INSERT green, MODIFY yellow, REMOVE red)."""
     if not _style.color or kind not in _COLORS:
         return text
     return f"{_COLORS[kind]}{text}{_PLAIN}"
@@ -184,7 +205,7 @@ def paint(text: str, kind: str) -> str:
 
 @lru_cache(maxsize=1024)
 def time_text(created: datetime | None) -> str:
-    """A record's time as people and programs read it: `2022-05-27T15:35:57+02:00`."""
+    """Formats a record's time for people and programs: `2022-05-27T15:35:57+02:00`."""
     if created is None:
         return ""
     return (created.astimezone(UTC) if _style.utc else created).isoformat(timespec="seconds")
@@ -192,24 +213,24 @@ def time_text(created: datetime | None) -> str:
 
 @lru_cache(maxsize=1024)
 def shown_time(created: datetime | None) -> str:
-    """A record's time for people, as `--time` says."""
+    """Formats a record's time for people, in the form that `--time` chooses."""
     if created is None or _style.time not in _TIMES:
         return time_text(created)
     return created.astimezone(UTC if _style.utc else None).strftime(_TIMES[_style.time])
 
 
 def time_of_day(shown: str) -> str:
-    """Of a time that is shown with its date the rest, for where there is little room."""
+    """Returns the time of day of a shown time, for where the date has no room."""
     return shown[11:19] if shown[10:11] in ("T", " ") else shown
 
 
-def most_characters() -> int | None:
-    """How much is shown of a long value; None: all."""
-    return _style.most
+def max_characters() -> int | None:
+    """Returns the length at which long values are cut; None where they are shown whole."""
+    return _style.max_characters
 
 
 def highlighted(line: str) -> str:
-    """A line for people, with what `--highlight` names marked; also where there is no colour."""
-    if _style.words is None:
+    """Marks the words of `--highlight` in a line for people, even where colours are off."""
+    if _style.highlight is None:
         return line
-    return _style.words.sub(lambda match: f"{_MARKED}{match[0]}{_UNMARKED}", line)
+    return _style.highlight.sub(lambda match: f"{_MARKED}{match[0]}{_UNMARKED}", line)

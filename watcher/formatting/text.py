@@ -14,19 +14,19 @@ from watcher.records.record import wire_item
 
 
 def plural(number: int, what: str) -> str:
-    """What stands after a number: `change`, `changes`, `processes`, `DATA LOSSES`."""
+    """Returns the form of a noun after a number: `change`, `changes`, `processes`, `LOSSES`."""
     if number == 1:
         return what
     return what + {"S": "ES", "s": "es"}.get(what[-1], "s")
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things: `1 change`, `1000 changes`."""
+    """Formats a number of things: `1 change`, `1000 changes`."""
     return f"{number} {plural(number, what)}"
 
 
 def grouped(number: int, what: str) -> str:
-    """The same with its digits in groups: `1,000 changes`."""
+    """Formats a number of things with its digits in groups: `1,000 changes`."""
     return f"{number:,} {plural(number, what)}"
 
 
@@ -36,21 +36,21 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    """The text with control characters shown as escapes (`\\x1b`), so it stays on one line."""
+    """Returns the text with control characters as escapes (`\\x1b`), so it stays on one line."""
     if text.isprintable():
         return text
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def printable_json(line: str) -> str:
-    """JSON text with the control characters that JSON lets through as JSON's own escapes."""
+    """Returns JSON text with the control characters that JSON allows as JSON's own escapes."""
     if line.isprintable():
         return line
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
 
 def printable_key(keys: Mapping[str, Mapping[str, Any]]) -> str:
-    """A record's `Keys` (boto3's form) on one line, as its table has them: `PK=test, SK=item`."""
+    """Formats a record's `Keys` (boto3's form) in the table's order: `PK=test, SK=item`."""
     return ", ".join(f"{printable(name)}={_key_text(keys[name])}" for name in in_order((*keys,)))
 
 
@@ -63,7 +63,7 @@ _keys = msgspec.json.Decoder(dict[str, _Key])
 
 
 def printable_wire_key(raw: msgspec.Raw) -> str:
-    """A shortcut to `printable_key` of a record's `Keys` on the wire, in a third of the time."""
+    """Formats a record's `Keys` in wire JSON as `printable_key` does, in a third of the time."""
     try:
         keys = _keys.decode(raw)
     except msgspec.DecodeError:  # binary ones
@@ -72,20 +72,20 @@ def printable_wire_key(raw: msgspec.Raw) -> str:
     for name in in_order((*keys,)):
         key = keys[name]
         text, number = key.S, key.N
-        if isinstance(text, str) is isinstance(number, str):
+        if isinstance(text, str) is isinstance(number, str):  # no key of DynamoDB's
             return printable_key(wire_item(raw))
         texts.append(f"{name}={text if number is msgspec.UNSET else number}")
     return printable(", ".join(texts))
 
 
 def _key_text(attribute: Mapping[str, Any]) -> str:
-    """Keys are strings, numbers or binary."""
+    """Formats one key attribute; keys are strings, numbers or binary."""
     ((kind, value),) = attribute.items()
     return base64.b64encode(value).decode() if kind == "B" else printable(value)
 
 
 def ordered(elements: Iterable[Any]) -> list[Any]:
-    """A set's elements: numbers by their size, all else as it reads."""
+    """Sorts a set's elements: numbers by value, everything else as it is printed."""
     listed = list(elements)
     if all(isinstance(each, Decimal) for each in listed):
         return sorted(listed)
@@ -93,7 +93,7 @@ def ordered(elements: Iterable[Any]) -> list[Any]:
 
 
 def printable_value(value: Any) -> str:
-    """A native value on one line: numbers plain, binary as `b'…'`, sets sorted."""
+    """Formats a native value on one line: numbers plain, binary as `b'…'`, sets sorted."""
     match value:
         case dict():
             inner = ", ".join(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 
@@ -20,6 +21,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.clock import CLOCK, Clock
+from watcher.pull import executor
 from watcher.pull.calls import CallPool
 from watcher.records import page as pages
 from watcher.records.record import Record
@@ -28,13 +30,8 @@ from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses, held_since
 from watcher.streams.messages import (
     Chosen,
-    Finished,
-    Loss,
     Message,
-    Notice,
     Page,
-    Retrying,
-    Started,
 )
 from watcher.streams.shard_reader import ShardReader
 
@@ -84,20 +81,20 @@ class BacklogReader:
         self._in_call: dict[Future[list[Message]], _Pending] = {}
         self._turn = 0
         position = TrimHorizon() if start is None else AtTime(start.astimezone(UTC))
-        self._roster = self._new_roster(position)
-        self._roster.begin(service)
+        self._coordinator = self._new_coordinator(position)
+        executor.begin(self._coordinator, service, clock)
         count = max(1, min(_LANES, len(self.listing.shards)))
         self._lanes = [service] if lanes is None else lanes(count)
 
     @property
     def listing(self) -> Listing:
         """What the service last said of the stream, and its time then."""
-        return self._roster.listing
+        return self._coordinator.listing
 
     @property
     def since(self) -> datetime:
         """From when on it holds every change: a day ago, by the service, or since it is enabled."""
-        return held_since(self.listing, self._roster.now)
+        return held_since(self.listing, self._coordinator.now)
 
     def say_if_begins_late(self) -> None:
         """Whether it holds nothing yet of the time that it is to begin at."""
@@ -106,7 +103,7 @@ class BacklogReader:
     @property
     def has_ended(self) -> bool:
         """Whether the stream gets no more records."""
-        return self._roster.has_ended
+        return self._coordinator.has_ended
 
     def read(self) -> Iterator[Record]:
         """All records up to now (or up to the end, if the stream has ended)."""
@@ -118,10 +115,10 @@ class BacklogReader:
                 is_idle = not self._in_call
                 for shard, messages in self._answered():
                     for message in messages:
-                        yield from self._hear(shard, message)
+                        yield from self._on_message(shard, message)
                     shard.due = self._clock.monotonic() + shard.reader.pause
-                if not self._pending and self._roster.is_settled():
-                    return self._roster.say_left()
+                if not self._pending and self._coordinator.is_settled():
+                    return self._coordinator.log_left()
                 if is_idle:
                     self._clock.sleep(self._rest())
         finally:
@@ -130,7 +127,7 @@ class BacklogReader:
 
     def read_on(self) -> Iterator[Record]:
         """All records that have come since, up to now."""
-        lineage = self._roster.lineage.shards.values()
+        lineage = self._coordinator.lineage.shards.values()
         resumed = [
             msgspec.structs.replace(
                 shard,
@@ -140,11 +137,11 @@ class BacklogReader:
             )
             for shard in lineage
         ]
-        self._roster = self._new_roster(Latest(), resumed)
-        self._roster.begin(self._service)
+        self._coordinator = self._new_coordinator(Latest(), resumed)
+        executor.begin(self._coordinator, self._service, self._clock)
         return self.read()
 
-    def _new_roster(
+    def _new_coordinator(
         self, start: Position, resumed: Sequence[TrackedShard] | None = None
     ) -> Coordinator:
         return Coordinator(
@@ -157,23 +154,25 @@ class BacklogReader:
         )
 
     def _attend(self) -> None:
-        self._roster.attend(self._asking)
+        executor.refresh(self._coordinator, self._asking)
         for shard in self._pending.values():
-            shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
-        for tracked in self._roster.to_begin():
+            shard.reader.closed = shard.reader.closed or self._coordinator.is_closed(
+                shard.tracked.id
+            )
+        for tracked in self._coordinator.to_start():
             self._turn += 1
             lane = self._turn % len(self._lanes)
-            self._pending[tracked.id] = _Pending(tracked, self._reader(tracked, lane), lane)
+            self._pending[tracked.id] = _Pending(tracked, self._reader(tracked), lane)
 
-    def _reader(self, tracked: TrackedShard, lane: int) -> ShardReader:
+    def _reader(self, tracked: TrackedShard) -> ShardReader:
         return ShardReader(
-            self._lanes[lane],
             self._arn,
             tracked.id,
             tracked.position,
-            closed=self._roster.is_closed(tracked.id),
-            until=self._roster.written_at,
+            closed=self._coordinator.is_closed(tracked.id),
+            until=self._coordinator.written_at,
             chosen=self._chosen,
+            latest=self._coordinator.began_at,
             clock=self._clock,
         )
 
@@ -186,7 +185,11 @@ class BacklogReader:
                 chosen.setdefault(shard.lane, shard)
         # With one lane, nothing goes on beside its reads.
         few = 1 if len(self._lanes) == 1 else 0
-        answers = calls.start([shard.reader.read for shard in chosen.values()], few)
+        attempts = [
+            partial(executor.read, shard.reader, self._lanes[shard.lane])
+            for shard in chosen.values()
+        ]
+        answers = calls.start(attempts, few)
         self._in_call.update(zip(answers, chosen.values(), strict=True))
 
     def _answered(self) -> Iterator[tuple[_Pending, list[Message]]]:
@@ -207,30 +210,17 @@ class BacklogReader:
         busy = {shard.lane for shard in self._in_call.values()}
         return [shard for shard in self._pending.values() if shard.lane not in busy]
 
-    def _hear(self, shard: _Pending, message: object) -> Iterator[Record]:
+    def _on_message(self, shard: _Pending, message: Message) -> Iterator[Record]:
         tracked = shard.tracked
-        match message:
+        match self._coordinator.on_message(tracked, message):
             case Page(first, last, number, body):
-                tracked.comes()
                 yield from pages.records(body, ShardKey(self._arn, tracked.id), first, last)
                 tracked.position = AfterSequence(number)
-            case Started(moment):
-                self._roster.started(tracked, moment)
-            case Loss():
-                self._roster.losses.heard(tracked, message)
-            case Retrying() | Notice():
-                self._roster.in_trouble(tracked, message)
-            case Finished():
-                self._finished(shard, message)
-
-    def _finished(self, shard: _Pending, message: Finished) -> None:
-        tracked = shard.tracked
-        match self._roster.meaning(tracked, message):
             case ShardEnd.READ_AGAIN:
-                shard.reader = self._reader(tracked, shard.lane)
+                shard.reader = self._reader(tracked)
                 shard.reader.pause = AGAIN_SECONDS
             case ShardEnd.CLOSED:
                 del self._pending[tracked.id]
-                self._roster.finish(tracked)
+                self._coordinator.finish(tracked)
             case ShardEnd.CAUGHT_UP:
                 del self._pending[tracked.id]

@@ -90,7 +90,7 @@ class ItemsFirst(MergedReader):
     def _is_items_turn(self) -> bool:
         if self._items.is_done or self._clock.monotonic() < self._again_at:
             return False
-        return not self._roster.lineage.awaits_latest
+        return not self._coordinator.lineage.awaits_latest
 
     def _read_items(self) -> None:
         try:

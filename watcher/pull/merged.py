@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
+from functools import partial
 from operator import attrgetter
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from watcher.aws.background import BackgroundService
 from watcher.aws.model import AfterSequence, Latest, Listing, Position, Service, ShardKey
 from watcher.clock import CLOCK, Clock
+from watcher.pull import executor
 from watcher.pull.calls import CallPool
 from watcher.records import page as pages
 from watcher.records.record import Record
@@ -24,13 +26,8 @@ from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import (
     Chosen,
-    Finished,
-    Loss,
     Message,
-    Notice,
     Page,
-    Retrying,
-    Started,
 )
 from watcher.streams.shard_reader import ShardReader
 from watcher.streams.token import Token
@@ -180,7 +177,7 @@ class MergedReader:
         self._hurry_due = 0.0
         self._heap: list[tuple[float, int, str, Record]] = []
         token = start if isinstance(start, Token) else None
-        self._roster = Coordinator(
+        self._coordinator = Coordinator(
             arn,
             start if not isinstance(start, Token) else Latest(),
             tokens.resume(token) if token else None,
@@ -188,8 +185,8 @@ class MergedReader:
             in_use=self._reading,
             clock=clock,
         )
-        self._roster.next_listing.sharers = sharers
-        self._roster.begin(service)
+        self._coordinator.schedule.sharers = sharers
+        executor.begin(self._coordinator, service, clock)
         # What there is to read must not wait for a listing, or for a shard that hangs.
         is_small = self.listing.pages * sharers <= _PAGES_AT_ONCE
         patience = _ANSWER_SECONDS if is_small else 0.0
@@ -251,28 +248,30 @@ class MergedReader:
     @property
     def listing(self) -> Listing:
         """What the service last said of the stream."""
-        return self._roster.listing
+        return self._coordinator.listing
 
     @property
     def has_caught_up(self) -> bool:
         """Whether all is read, and taken, that there was as it began; only with `up_to_now`."""
-        return not self._reading and self._roster.is_settled()
+        return not self._reading and self._coordinator.is_settled()
 
     @property
     def seems_caught_up(self) -> bool:
         """Whether the last reads say so; but empty pages may come though records follow."""
         read = all(shard.reader.caught_up for shard in self._reading.values())
-        return read and not self._heap and not self._in_call and self._roster.is_settled()
+        return read and not self._heap and not self._in_call and self._coordinator.is_settled()
 
     def hold(self, firsts: Mapping[str, str]) -> None:
         """Have the token stay at these records of shards; see `Lineage.hold`."""
-        self._roster.lineage.hold(firsts)
+        self._coordinator.lineage.hold(firsts)
 
     @property
     def token(self) -> Token:
         """Where it stands."""
-        roster = self._roster
-        return tokens.make(roster.arn, roster.lineage, roster.listing.time, roster.began_at)
+        coordinator = self._coordinator
+        return tokens.make(
+            coordinator.arn, coordinator.lineage, coordinator.listing.time, coordinator.began_at
+        )
 
     def read_all(self) -> None:
         """One read of each shard with nothing buffered, as long as there is room.
@@ -333,7 +332,8 @@ class MergedReader:
         return [shard for shard in self._reading.values() if shard.is_free and shard.turn <= now]
 
     def _read(self, shards: list[ShardBuffer], *, few: int) -> None:
-        answers = self._calls.start([shard.reader.read for shard in shards], few)
+        attempts = [partial(executor.read, shard.reader, self._service) for shard in shards]
+        answers = self._calls.start(attempts, few)
         for shard, answer in zip(shards, answers, strict=True):
             shard.answer, shard.began = answer, self._clock.monotonic()
             self._in_call[shard.tracked.id] = shard
@@ -347,49 +347,45 @@ class MergedReader:
                 answer, shard.answer = shard.answer, None
                 del self._in_call[shard.tracked.id]
                 assert answer is not None
-                self._hear(shard, answer.result())
+                self._on_answer(shard, answer.result())
 
     def _attend(self) -> None:
-        self._roster.attend(self._asking)
+        executor.refresh(self._coordinator, self._asking)
         for shard in self._reading.values():
-            shard.reader.closed = shard.reader.closed or self._roster.is_closed(shard.tracked.id)
-        for tracked in self._roster.to_begin():
+            shard.reader.closed = shard.reader.closed or self._coordinator.is_closed(
+                shard.tracked.id
+            )
+        for tracked in self._coordinator.to_start():
             self._reading[tracked.id] = ShardBuffer(tracked, self._reader(tracked))
 
     def _reader(self, tracked: TrackedShard) -> ShardReader:
-        closed = self._roster.is_closed(tracked.id)
+        closed = self._coordinator.is_closed(tracked.id)
         return ShardReader(
-            self._service,
             self.arn,
             tracked.id,
             tracked.position,
             closed=closed,
-            until=self._roster.written_at if self._up_to_now else None,
+            until=self._coordinator.written_at if self._up_to_now else None,
             chosen=self._chosen,
             poll_max=self._poll_max,
+            latest=self._coordinator.began_at,
             clock=self._clock,
         )
 
-    def _hear(self, shard: ShardBuffer, messages: list[Message]) -> None:
+    def _on_answer(self, shard: ShardBuffer, messages: list[Message]) -> None:
         for message in messages:
-            match message:
-                case Page():
-                    shard.tracked.comes()
+            match self._coordinator.on_message(shard.tracked, message):
+                case Page() as page:
                     shard.refused = False
-                    shard.takes(message, ShardKey(self.arn, shard.tracked.id))
+                    shard.takes(page, ShardKey(self.arn, shard.tracked.id))
                     shard.busy_until = self._clock.monotonic() + _BUSY_SECONDS
-                    self._size += len(message.body)
+                    self._size += len(page.body)
                     self._hurry()
-                case Started(moment):
-                    self._roster.started(shard.tracked, moment)
-                case Finished():
-                    self._finished(shard, message)
-                case Loss():
-                    self._roster.losses.heard(shard.tracked, message)
-                case Retrying() | Notice():
-                    self._roster.in_trouble(shard.tracked, message)
-                    if not shard.has_begun:  # nor can it now, at a later "latest"
-                        shard.read_with(self._reader(shard.tracked), shard.reader.pause)
+                case ShardEnd.READ_AGAIN:
+                    shard.read_with(self._reader(shard.tracked), AGAIN_SECONDS)
+                    shard.refused = True
+                case ShardEnd():
+                    shard.ended = True
         pause = shard.reader.pause
         least = pause if shard.refused else shard.reader.least_pause
         now = self._clock.monotonic()
@@ -410,13 +406,6 @@ class MergedReader:
         for shard in self._reading.values():
             if shard.answer is None and shard.reader.hurry():
                 shard.due = shard.soonest = now
-
-    def _finished(self, shard: ShardBuffer, message: Finished) -> None:
-        if self._roster.meaning(shard.tracked, message) is ShardEnd.READ_AGAIN:
-            shard.read_with(self._reader(shard.tracked), AGAIN_SECONDS)
-            shard.refused = True
-        else:
-            shard.ended = True
 
     def _buffer(self, shard: ShardBuffer) -> None:
         """Put the shard's next record on the heap, if there is one."""
@@ -440,5 +429,5 @@ class MergedReader:
             shard = self._run_out.pop()
             del self._reading[shard.tracked.id]
             if shard.tracked.status is not ShardStatus.CAUGHT_UP:
-                self._roster.finish(shard.tracked)
+                self._coordinator.finish(shard.tracked)
             self._attend()

@@ -85,7 +85,7 @@ class MergedReaders:
     def begin(self, starts: dict[str, StartPosition]) -> None:
         """Have all of them begin here. Raises StreamError where none can."""
         self.starts, self.made, self._rests = starts, {}, {}
-        self._began = self._clock.time(), self._clock.monotonic()
+        self._began = self._clock.time(), self._clock.boottime()
         self._latest = AtTime(datetime.fromtimestamp(int(self._began[0]), UTC) - CLOCKS_APART)
         until = self._clock.monotonic() + _BEGIN_SECONDS
         asked = list(starts)
@@ -132,7 +132,7 @@ class MergedReaders:
         listing = aside.listing(arn)
         if self.starts[arn] is self._latest:  # a time to come, by the service's clock, is refused
             ours, since = self._began
-            passed = timedelta(seconds=self._clock.monotonic() - since)
+            passed = timedelta(seconds=self._clock.boottime() - since)
             self.starts[arn] = AtTime(no_later(listing.time - passed, ours) - CLOCKS_APART)
         return CachedListing(service, listing)
 

@@ -1,1 +1,1 @@
-"""One change: boto3's record, its page, comparing and choosing. Imports `service`."""
+"""Records: boto3's dict for one change, pages of them, their comparison and their filters."""

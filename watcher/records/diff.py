@@ -1,7 +1,7 @@
-"""What differs between an item before a change and after it: the one comparison, on wire types.
+"""Compares an item before and after a change, in wire types; everything here compares this way.
 
-It is DynamoDB's own: `BOOL true` is not `N 1`, but `N 1` is `N 1.0`, with however many digits; the
-order counts in lists and not in sets; binary values are their bytes.
+Values are equal as for DynamoDB: `BOOL true` is not `N 1`, but `N 1` is `N 1.0`, at any length; the
+order counts in lists and not in sets; binary values are compared by their bytes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _any_json: Final = msgspec.json.Decoder()
 _Item: TypeAlias = dict[str, msgspec.Raw]
-_AT_ONCE: Final = 200  # so many fit in a processor's cache
+_RECORDS_AT_ONCE: Final = 200  # so many fit in a processor's cache
 
-# Text without escapes, numbers as DynamoDB writes them, yes and no: other bytes are another value.
+# For text without escapes, numbers in DynamoDB's form and booleans, other bytes are another value.
 _are_plain: Final = re.compile(
     rb'(?:\{"(?:S":"[^"\\]*+"|N":"(?:0|-?(?:[1-9][0-9]*+|0(?=\.))(?:\.[0-9]*[1-9])?)"'
     rb'|BOOL":(?:true|false))\}\n)*+'
@@ -50,14 +50,14 @@ OldAndNew: TypeAlias = tuple[Attribute | Absent, Attribute | Absent]
 
 
 def images_missing(record: WireRecord) -> bool:
-    """Whether an image that this kind of change should have is missing (by the view type)."""
+    """Returns True where the view type leaves out an image that this kind of change has."""
     change, kind = record.dynamodb, record.eventName
     is_first = kind in ("INSERT", SNAPSHOT)
     return not ((change.NewImage or kind == "REMOVE") and (change.OldImage or is_first))
 
 
 def changed_values(record: WireRecord) -> dict[str, OldAndNew] | None:
-    """Old and new value of each attribute that differs; None where an image is missing."""
+    """Returns old and new value of each attribute that differs; None where an image is missing."""
     if images_missing(record):
         return None
     change = record.dynamodb
@@ -67,27 +67,27 @@ def changed_values(record: WireRecord) -> dict[str, OldAndNew] | None:
 
 
 def changed_attributes(record: WireRecord) -> list[str] | None:
-    """The names of the attributes that differ; None where the view type's images can't tell."""
+    """Returns the names of the attributes that differ; None where an image is missing."""
     return changed_attributes_of((record,))[0]
 
 
 def changed_attributes_of(records: Sequence[WireRecord]) -> list[list[str] | None]:
-    """The same of each record: those of a page at once take half as long as one by one."""
-    told = [each.dynamodb for each in records if not images_missing(each)]
+    """Returns `changed_attributes` of each record, of a whole page in half the time."""
+    complete = [each.dynamodb for each in records if not images_missing(each)]
     found: list[list[str] | None] = []
-    for first in range(0, len(told), _AT_ONCE):
-        some = told[first : first + _AT_ONCE]
+    for first in range(0, len(complete), _RECORDS_AT_ONCE):
+        some = complete[first : first + _RECORDS_AT_ONCE]
         olds = _items.decode(b"[%b]" % b",".join([each.OldImage or b"{}" for each in some]))
         news = _items.decode(b"[%b]" % b",".join([each.NewImage or b"{}" for each in some]))
         found += _names(olds, news)
-    if len(told) == len(records):
+    if len(complete) == len(records):
         return found
     each_found = iter(found)
     return [None if images_missing(each) else next(each_found) for each in records]
 
 
 def _names(olds: list[_Item], news: list[_Item]) -> list[list[str]]:
-    """The names of the attributes that differ, for each two items."""
+    """Returns the names of the attributes that differ, for each pair of items."""
     unlike: list[list[str]] = []
     values: list[msgspec.Raw | bytes] = []
     for old, new in zip(olds, news, strict=True):
@@ -113,7 +113,7 @@ def _names(olds: list[_Item], news: list[_Item]) -> list[list[str]]:
 
 
 def _differ(old: msgspec.Raw | None, new: msgspec.Raw | None) -> bool:
-    """Whether values differ whose bytes do."""
+    """Returns True where two values with different bytes are different values, too."""
     if old is None or new is None:
         return True
     are_plain = _are_plain(b"%b\n%b\n" % (old, new)) is not None
@@ -125,10 +125,10 @@ def differing(
     new: Mapping[str, msgspec.Raw],
     decode: Callable[[msgspec.Raw], Attribute] = _any_json.decode,
 ) -> dict[str, OldAndNew]:
-    """Old and new value of each attribute that differs, of items whose values are undecoded."""
+    """Returns old and new value of each attribute that differs; the items' values are undecoded."""
     found = {}
     for name in dict.fromkeys([*new, *old]):
-        # Equal bytes are equal values, and most often there is nothing more to do.
+        # Equal bytes are equal values: most often the comparison ends here.
         if (raw_old := old.get(name)) != (raw_new := new.get(name)):
             before = ABSENT if raw_old is None else decode(raw_old)
             after = ABSENT if raw_new is None else decode(raw_new)
@@ -138,7 +138,7 @@ def differing(
 
 
 def same(old: Attribute | Absent, new: Attribute | Absent) -> bool:
-    """Whether two values are one to DynamoDB. Raises WatcherError for what is no value."""
+    """Returns True where DynamoDB takes two values for one. Raises WatcherError for a bad value."""
     if isinstance(old, Absent) or isinstance(new, Absent):
         return old is new
     try:
@@ -148,7 +148,7 @@ def same(old: Attribute | Absent, new: Attribute | Absent) -> bool:
 
 
 def to_number(text: str) -> Decimal | str:
-    """A number with all its digits; text that is none (an emulator's `NaN`) stays text."""
+    """Converts a number with all its digits; other text (an emulator's `NaN`) stays text."""
     try:
         made = Decimal(text)
     except InvalidOperation:
@@ -160,7 +160,7 @@ def _itself(content: Any) -> Any:
     return content
 
 
-# What is the same for contents that are the same.
+# Converts a value's content to one that is equal for equal contents.
 _MEANING: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("S", "BOOL"), _itself),
     "NULL": lambda _: None,
@@ -182,28 +182,27 @@ def _meaning(value: Attribute) -> tuple[str, Any]:
 
 
 class Difference(NamedTuple):
-    """One place where two items differ."""
+    """One difference between two items: its path, the old and the new value."""
 
-    place: tuple[str | int, ...]
-    """The way there: an attribute's name, then names in maps and indices in lists."""
+    path: tuple[str | int, ...]
+    """An attribute's name, then the names in maps and the indexes in lists."""
     old: Attribute | Absent
     new: Attribute | Absent
 
 
 def differences(
-    old: Attribute | Absent, new: Attribute | Absent, place: tuple[str | int, ...] = ()
+    old: Attribute | Absent, new: Attribute | Absent, path: tuple[str | int, ...] = ()
 ) -> Iterator[Difference]:
-    """Every place where two values differ, those within maps and lists one by one."""
+    """Yields every difference between two values, within maps and lists one by one."""
     if isinstance(old, Absent) or isinstance(new, Absent):
-        yield Difference(place, old, new)
+        yield Difference(path, old, new)
     elif "M" in old and "M" in new:
         before, after = old["M"], new["M"]
         for name in dict.fromkeys([*after, *before]):
-            inner = before.get(name, ABSENT), after.get(name, ABSENT)
-            yield from differences(*inner, (*place, name))
+            yield from differences(before.get(name, ABSENT), after.get(name, ABSENT), (*path, name))
     elif "L" in old and "L" in new:
         pairs = zip_longest(old["L"], new["L"], fillvalue=ABSENT)
-        for index, pair in enumerate(pairs):
-            yield from differences(*pair, (*place, index))
+        for index, (before, after) in enumerate(pairs):
+            yield from differences(before, after, (*path, index))
     elif not same(old, new):
-        yield Difference(place, old, new)
+        yield Difference(path, old, new)

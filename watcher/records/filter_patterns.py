@@ -1,12 +1,12 @@
-"""Lambda's filter patterns: JSON that says which records are wanted.
+"""Lambda's filter patterns: JSON that describes the records to keep.
 
 A pattern has a record's shape in Lambda, with a list of accepted values where the record has one:
 values in a list are alternatives, fields beside each other must all match.
 https://docs.aws.amazon.com/lambda/latest/dg/invocation-eventfiltering.html
 
-Patterns that Lambda accepts mean the same here, but for two: numbers also match DynamoDB's numbers,
-which the wire has as text (`{"N": [{"numeric": [">", 5]}]}`), and `exists` also sees what is not a
-leaf (`{"NewImage": {"status": [{"exists": true}]}}`).
+A pattern means the same here as in Lambda, with two additions: numbers also match DynamoDB's,
+which the wire has as text (`{"N": [{"numeric": [">", 5]}]}`), and `exists` also works on a field
+that is no leaf (`{"NewImage": {"status": [{"exists": true}]}}`).
 """
 
 from __future__ import annotations
@@ -26,21 +26,24 @@ from watcher.errors import UsageError
 from watcher.records.diff import ABSENT, to_number
 from watcher.records.wire import WireRecord
 
+Decoder: TypeAlias = Callable[[Sequence[str]], Callable[[msgspec.Raw], dict[str, Any]]]
+"""Makes the decoder of an item's named attributes."""
 
-class Image:
-    """Decodes one of a record's images, once for however many tests look at it in turn.
 
-    Only the attributes that patterns name: that takes a fifth of the time.
+class ImageDecoder:
+    """Decodes one of a record's images once for all tests that look at it in turn.
+
+    It decodes only the attributes that patterns name, in a fifth of the time.
     """
 
-    def __init__(self, name: str, patterns: Iterable[Any]) -> None:
+    def __init__(self, name: str, patterns: Iterable[Any], decoder: Decoder) -> None:
         self._name = name
-        # One attribute: threads that read several shards share it, and must not mix them up.
+        # One attribute: threads of several shards share this object, and replace both at once.
         self._last: tuple[Any, Any] = None, ABSENT
-        self._decode = _decoder(sorted(set(_named(patterns, name))))
+        self._decode = decoder(sorted(set(_attributes_named(patterns, name))))
 
     def __call__(self, change: Any) -> Any:
-        """The image of a `WireChange`; ABSENT where there is none."""
+        """Returns the image of a `WireChange`; ABSENT where there is none."""
         raw = getattr(change, self._name)
         last = self._last
         if raw is not last[0]:
@@ -48,26 +51,26 @@ class Image:
         return last[1]
 
 
-def _named(parts: Any, image: str, level: str = "record") -> Iterator[str]:
-    """The attributes of an image that parts of patterns name."""
+def _attributes_named(parts: Any, image: str, level: str = "record") -> Iterator[str]:
+    """Yields the attributes of an image that parts of patterns name."""
     for part in parts if isinstance(parts, list | tuple) else ():
         for name, inner in part.items() if isinstance(part, Mapping) else ():
             if name == "$or":
-                yield from _named(inner, image, level)
+                yield from _attributes_named(inner, image, level)
             elif level == "image":
                 yield name
             elif (level, name) == ("record", "dynamodb"):
-                yield from _named([inner], image, "change")
+                yield from _attributes_named([inner], image, "change")
             elif (level, name) == ("change", image):
-                yield from _named([inner], image, "image")
+                yield from _attributes_named([inner], image, "image")
 
 
-def _decoder(names: Sequence[str]) -> Callable[[msgspec.Raw], dict[str, Any]]:
-    """A shortcut: decodes of an item the attributes of these names; all where they can't be told.
+def attributes_decoder(names: Sequence[str]) -> Callable[[msgspec.Raw], dict[str, Any]]:
+    """Returns a decoder of an item's named attributes; of all where a name fits no struct.
 
-    As a struct's fields, as that leaves the others undecoded.
+    They are a struct's fields, so that msgspec leaves the others undecoded.
     """
-    fields = [(f"_{place}", Any, ABSENT) for place in range(len(names))]
+    fields = [(f"_{index}", Any, ABSENT) for index in range(len(names))]
     try:
         struct = msgspec.defstruct(
             "Named", fields, rename=dict(zip((f[0] for f in fields), names, strict=True)), gc=False
@@ -92,10 +95,11 @@ def _decoder(names: Sequence[str]) -> Callable[[msgspec.Raw], dict[str, Any]]:
     return decoded
 
 
+_IMAGES = ("Keys", "NewImage", "OldImage")
 Test: TypeAlias = Callable[[Any], bool]
 Pattern: TypeAlias = Mapping[str, Any]
 
-# What may stand where in a pattern: the fields of an object, and what each of them is in turn.
+# The fields that each level of a pattern may have, and the level below each field.
 # `image` has fields of any name; the rest are leaves, `numeral` one whose text is a number.
 _LEVELS: Final[dict[str, dict[str, str]]] = {
     "record": {
@@ -129,15 +133,15 @@ _COMPARISONS: Final[dict[str, Callable[[Decimal, Decimal], bool]]] = {
 }
 
 
-def matcher(patterns: Sequence[Pattern]) -> Test:
-    """Whether a `WireRecord` matches one of the patterns. Raises UsageError for a bad one."""
-    images = {name: Image(name, patterns) for name in ("Keys", "NewImage", "OldImage")}
+def compile_patterns(patterns: Sequence[Pattern], *, decoder: Decoder = attributes_decoder) -> Test:
+    """Returns the test whether a `WireRecord` matches one of the patterns. Raises UsageError."""
+    images = {name: ImageDecoder(name, patterns, decoder) for name in _IMAGES}
     tests = [_object(pattern, "record", "", images) for pattern in patterns]
     return tests[0] if len(tests) == 1 else lambda record: any(test(record) for test in tests)
 
 
-def _object(pattern: Any, level: str, place: str, images: Mapping[str, Image]) -> Test:
-    """All of an object's fields match."""
+def _object(pattern: Any, level: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
+    """Returns the test that all of an object's fields match."""
     if not isinstance(pattern, Mapping):
         raise UsageError(f"{place or 'pattern'}: not a JSON object")
     if not pattern:
@@ -156,7 +160,7 @@ def _object(pattern: Any, level: str, place: str, images: Mapping[str, Image]) -
     return lambda value: all(test(value) for test in tests)
 
 
-def _or(parts: Any, level: str, place: str, images: Mapping[str, Image]) -> Test:
+def _or(parts: Any, level: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
     if not isinstance(parts, list | tuple) or not parts:
         raise UsageError(f"{place}: not a list of objects")
     tests = [_object(part, level, f"{place}[{index}]", images) for index, part in enumerate(parts)]
@@ -164,7 +168,7 @@ def _or(parts: Any, level: str, place: str, images: Mapping[str, Image]) -> Test
 
 
 def _kind(name: str, level: str, place: str) -> str:
-    """What a field is, one level further down."""
+    """Returns the level below a field. Raises UsageError for an unknown field."""
     if level == "image":
         return "value"
     known = _LEVELS[level]
@@ -185,7 +189,7 @@ def _kind(name: str, level: str, place: str) -> str:
     )
 
 
-def _part(part: Any, kind: str, place: str, images: Mapping[str, Image]) -> Test:
+def _part(part: Any, kind: str, place: str, images: Mapping[str, ImageDecoder]) -> Test:
     if isinstance(part, list | tuple):
         return _leaf(part, kind, place)
     if kind in _LEAVES:
@@ -195,18 +199,18 @@ def _part(part: Any, kind: str, place: str, images: Mapping[str, Image]) -> Test
 
 
 def _is_absence(part: Any) -> bool:
-    """Whether a part asks for nothing but that something is absent."""
+    """Returns True for a part that only asks for something to be absent."""
     if isinstance(part, Mapping) and len(part) == 1 and "$or" not in part:
         return _is_absence(next(iter(part.values())))
     return isinstance(part, list | tuple) and list(part) == [{"exists": False}]
 
 
 def _field(
-    name: str, level: str, test: Test, images: Mapping[str, Image], absence: bool = False
+    name: str, level: str, test: Test, images: Mapping[str, ImageDecoder], absence: bool = False
 ) -> Test:
-    """The test on a field of what it is given.
+    """Returns a test that applies another one to a field of its value.
 
-    Where that is a list: of one of its elements, but what is to be absent has to be so in all.
+    Of a list, one element has to pass; an absence has to hold in all of them.
     """
     if level == "change" and name in images:
         image = images[name]
@@ -214,7 +218,7 @@ def _field(
     if level in ("record", "change"):
         get = operator.attrgetter(name)
         return lambda wire: test(ABSENT if (value := get(wire)) is None else value)
-    # The wire's user identity begins its names with capitals, Lambda's does not.
+    # The names in the wire's user identity begin with capitals, Lambda's do not.
     other = name[0].upper() + name[1:] if level == "identity" else name
 
     def look(value: Any) -> bool:
@@ -231,7 +235,7 @@ def _field(
 
 
 def _leaf(accepted: Sequence[Any], kind: str, place: str) -> Test:
-    """The value, or one of its elements, is among those accepted."""
+    """Returns the test that a value, or one of its elements, is among those accepted."""
     if not accepted:
         raise UsageError(f"{place}: empty; give at least one value")
     tests = []
@@ -270,7 +274,7 @@ def _accepted(each: Any, numeral: bool, place: str) -> Test:
 
 
 def _any_element(test: Test) -> Test:
-    """The test on a scalar, or on one of a list's elements; what is absent never matches."""
+    """Returns a test of a scalar, or of any element of a list; an absent value never passes."""
 
     def look(value: Any) -> bool:
         if isinstance(value, list):
@@ -299,7 +303,7 @@ def _finite(literal: int | float | Decimal, place: str) -> Decimal:
 
 
 def _numeric(argument: Any, numeral: bool, place: str) -> Test:
-    """`["=", 5]`, `[">", 0]`, `[">=", 0, "<", 10]`."""
+    """Returns the test of a comparison: `["=", 5]`, `[">", 0]`, `[">=", 0, "<", 10]`."""
     advice = 'give comparisons such as ["=", 5] or [">", 0, "<=", 10]'
     if not isinstance(argument, list | tuple) or len(argument) not in (2, 4):
         raise UsageError(f"{place}: {advice}")
@@ -326,7 +330,7 @@ def _numeric(argument: Any, numeral: bool, place: str) -> Test:
 
 
 def _text(name: str, argument: Any, place: str) -> Test:
-    """prefix, suffix, equals-ignore-case; the first two take the last one for their own text."""
+    """Returns the test of prefix, suffix or equals-ignore-case, which the first two may contain."""
     if name != "equals-ignore-case" and isinstance(argument, Mapping):
         if list(argument) != ["equals-ignore-case"]:
             raise UsageError(f"{place}: only equals-ignore-case can stand here")
@@ -349,7 +353,7 @@ def _lower(argument: Any, place: str) -> str:
 
 
 def _anything_but(argument: Any, numeral: bool, place: str) -> Test:
-    """Present, and none of these: values, or prefixes, suffixes, words in any case."""
+    """Returns the test that a value is present and is none of these values, prefixes, suffixes."""
     make: Callable[[Any, str], Test]
     if isinstance(argument, Mapping):
         names = ("prefix", "suffix", "equals-ignore-case")
@@ -372,7 +376,7 @@ def _anything_but(argument: Any, numeral: bool, place: str) -> Test:
 
 
 def _reader(numeral: bool) -> Callable[[Any], Decimal | None]:
-    """How a number is read: DynamoDB's are text, others are JSON's."""
+    """Returns the conversion of a number: DynamoDB's are text, others are JSON's."""
     return _numeral if numeral else _plain_number
 
 
@@ -387,7 +391,7 @@ def _numeral(value: Any) -> Decimal | None:
 
 
 def refuse(place: str, text: str, word: str, known: Iterable[str], advice: str = "") -> NoReturn:
-    """Raise UsageError for an unknown word, with the near one if there is one."""
+    """Raises UsageError for an unknown word, with a suggestion."""
     known = list(known)
     near = difflib.get_close_matches(word, known, 1)
     advice = f'did you mean "{near[0]}"?' if near else advice or f"use {', '.join(known)}"
@@ -397,27 +401,26 @@ def refuse(place: str, text: str, word: str, known: Iterable[str], advice: str =
 Condition: TypeAlias = Callable[[Sequence[WireRecord], Sequence[int]], Sequence[int]]
 _Holds: TypeAlias = Callable[[Sequence[int], Iterable[str]], list[int]]
 
-_IMAGES = ("Keys", "NewImage", "OldImage")
-_NO_NUMBER = "nan"  # which is in no range
+_NO_NUMBER = "nan"  # lies in no range
 
 
 class Prefilter:
-    """The places of records that one of the patterns may match; of the others, none does."""
+    """Finds the records that a single pattern may match, a page at a time; the rest can't match."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self._conditions = list(_conditions(patterns[0])) if len(patterns) == 1 else []
 
     def __call__(self, records: Sequence[WireRecord]) -> Sequence[int]:
-        """Of these; a condition that fails (on a number that is none, say) leaves out none."""
-        places: Sequence[int] = range(len(records))
+        """Returns the indexes that are left; a condition that fails on odd data leaves out none."""
+        indexes: Sequence[int] = range(len(records))
         for condition in self._conditions:
             with contextlib.suppress(ValueError, msgspec.DecodeError):
-                places = condition(records, places)
-        return places
+                indexes = condition(records, indexes)
+        return indexes
 
 
 def _conditions(pattern: Pattern) -> Iterator[Condition]:
-    """What must hold for a record to match; each by itself."""
+    """Yields conditions that every match fulfils."""
     if texts := _texts(pattern.get("eventName")):
         yield _of_kind(texts)
     change = pattern.get("dynamodb")
@@ -426,15 +429,15 @@ def _conditions(pattern: Pattern) -> Iterator[Condition]:
         for names, accepted in _leaves(images.get(image)):
             holds = _numbers(accepted) if names[-1] == "N" else None
             if holds := holds or _among(accepted):
-                # A name may have a quote or a backslash, or be none of JSON's.
+                # A name may have a quote or a backslash, or be no text that JSON has.
                 with contextlib.suppress(ValueError, UnicodeError):
                     yield _of_value(image, names, holds)
 
 
 def _leaves(part: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The values that are asked for, each with the way there: attribute, type, attribute, type…
+    """Yields the accepted values, each with its path: attribute, type, attribute, type…
 
-    Not those of lists, where any of the elements may match.
+    Lists are left out, as any of their elements may match.
     """
     if isinstance(part, Mapping):
         for name, inner in part.items():
@@ -445,11 +448,11 @@ def _leaves(part: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 
 def _of_kind(kinds: set[str]) -> Condition:
-    return lambda records, places: [each for each in places if records[each].eventName in kinds]
+    return lambda records, indexes: [each for each in indexes if records[each].eventName in kinds]
 
 
 def _of_value(image: str, names: Sequence[str], holds: _Holds) -> Condition:
-    """Of each record's image only this value is decoded."""
+    """Returns a condition on one value; the rest of each image stays undecoded."""
     kind: Any = str
     value: Any = _NO_NUMBER if names[-1] == "N" else ""
     for name in reversed(names):
@@ -461,49 +464,49 @@ def _of_value(image: str, names: Sequence[str], holds: _Holds) -> Condition:
     raw_of = operator.attrgetter(f"dynamodb.{image}")
     value_of = operator.attrgetter(".".join(["at"] * len(names)))
 
-    def condition(records: Sequence[WireRecord], places: Sequence[int]) -> list[int]:
-        raws = [raw_of(records[place]) or b"{}" for place in places]
-        return holds(places, map(value_of, decode(b"[%b]" % b",".join(raws))))
+    def condition(records: Sequence[WireRecord], indexes: Sequence[int]) -> list[int]:
+        raws = [raw_of(records[index]) or b"{}" for index in indexes]
+        return holds(indexes, map(value_of, decode(b"[%b]" % b",".join(raws))))
 
     return condition
 
 
 def _texts(accepted: Any) -> set[str]:
-    """The texts that are accepted; none where something else is, too."""
+    """Returns the accepted texts; none where anything else is accepted, too."""
     are_texts = isinstance(accepted, list | tuple) and all(isinstance(e, str) for e in accepted)
     return set(accepted) if are_texts else set()
 
 
 def _among(accepted: Sequence[Any]) -> _Holds | None:
-    """One of some texts, or of their beginnings."""
+    """Returns the condition that a value is one of some texts, or begins with one."""
     if texts := _texts(accepted):
-        return lambda places, found: [
-            place for place, text in zip(places, found, strict=True) if text in texts
+        return lambda indexes, found: [
+            index for index, text in zip(indexes, found, strict=True) if text in texts
         ]
     begins = [each.get("prefix") if isinstance(each, Mapping) else each for each in accepted]
     if not (prefixes := tuple(_texts(begins))):
         return None
-    return lambda places, found: [
-        place for place, text in zip(places, found, strict=True) if text.startswith(prefixes)
+    return lambda indexes, found: [
+        index for index, text in zip(indexes, found, strict=True) if text.startswith(prefixes)
     ]
 
 
 def _numbers(accepted: Sequence[Any]) -> _Holds | None:
-    """From the least number that is accepted to the greatest.
+    """Returns the condition that a value lies between the least and the greatest number accepted.
 
-    As floats, which keep the order of what they round.
+    It compares floats: rounding keeps the order.
     """
     ranges = [_range(each) for each in accepted]
     if not ranges or None in ranges:
         return None
     low, high = min(each[0] for each in ranges if each), max(each[1] for each in ranges if each)
-    return lambda places, found: [
-        place for place, text in zip(places, found, strict=True) if low <= float(text) <= high
+    return lambda indexes, found: [
+        index for index, text in zip(indexes, found, strict=True) if low <= float(text) <= high
     ]
 
 
 def _range(each: Any) -> tuple[float, float] | None:
-    """What lies between the bounds, with them."""
+    """Returns the bounds of a comparison; None for anything else."""
     words = each.get("numeric") if isinstance(each, Mapping) else ["=", each]
     if not words or isinstance(words[1], bool) or not isinstance(words[1], int | float | Decimal):
         return None

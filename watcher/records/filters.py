@@ -1,4 +1,4 @@
-"""Which records are wanted: filters, keys and kinds, as the one test that all commands share."""
+"""The record filter: patterns, keys and kinds in one test that all commands share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 
 from watcher.errors import UsageError, blame
 from watcher.records.diff import to_number
-from watcher.records.filter_patterns import Pattern, Prefilter, Test, matcher, refuse
+from watcher.records.filter_patterns import Pattern, Prefilter, Test, compile_patterns, refuse
 from watcher.records.record import Record
 from watcher.records.wire import KINDS, SNAPSHOT, WireRecord, is_by_ttl
 
-# Removals by time-to-live, which are among REMOVE, too.
+# Removals by time-to-live; they count as REMOVE, too.
 _TTL = "TTL"
 _ONLY = (*KINDS, _TTL, SNAPSHOT)
 
@@ -27,9 +27,9 @@ def record_filter(
     key: Iterable[str] | Mapping[str, Any] | None = None,
     only: str | Iterable[str] | None = None,
 ) -> RecordFilter | None:
-    """Whether a record matches any of the filters, and the key, and is of the kinds.
+    """Builds the filter of records that match any pattern, have the key and are of the kinds.
 
-    None where everything is wanted. Raises UsageError, which names the place, for what can't be.
+    Returns None where every record passes. Raises UsageError with the place of a mistake.
     """
     kinds: set[str] = set()
     if isinstance(only, str) or only:
@@ -43,41 +43,41 @@ def record_filter(
 
 
 class RecordFilter:
-    """The test: of a record, or `on_wire` before one is made. Processes can hand it on."""
+    """Tests a record, or its wire form before a record is made; can be sent to another process."""
 
     def __init__(
         self, patterns: Sequence[Pattern], keys: Mapping[str, set[str]], kinds: set[str]
     ) -> None:
-        self._of = patterns, keys, kinds
+        self._parts = patterns, keys, kinds
         tests: list[Test] = []
         if kinds:
             tests.append(_only(kinds))
         if keys:
             tests.append(_key(keys))
         if patterns:
-            tests.append(matcher(patterns))
+            tests.append(compile_patterns(patterns))
         self.matches_wire: Callable[[WireRecord], bool] = (
             tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
         )
-        # A key that the table does not have is to be heard of, whatever a filter leaves out.
-        self._candidates = Prefilter([] if keys else patterns)
+        # A key that the table does not have is an error, whatever a pattern leaves out before.
+        self._prefilter = Prefilter([] if keys else patterns)
 
     def matching_indexes(self, records: Sequence[WireRecord]) -> list[int]:
-        """Where those are that are wanted."""
+        """Returns the indexes of the records that pass."""
         test = self.matches_wire
-        return [place for place in self._candidates(records) if test(records[place])]
+        return [index for index in self._prefilter(records) if test(records[index])]
 
     def __call__(self, record: Record) -> bool:
-        """Whether it is wanted."""
+        """Returns True for a record that passes."""
         return self.matches_wire(record.wire)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        patterns, keys, kinds = self._of
+        patterns, keys, kinds = self._parts
         return RecordFilter, (_plain(patterns), keys, kinds)
 
 
 def words(only: str | Iterable[str] | None) -> set[str]:
-    """The kinds of change that `only` names, in small letters."""
+    """Returns the kinds of change that `only` names, in lower case."""
     texts = [only] if isinstance(only, str) else only or ()
     return {word.strip().lower() for text in texts for word in text.split(",")}
 
@@ -96,7 +96,7 @@ def _only(kinds: set[str]) -> Callable[[WireRecord], bool]:
 
 
 def _accepted(key: Iterable[str] | Mapping[str, Any]) -> dict[str, set[str]]:
-    """The values, as the wire has them, by the attribute's name."""
+    """Returns the accepted values, as the wire has them, by the attribute's name."""
     accepted: dict[str, set[str]] = {}
     pairs = key.items() if isinstance(key, Mapping) else map(_pair, key)
     for name, value in pairs:
@@ -106,7 +106,7 @@ def _accepted(key: Iterable[str] | Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _key(accepted: Mapping[str, set[str]]) -> Callable[[WireRecord], bool]:
-    """Every attribute that is named has one of its values."""
+    """Returns the test that every named attribute has one of its values."""
     decode = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
 
     def test(record: WireRecord) -> bool:
@@ -131,12 +131,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _is_among(text: str, values: Iterable[str]) -> bool:
-    """Whether one of the texts means this number: 1 is also 1.0."""
+    """Returns True where one of the texts is this number: 1 is also 1.0."""
     return any(to_number(value) == to_number(text) for value in values)
 
 
 def _patterns(text: str | Pattern) -> list[Pattern]:
-    """The patterns in JSON, in a file (`@file`), or in Lambda's `{"Filters": [...]}`."""
+    """Returns the patterns in JSON, in a file (`@file`), or in Lambda's `{"Filters": [...]}`."""
     pattern = _read(text) if isinstance(text, str) else text
     if isinstance(pattern, dict) and list(pattern) == ["Filters"]:
         rows = pattern["Filters"]
@@ -165,7 +165,7 @@ def _read(text: str) -> Any:
 
 
 def _decimal(text: str) -> Decimal:
-    """A JSON number; one that is too large is refused as infinity is, where its place is known."""
+    """Reads a JSON number; one too large becomes infinity, whose place a later check names."""
     try:
         return Decimal(text)
     except InvalidOperation:
@@ -173,7 +173,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def _plain(part: Any) -> Any:
-    """The same of lists and dicts alone: a program's own mappings need not pickle."""
+    """Copies a pattern into lists and dicts: a program's own mappings may not pickle."""
     if isinstance(part, Mapping):
         return {name: _plain(inner) for name, inner in part.items()}
     return list(map(_plain, part)) if isinstance(part, list | tuple) else part

@@ -1,4 +1,4 @@
-"""One GetRecords answer: raw bytes whose records are decoded where they are needed."""
+"""One GetRecords answer: raw bytes, decoded only where somebody needs a record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from watcher.records.wire import WireRecord
 
 
 class WirePage(msgspec.Struct, gc=False):
-    """GetRecords' answer, each record's images undecoded."""
+    """GetRecords' answer; the images of its records stay undecoded."""
 
     Records: list[WireRecord]
     NextShardIterator: str | None = None
@@ -28,7 +28,7 @@ class _RawPage(msgspec.Struct, gc=False):
     Records: list[msgspec.Raw]
 
 
-# Where the member is the answer's first, or its last: there it can be nothing else.
+# Only as the answer's first or last member: there these bytes can be nothing else.
 _MEMBER = rb'"NextShardIterator"\s*:\s*"([ !#-\[\]-~]+)"\s*'
 _is_first = re.compile(rb"\s*\{\s*" + _MEMBER).match
 _is_last = re.compile(_MEMBER + rb"\}\s*\Z").search
@@ -43,13 +43,13 @@ _raw_page = msgspec.json.Decoder(_RawPage)
 
 
 def decode(body: bytes) -> WirePage:
-    """The page's structure; 1.8 ms for 1,000 records, where botocore takes 230.
+    """Decodes a page's structure: 1.8 ms for 1,000 records, where botocore takes 230.
 
-    Raises TransientError for a body that is not whole, OddAnswerError for one that is no page.
+    Raises TransientError for a body that breaks off, OddAnswerError for one that is no page.
     """
     try:
         if not body.isascii():
-            str(body, "utf-8")  # the images are not looked at here
+            str(body, "utf-8")  # the decoder does not look into the images
         return read(_wire_page, body)
     except msgspec.ValidationError as error:
         raise OddAnswerError(f"{_NO_PAGE}: {error}") from None
@@ -58,59 +58,59 @@ def decode(body: bytes) -> WirePage:
 
 
 def next_iterator(body: bytes) -> str | None:
-    """The NextShardIterator of a page that may yet be none; None also where it takes a search."""
+    """Finds a page's NextShardIterator without decoding it; None also where that takes a search."""
     found = _is_first(body) or _is_last(body, max(0, len(body) - _ITERATOR_BYTES))
     return found and found[1].decode("ascii")
 
 
 def raw_records(body: bytes) -> list[msgspec.Raw]:
-    """Each record's wire JSON, byte for byte."""
+    """Returns each record's wire JSON, byte for byte."""
     try:
         return _raw_page.decode(body).Records
     except msgspec.DecodeError:
         return _unmended(bytes(body), mend(bytes(body)))
 
 
-def raws_of(
-    body: bytes, wires: Sequence[WireRecord], places: Sequence[int]
+def raw_records_at(
+    body: bytes, wires: Sequence[WireRecord], indexes: Sequence[int]
 ) -> Sequence[bytes | msgspec.Raw]:
-    """The wire JSON of some of a page's records, byte for byte.
+    """Returns the wire JSON of some of a page's records, byte for byte.
 
-    A shortcut: where they begin alike, a few are found by their numbers, and by how the next one
-    begins; what is found is read and compared. To read the whole page again takes much longer.
+    A few are searched for by their sequence numbers, and each is decoded and compared with what
+    was found: decoding the whole page again takes much longer.
     """
-    if len(places) <= _FEW:
+    if len(indexes) <= _FEW:
         with contextlib.suppress(ValueError, msgspec.DecodeError):
-            return list(_found(body, wires, places))
+            return list(_searched(body, wires, indexes))
     raws = raw_records(body)
-    return [raws[place] for place in places]
+    return [raws[index] for index in indexes]
 
 
-def _found(body: bytes, wires: Sequence[WireRecord], places: Sequence[int]) -> Iterator[bytes]:
-    """Raises ValueError or DecodeError where they can't be found."""
+def _searched(body: bytes, wires: Sequence[WireRecord], indexes: Sequence[int]) -> Iterator[bytes]:
+    """Finds records by their numbers. Raises ValueError or DecodeError where that fails."""
     end = body.index(b"{", body.index(b"["))
     beginning = body[end : body.index(b":", end) + 1]
     size, before = (len(body) - end) // max(1, len(wires)), 0
-    for place in places:
-        text = b'"%b"' % wires[place].dynamodb.SequenceNumber.encode()
-        # Records are often of one size: then it is near, and the rest need not be searched.
-        near = end + (place - before) * size
+    for index in indexes:
+        text = b'"%b"' % wires[index].dynamodb.SequenceNumber.encode()
+        # Records are often of one size: then the number is near, and the search short.
+        near = end + (index - before) * size
         number = body.find(text, max(end, near - _NEAR_BYTES), near + _NEAR_BYTES)
         if number < 0:
             number = body.index(text, end)
-        before = place
+        before = index
         begin = body.rindex(beginning, 0, number)
         end = body.find(b"," + beginning, number)
         if end < 0:
             end = body.rindex(b"]")
         raw = body[begin:end]
-        if not raw.endswith(b"}") or read(_wire_record, raw) != wires[place]:
+        if not raw.endswith(b"}") or read(_wire_record, raw) != wires[index]:
             raise ValueError("no record, or another one")
         yield raw
 
 
 def _unmended(body: bytes, mended: bytes) -> list[msgspec.Raw]:
-    """As it came: a mended page's records stand where the page's own do."""
+    """Returns the records as they came: each stands where its mended form does in `mended`."""
     found = []
     end = 0
     for raw in _raw_page.decode(mended).Records:
@@ -121,62 +121,62 @@ def _unmended(body: bytes, mended: bytes) -> list[msgspec.Raw]:
 
 
 class RecordPage:
-    """Records of one page, in their order, decoded no further than somebody looks."""
+    """Records of one page, in their order, each decoded only as far as somebody looks."""
 
-    def __init__(self, body: bytes | _Body, origin: ShardKey, places: Sequence[int]) -> None:
+    def __init__(self, body: bytes | _Body, origin: ShardKey, indexes: Sequence[int]) -> None:
         self.origin = origin
-        """The shard that they were read from."""
+        """The shard that the page was read from."""
         self._body = body if isinstance(body, _Body) else _Body(body)
-        self._places = places
+        self._indexes = indexes
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indexes)
 
     @property
     def table(self) -> str:
-        """The name of the table that was changed."""
+        """The name of the changed table."""
         return self.origin.table
 
     def __iter__(self) -> Iterator[Record]:
         body, origin, from_wire = self._body, self.origin, Record.from_wire
-        for place, wire in zip(self._places, self.wires, strict=True):
-            yield from_wire(wire, body, place, origin)
+        for index, wire in zip(self._indexes, self.wires, strict=True):
+            yield from_wire(wire, body, index, origin)
 
     def __getitem__(self, part: slice) -> RecordPage:
-        """Some of them."""
-        return RecordPage(self._body, self.origin, self._places[part])
+        """Returns a part of the page."""
+        return RecordPage(self._body, self.origin, self._indexes[part])
 
-    def filtered(self, wanted: Callable[[WireRecord], bool]) -> RecordPage:
-        """Those that are wanted."""
-        pairs = zip(self._places, self.wires, strict=True)
-        return RecordPage(self._body, self.origin, [place for place, wire in pairs if wanted(wire)])
+    def filtered(self, matches: Callable[[WireRecord], bool]) -> RecordPage:
+        """Returns the page without the records that don't match."""
+        pairs = zip(self._indexes, self.wires, strict=True)
+        return RecordPage(self._body, self.origin, [at for at, wire in pairs if matches(wire)])
 
-    def masked(self, wanted: Callable[[WireRecord], bool] | None) -> Iterator[Record | None]:
-        """Each, None in the place of one that is not wanted."""
+    def masked(self, matches: Callable[[WireRecord], bool] | None) -> Iterator[Record | None]:
+        """Yields each record, and None in the place of one that doesn't match."""
         body, origin, from_wire = self._body, self.origin, Record.from_wire
-        for place, wire in zip(self._places, self.wires, strict=True):
-            is_wanted = wanted is None or wanted(wire)
-            yield from_wire(wire, body, place, origin) if is_wanted else None
+        for index, wire in zip(self._indexes, self.wires, strict=True):
+            is_match = matches is None or matches(wire)
+            yield from_wire(wire, body, index, origin) if is_match else None
 
     @property
     def wires(self) -> list[WireRecord]:
-        """Their fields, the images undecoded."""
-        return _chosen(self._body.wires, self._places)
+        """The records' fields, the images undecoded."""
+        return _chosen(self._body.wires, self._indexes)
 
     @property
     def raws(self) -> list[msgspec.Raw]:
-        """Their wire JSON, byte for byte."""
-        return _chosen(self._body.raws, self._places)
+        """The records' wire JSON, byte for byte."""
+        return _chosen(self._body.raws, self._indexes)
 
 
 class _Body:
-    """A page's bytes, taken apart once somebody looks."""
+    """A page's bytes, decoded when somebody first looks."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
 
-    def __getitem__(self, place: int) -> msgspec.Raw:
-        return self.raws[place]
+    def __getitem__(self, index: int) -> msgspec.Raw:
+        return self.raws[index]
 
     @functools.cached_property
     def raws(self) -> list[msgspec.Raw]:
@@ -190,16 +190,16 @@ class _Body:
 _T = TypeVar("_T")
 
 
-def _chosen(each: list[_T], places: Sequence[int]) -> list[_T]:
-    if isinstance(places, range):
-        return each[places.start : places.stop]
-    return [each[place] for place in places]
+def _chosen(each: list[_T], indexes: Sequence[int]) -> list[_T]:
+    if isinstance(indexes, range):
+        return each[indexes.start : indexes.stop]
+    return [each[index] for index in indexes]
 
 
 def records(
     body: bytes, origin: ShardKey, first: int = 0, last: int | None = None
 ) -> Iterator[Record]:
-    """The records `first:last` of a page, each made when its turn comes."""
+    """Yields the records `first:last` of a page, each made when its turn comes."""
     opened = _Body(body)
     end = len(opened.wires) if last is None else last
     return iter(RecordPage(opened, origin, range(first, end)))

@@ -1,4 +1,4 @@
-"""Items from DynamoDB's typed JSON (`{"qty": {"N": "1"}}`) to plain JSON (`{"qty": 1}`)."""
+"""Converts DynamoDB's typed JSON (`{"qty": {"N": "1"}}`) to plain JSON (`{"qty": 1}`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-# Most images are scalars, sets of text and maps of these, without an escape. There each quote
+# Most images are scalars, sets of text and maps of these, without an escape. In those each quote
 # begins or ends a string, and an object with a type's name before a string, an array or a boolean
 # is an attribute value: so a few passes over all images do. Maps get one pass: in a second one, an
 # item with an attribute named M would pass for a map.
@@ -20,7 +20,7 @@ _PASSES: Final = (
 )
 _splits: Final = [re.compile(each).split for each in _PASSES]
 _typed: Final = re.compile(rb'\{\s*+"(?:[SBNML]|[SBN]S|BOOL|NULL)"\s*+:').search
-# The images of a table are alike: where the first of them hold what passes don't do, all may.
+# The images of a table are alike: where the first ones hold something the passes can't do, all may.
 _HARD: Final = (b"\\", b'{"L":[', b'{"NS":[', b"}}}}}")
 _FIRST_BYTES: Final = 2000
 _FEW: Final = 8
@@ -31,9 +31,9 @@ _ZERO: Final = ord("0")
 
 
 class _Value(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """An attribute value: one of these; what needs no change stays the wire's bytes.
+    """An attribute value, in one of these fields; an unchanged type keeps the wire's bytes.
 
-    A struct takes half the time of a dict for each value, and nested ones come in the same pass.
+    A struct takes half the time of a dict, and nested values decode in the same pass.
     """
 
     S: Raw = _ABSENT
@@ -54,7 +54,7 @@ _json: Final = msgspec.json.Encoder().encode
 
 
 def plain_json(images: Sequence[bytes | Raw]) -> list[str | None]:
-    """Each image (wire bytes, empty where there is none) as plain JSON; None where there is none.
+    """Converts images (wire bytes, empty where there is none) to plain JSON; None for an empty one.
 
     Numbers keep their digits, binary values stay base64, sets become arrays.
     """
@@ -66,7 +66,7 @@ def plain_json(images: Sequence[bytes | Raw]) -> list[str | None]:
 
 
 def _passed(images: Sequence[bytes | Raw]) -> list[bytes]:
-    """Those in plain JSON that come without decoding them; nothing for the others."""
+    """Converts images by passes over their bytes; an image that takes decoding comes empty."""
     text = b"\n".join(images)
     none = [b""] * len(images)
     if len(images) < _FEW or any(each in text[:_FIRST_BYTES] for each in _HARD):
@@ -83,7 +83,7 @@ def _passed(images: Sequence[bytes | Raw]) -> list[bytes]:
 
 
 def wire_json(images: Sequence[bytes | Raw]) -> list[str | None]:
-    """Each image as it came; None where there is none."""
+    """Returns each image as it came; None for an empty one."""
     lines: list[str | None] = list(b"\n".join(images).decode().split("\n"))
     if len(lines) != len(images):  # line breaks between the tokens: not DynamoDB's own JSON
         lines = [bytes(image).decode() for image in images]
@@ -91,7 +91,7 @@ def wire_json(images: Sequence[bytes | Raw]) -> list[str | None]:
 
 
 def plain(value: Raw) -> Any:
-    """An attribute value as what msgspec encodes to plain JSON."""
+    """Converts an attribute value to one that msgspec encodes as plain JSON."""
     return _list([_value.decode(value)])[0]
 
 
@@ -104,7 +104,7 @@ def _list(values: list[_Value]) -> list[Any]:
 
 
 def _other(value: _Value) -> Any:
-    """What is no string, the most frequent first."""
+    """Converts a value that is no string; the most frequent types come first."""
     if (number := value.N) is not None:
         return _number(number)
     if (values := value.M) is not None:
@@ -118,6 +118,6 @@ def _other(value: _Value) -> Any:
 
 def _number(digits: str) -> Raw | str:
     text = digits.encode()
-    # An emulator's "007" or "NaN" would break the JSON around it: it stays text.
+    # An emulator's "007" or "NaN" would break the JSON around it, and stays text.
     is_number = (text.isdigit() and text[0] != _ZERO) or _is_number(digits)
     return Raw(text) if is_number else digits

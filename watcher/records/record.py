@@ -1,4 +1,4 @@
-"""The dict that boto3 gives for a change, its images decoded only when looked at."""
+"""A change as boto3's dict; its images are decoded when somebody first looks at them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _any_json = msgspec.json.Decoder()
 
 @lru_cache(maxsize=4096)
 def creation_time(seconds: float) -> datetime:
-    """Epoch seconds as botocore's timestamp parser gives them: aware, in local time."""
+    """Converts epoch seconds as botocore's timestamp parser does: aware, in local time."""
     try:
         return datetime.fromtimestamp(seconds, _LOCAL)
-    except (OverflowError, ValueError, OSError):  # not from DynamoDB; no reason to stop
+    except (OverflowError, ValueError, OSError):  # an emulator's; no reason to stop
         return datetime.fromtimestamp(0, _LOCAL)
 
 
@@ -51,7 +51,7 @@ _decimal: Final = DYNAMODB_CONTEXT.create_decimal
 def _to_number(text: str) -> Any:
     try:
         return _decimal(text)
-    except DecimalException:  # beyond boto3's 38 digits (DynamoDB Local's 1E40): as it is
+    except DecimalException:  # beyond boto3's 38 digits (DynamoDB Local's 1E40)
         return to_number(text)
 
 
@@ -79,7 +79,7 @@ _NATIVE: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def native(attribute: Mapping[str, Any]) -> Any:
-    """A wire attribute value (`{"N": "1"}`) as boto3's TypeDeserializer gives it (`Decimal(1)`)."""
+    """Converts a wire value (`{"N": "1"}`) as boto3's TypeDeserializer does (`Decimal(1)`)."""
     for kind, convert in _NATIVE.items():
         if kind in attribute:
             return convert(attribute[kind])
@@ -87,15 +87,15 @@ def native(attribute: Mapping[str, Any]) -> Any:
 
 
 def native_item(raw: bytes | msgspec.Raw) -> dict[str, Any]:
-    """An item's wire JSON as native values."""
+    """Converts an item's wire JSON to native values."""
     try:
         return _map_of(_typed_item.decode(raw))
-    except (msgspec.DecodeError, DecimalException):  # something that DynamoDB doesn't have
+    except (msgspec.DecodeError, DecimalException):  # an emulator's, which DynamoDB doesn't have
         return _to_map(_any_json.decode(raw))
 
 
 class _Typed(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A shortcut: an attribute value of one of the kinds that there are, in their order above.
+    """An attribute value, its types in the order of `_NATIVE`, for a faster `native_item`.
 
     Structs take two thirds of the time of dicts.
     """
@@ -116,7 +116,7 @@ _typed_item = msgspec.json.Decoder(dict[str, _Typed])
 
 
 def _map_of(values: Mapping[str, _Typed]) -> dict[str, Any]:
-    """Raises DecimalException for a number beyond boto3's 38 digits."""
+    """Converts an item. Raises DecimalException for a number beyond boto3's 38 digits."""
     made: dict[str, Any] = {}
     for name, value in values.items():
         if (text := value.S) is not UNSET:
@@ -138,7 +138,7 @@ def _other(value: _Typed) -> Any:
     if value.M is not UNSET:
         return _map_of(value.M)
     if value.L is not UNSET:
-        return [*_map_of({str(place): each for place, each in enumerate(value.L)}).values()]
+        return [*_map_of({str(at): each for at, each in enumerate(value.L)}).values()]
     for kind in ("SS", "NS", "BS"):
         if (content := getattr(value, kind)) is not UNSET:
             return _NATIVE[kind](content)
@@ -146,7 +146,7 @@ def _other(value: _Typed) -> Any:
 
 
 def _with_bytes(attributes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The same attributes with base64 text turned into bytes, as botocore gives `B` and `BS`."""
+    """Converts the base64 text of `B` and `BS` to bytes, as botocore gives them."""
     return {name: _value_with_bytes(value) for name, value in attributes.items()}
 
 
@@ -164,14 +164,14 @@ def _value_with_bytes(attribute: dict[str, Any]) -> dict[str, Any]:
 
 
 def wire_item(raw: bytes | msgspec.Raw) -> dict[str, dict[str, Any]]:
-    """An item's wire JSON as botocore gives it, and takes it: `B` as bytes."""
+    """Converts an item's wire JSON to the form that botocore gives and takes: `B` as bytes."""
     image: dict[str, dict[str, Any]] = _any_json.decode(raw)
     # Most items hold no binary values: one search over the bytes spares them the walk.
     return _with_bytes(image) if _BINARY.search(raw) else image
 
 
 def image_of(item: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """The wire JSON of an item as botocore gives it; of half a surrogate pair U+FFFD, as `read`."""
+    """Returns the wire JSON of an item in botocore's form; half a surrogate pair becomes U+FFFD."""
     form = _with_text(item)
     try:
         return msgspec.json.encode(form)
@@ -180,7 +180,7 @@ def image_of(item: Mapping[str, Mapping[str, Any]]) -> bytes:
 
 
 def _with_text(item: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The same attributes with bytes as base64 text, as the wire has them."""
+    """Converts bytes to base64 text, as the wire has them."""
     return {name: _value_with_text(value) for name, value in item.items()}
 
 
@@ -198,7 +198,7 @@ def _value_with_text(attribute: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _after_filling(name: str) -> Callable[..., Any]:
-    """A dict method that first fills in what is still undecoded."""
+    """Returns a dict method that first decodes the images."""
     method = getattr(dict, name)
 
     def call(self: Change, *args: Any, **keywords: Any) -> Any:
@@ -217,7 +217,7 @@ _FILLED: Final = WireChange(SequenceNumber="")
 
 
 class Change(dict[str, Any]):
-    """`record["dynamodb"]`: a dict that decodes an image when it is first looked up.
+    """A dict that decodes an image when it is first looked up: `record["dynamodb"]`.
 
     It is a real dict, so code written for boto3 (`isinstance`, `json.dumps`, `**`) works unchanged.
     """
@@ -227,8 +227,8 @@ class Change(dict[str, Any]):
 
     @classmethod
     def from_wire(cls, wire: WireChange) -> Change:
-        """The plain fields at once; the images stay wire bytes until somebody asks."""
-        # Of a plain dict: for Change, Python looks up how to set each of them (`__delitem__`).
+        """Makes the dict with its plain fields; the images stay wire bytes until somebody asks."""
+        # In a plain dict first: for Change, Python looks up how to set each field (`__delitem__`).
         fields: dict[str, Any] = {"SequenceNumber": wire.SequenceNumber}
         if wire.ApproximateCreationDateTime is not None:
             created = creation_time(wire.ApproximateCreationDateTime)
@@ -249,14 +249,14 @@ class Change(dict[str, Any]):
         raise KeyError(name)
 
     def fill(self) -> None:
-        """Decode what is still undecoded; from then on this is a dict like any other."""
+        """Decodes all images; from then on this is a dict like any other."""
         for name in _IMAGES:
             if getattr(self._wire, name) is not NO_IMAGE and not dict.__contains__(self, name):
                 self.__missing__(name)
         self._wire = _FILLED
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As dict.get, decoding only the one image that is asked for."""
+        """Works as dict.get, and decodes only the one image that is asked for."""
         try:
             return self[name]
         except KeyError:
@@ -282,35 +282,35 @@ _wire_record = msgspec.json.Decoder(WireRecord)
 
 
 class RawRecords(Protocol):
-    """The bytes of a page's records, by their place in it."""
+    """The wire JSON of a page's records, by their index in it."""
 
-    def __getitem__(self, place: int, /) -> msgspec.Raw: ...
+    def __getitem__(self, index: int, /) -> msgspec.Raw: ...
 
 
 class Record(dict[str, Any]):
-    """One change of one item: boto3's record dict, and shorter ways to what is in it.
+    """One change of one item: boto3's record dict, with shorter ways to its contents.
 
     `record["eventName"]`, `record["dynamodb"]["Keys"]`, `…["NewImage"]` are what boto3's
     `get_records` gives: images in wire types (`{"S": "text"}`), `B` as bytes,
     `ApproximateCreationDateTime` an aware datetime. `key`, `old` and `new` hold native values.
     """
 
-    __slots__ = ("_page", "_place", "_wire", "origin")
+    __slots__ = ("_index", "_page", "_wire", "origin")
     _wire: WireRecord
     _page: RawRecords
-    _place: int
+    _index: int
 
     origin: ShardKey
-    """The stream and the shard that the record was read from, as one key."""
+    """The stream and the shard that the record was read from."""
 
     @classmethod
-    def from_wire(cls, wire: WireRecord, page: RawRecords, place: int, origin: ShardKey) -> Record:
-        """A record from its fields, and its place in the page that they came from."""
+    def from_wire(cls, wire: WireRecord, page: RawRecords, index: int, origin: ShardKey) -> Record:
+        """Makes a record from its fields and its index in the page that holds its bytes."""
         record = cls()
         record["dynamodb"] = Change.from_wire(wire.dynamodb)
         record._wire = wire
         record._page = page
-        record._place = place
+        record._index = index
         record.origin = origin
         if wire.eventID is not None:
             record["eventID"] = wire.eventID
@@ -353,15 +353,15 @@ class Record(dict[str, Any]):
     @property
     def raw(self) -> msgspec.Raw:
         """The record's wire JSON, byte for byte."""
-        return self._page[self._place]
+        return self._page[self._index]
 
     @property
     def wire(self) -> WireRecord:
-        """The fields as they are on the wire, the images undecoded: for a look at great speed."""
+        """The fields as they are on the wire, the images undecoded: the fastest to look at."""
         return self._wire
 
     def plain(self) -> dict[str, Any]:
-        """The same as a dict of dicts, for what looks past a dict's methods (orjson, yaml)."""
+        """Returns plain dicts, for libraries that bypass a dict's methods (orjson, yaml)."""
         return {**self, "dynamodb": dict(self["dynamodb"])}
 
     @property
@@ -387,7 +387,7 @@ class Record(dict[str, Any]):
     def changes(self) -> dict[str, tuple[Any, Any]]:
         """Attribute → (old value, new value), for the attributes that differ; ABSENT where none.
 
-        Empty where the stream's view type doesn't carry the images that it takes to tell.
+        Empty where the stream's view type leaves out an image that the comparison takes.
         """
         return {
             name: (_native_if_any(old), _native_if_any(new))
@@ -396,7 +396,7 @@ class Record(dict[str, Any]):
 
     @property
     def images_missing(self) -> bool:
-        """Whether an image that this kind of change should have is missing (by the view type)."""
+        """True where the view type leaves out an image that this kind of change has."""
         return images_missing(self._wire)
 
     @property
@@ -417,7 +417,7 @@ class Record(dict[str, Any]):
 
     @property
     def expired_by_ttl(self) -> bool:
-        """Whether this is a removal by DynamoDB's time-to-live, not by a caller.
+        """True for a removal by DynamoDB's time-to-live, False for a caller's.
 
         https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
         """

@@ -1,4 +1,4 @@
-"""A file of records: lines of `--print-json`, or dead letters."""
+"""Reads a file of records: lines of `--print-json`, or dead letters."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ logger = logging.getLogger("watcher")
 
 _GZIP = b"\x1f\x8b"  # its first bytes, whatever a file is called
 _WRONG_FILE = 10
-"""After so many lines and no record it is another file."""
-_REMEMBERED = 20_000
+"""A file without a record among so many lines is no file of records."""
+_REMEMBERED = 20_000  # more than the batches of two Lambda functions hold
 
 
-class Letter(msgspec.Struct):
-    """One line: a dead letter, or a bare record as --print-json writes it."""
+class _Line(msgspec.Struct):
+    """A dead letter; of a bare record, as `--print-json` writes it, every field is empty."""
 
     record: msgspec.Raw = msgspec.Raw()
     shard_id: str = ""
@@ -33,12 +33,12 @@ class Letter(msgspec.Struct):
     observer: str = ""
 
 
-_letter = msgspec.json.Decoder(Letter)
+_line = msgspec.json.Decoder(_Line)
 
 
 @contextmanager
-def opened(name: str) -> Iterator[IO[bytes]]:
-    """A file of lines, also compressed by gzip; `-` is stdin. Raises UsageError."""
+def open_lines(name: str) -> Iterator[IO[bytes]]:
+    """Opens a file of lines, plain or compressed by gzip; `-` is stdin. Raises UsageError."""
     with ExitStack() as opened:
         try:
             file: Any = sys.stdin.buffer
@@ -52,34 +52,34 @@ def opened(name: str) -> Iterator[IO[bytes]]:
 
 
 class RecordLines:
-    """The records of a file, in its order; one that several handlers failed on comes once.
+    """Iterates over a file's records, in its order; one that several handlers failed on comes once.
 
-    Raises UsageError for a file that holds something else from its beginning on.
+    Iterating raises UsageError for a file that begins with something else than records.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.records = 0
         self.filtered = 0
-        """How many of them whoever iterates has left out."""
-        self.unread = 0
+        """Records that the reader filtered out, counted by the reader itself."""
+        self.unreadable = 0
         self.bytes = 0
 
     def __iter__(self) -> Iterator[Record]:
         before = b""
-        # Who failed on a record first, of so many as the batches of two Lambda functions may hold.
+        # The handler that failed on a record first, of the latest records.
         first: OrderedDict[tuple[str, str, str], str] = OrderedDict()
         for number, line in enumerate(self._file, 1):
             self.bytes += len(line)
             if not line.strip():
                 continue
             try:
-                letter = read(_letter, line)
+                letter = read(_line, line)
                 raw = bytes(letter.record) or line.strip()
                 record = Record.from_json(raw, letter.shard_id, letter.stream)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                self.unread += 1
-                if self.unread > _WRONG_FILE and not self.records:
+                self.unreadable += 1
+                if self.unreadable > _WRONG_FILE and not self.records:
                     raise UsageError(
                         "these are neither dead letters nor lines of --print-json"
                     ) from None
@@ -96,11 +96,11 @@ class RecordLines:
             before = raw
 
 
-def records_of(lines: RecordLines, name: str) -> Iterator[Record]:
-    """The records of this file. Raises UsageError, which names it."""
+def read_records(lines: RecordLines, name: str) -> Iterator[Record]:
+    """Yields a file's records. Raises UsageError with the file's name."""
     try:
         yield from lines
-    except (OSError, EOFError) as error:  # the network's disk, or half a .gz
+    except (OSError, EOFError) as error:  # a network disk's error, or half a .gz
         raise UsageError(f"can't read {name}: {error}") from None
     except UsageError as error:
         raise UsageError(f"can't read {name}: {error}") from None

@@ -1,4 +1,4 @@
-"""Attribute values in the type that the user wants them in."""
+"""Converts attribute values to the types of a user's schema."""
 
 from __future__ import annotations
 
@@ -23,32 +23,15 @@ SETS: Final = {"SS": "S", "NS": "N", "BS": "B"}
 
 
 def converter(kind: pa.DataType) -> Converter:
-    """How an attribute value becomes a value of this type; None for one that can't."""
-    if pa.types.is_string(kind):
-        return _string
-    if pa.types.is_boolean(kind):
-        return lambda value: value.get("BOOL")
-    if pa.types.is_binary(kind):
-        return lambda value: base64.b64decode(value["B"]) if "B" in value else None
-    if pa.types.is_decimal(kind):
-        return _decimal(kind)
-    if pa.types.is_integer(kind):
-        return _integer(kind)
-    if pa.types.is_floating(kind):
-        return _float
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return _timestamp(kind)
-    if pa.types.is_struct(kind):
-        return to_struct(kind)
-    if pa.types.is_map(kind):
-        return _map(kind)
-    if pa.types.is_list(kind):
-        return _list(kind)
+    """Returns the conversion of an attribute value to a type; a value that can't be is None."""
+    for is_kind, make in _CONVERTERS.items():
+        if is_kind(kind):
+            return make(kind)
     raise AssertionError(f"{kind} is refused before")
 
 
 def _string(value: Attribute) -> str | None:
-    """Text as it is, a number's digits, base64; anything else as plain JSON."""
+    """Converts to text: a string as it is, a number's digits, base64, or plain JSON."""
     for kind, content in value.items():
         if kind in ("S", "N", "B"):
             return str(content)
@@ -98,28 +81,28 @@ def _integer(kind: pa.DataType) -> Converter:
 
 
 def _timestamp(kind: pa.DataType) -> Converter:
-    """Text in ISO 8601, or epoch seconds."""
+    """Returns the conversion of text in ISO 8601, or of epoch seconds."""
 
     def convert(value: Attribute) -> datetime | None:
         try:
             if "N" in value:
-                moment = datetime.fromtimestamp(float(value["N"]), UTC)
+                time = datetime.fromtimestamp(float(value["N"]), UTC)
             elif "S" in value:
-                moment = datetime.fromisoformat(value["S"])
+                time = datetime.fromisoformat(value["S"])
             else:
                 return None
         except (ValueError, OverflowError, OSError):
             return None
-        # A local time without a zone is taken for UTC: executors may be anywhere.
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        # A time without a zone counts as UTC: executors may run anywhere.
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
         naive = pa.types.is_timestamp(kind) and kind.tz is None
-        return moment.astimezone(UTC).replace(tzinfo=None) if naive else moment
+        return time.astimezone(UTC).replace(tzinfo=None) if naive else time
 
     return convert
 
 
 def to_struct(kind: pa.StructType) -> Converter:
-    """How a map becomes a struct; an attribute that is absent, or not of its type, is null."""
+    """Returns the conversion of a map to a struct; an absent or unfit attribute is null."""
     fields = [(field.name, converter(field.type)) for field in kind]
 
     def convert(value: Attribute) -> dict[str, Any] | None:
@@ -155,10 +138,27 @@ def _list(kind: pa.ListType) -> Converter:
     return convert_all
 
 
+_CONVERTERS: Final[Mapping[Callable[[pa.DataType], bool], Callable[[pa.DataType], Converter]]] = {
+    pa.types.is_string: lambda _: _string,
+    pa.types.is_boolean: lambda _: lambda value: value.get("BOOL"),
+    pa.types.is_binary: lambda _: (
+        lambda value: base64.b64decode(value["B"]) if "B" in value else None
+    ),
+    pa.types.is_decimal: _decimal,
+    pa.types.is_integer: _integer,
+    pa.types.is_floating: lambda _: _float,
+    pa.types.is_timestamp: _timestamp,
+    pa.types.is_date: _timestamp,
+    pa.types.is_struct: to_struct,
+    pa.types.is_map: _map,
+    pa.types.is_list: _list,
+}
+
+
 class _HasModelValidate(Protocol):
     @classmethod
     def model_validate(cls, obj: Any) -> Any:
-        """Make one of plain values."""
+        """Makes a model of plain values."""
 
 
 _Model = TypeVar("_Model", bound=_HasModelValidate)
@@ -173,10 +173,10 @@ def as_model(item: Mapping[str, Any], model: type[_Model]) -> _Model: ...
 
 
 def as_model(item: Mapping[str, Any] | None, model: type[_Model]) -> _Model | None:
-    """An item (`record.new`, `record.old`, `record.key`) as a model; None for None.
+    """Converts an item (`record.new`, `record.old`, `record.key`) to a model; None stays None.
 
-    Numbers are given to it as Decimal, binary values as bytes. Raises what the model does where
-    the item is none of its kind.
+    The model gets numbers as Decimal and binary values as bytes. Raises the model's own error for
+    an item that doesn't fit it.
     """
     made: _Model | None = None if item is None else model.model_validate(_plain(item))
     return made

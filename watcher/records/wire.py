@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 
 KINDS: Final = ("INSERT", "MODIFY", "REMOVE")
-"""What `eventName` says of a change."""
+"""The values of `eventName` for a change."""
 
 SNAPSHOT: Final = "SNAPSHOT"
-"""What it says of an item that is handed over as it is."""
+"""The value of `eventName` for an item that a snapshot delivers as it is."""
 
 NO_IMAGE: Final = msgspec.Raw()
-"""What stands where the service gives no image (by the view type, or the kind of change)."""
+"""The value of an image that the service left out (by the view type, or the kind of change)."""
 
 
 class WireChange(msgspec.Struct, gc=False):
@@ -29,7 +29,7 @@ class WireChange(msgspec.Struct, gc=False):
 
 
 class WireRecord(msgspec.Struct, gc=False):
-    """A record as it is on the wire; what the service leaves out stays None."""
+    """A record as it is on the wire; a field that the service leaves out is None."""
 
     dynamodb: WireChange
     eventID: str | None = None
@@ -41,7 +41,7 @@ class WireRecord(msgspec.Struct, gc=False):
 
 
 def is_by_ttl(record: WireRecord) -> bool:
-    """Whether this is a removal by DynamoDB's time-to-live, not by a caller.
+    """Returns True for a removal by DynamoDB's time-to-live, False for a caller's.
 
     https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html
     """

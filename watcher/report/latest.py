@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 import msgspec
 
 from watcher.errors import WatcherError
-from watcher.formatting.differences import Described, described
+from watcher.formatting.differences import DescribedDifference, described
 from watcher.formatting.text import grouped, printable_key
 from watcher.records.record import Record
 from watcher.report.markup import element, second
@@ -103,14 +103,14 @@ def _differences(record: Record) -> Element | None:
     return made if lines else None
 
 
-def _line(line: Described) -> Element:
+def _line(line: DescribedDifference) -> Element:
     if not line.mark:
         return element("li", _cut(line.text))
     return element(
         "li",
         element("span", line.mark, class_=f"mark {_KINDS[line.mark]}", aria_hidden="true"),
         element("span", f"{_WORDS[line.mark]} ", class_="unseen"),
-        element("code", _cut(line.place)),
+        element("code", _cut(line.path)),
         element("span", _cut(line.text), class_="value") if line.text else None,
     )
 

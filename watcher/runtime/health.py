@@ -74,11 +74,11 @@ class Checks:
         refused, new = _Alike("can't be read just now", _STREAM), _Alike("not listed yet", _STREAM)
         late, failing = _Alike(_NO_LISTING, _STREAM), _Alike(_UNANSWERED, _STREAM)
         for stream in self._parts.streams:
-            listing = stream.roster.next_listing
+            listing = stream.coordinator.schedule
             seconds_late = min(listing.late(), now - self._stood_until)
             seconds_failing = min(now - listing.failing_since, now - self._stood_until)
             # Each page takes a part of a second, and of several streams one after the other.
-            patience = watch_stats.LATE_SECONDS + stream.roster.listing.pages * stream.sharers
+            patience = watch_stats.LATE_SECONDS + stream.coordinator.listing.pages * stream.sharers
             if stream.failures:
                 refused.add(stream.table)
             elif not stream.has_begun:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from watcher.aws.model import ShardKey
@@ -31,8 +30,6 @@ from watcher.streams.coordinator import ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import (
     Failed,
-    Finished,
-    Loss,
     Message,
     Notice,
     Page,
@@ -146,7 +143,7 @@ class Manager:
             return False
         origin, message = received
         if stream := self.streams.get(origin.stream):  # else it has left
-            self._hear(stream, stream.roster.lineage.shards[origin.shard_id], message)
+            self._on_message(stream, stream.coordinator.lineage.shards[origin.shard_id], message)
         return True
 
     # The beginning and the end
@@ -258,12 +255,12 @@ class Manager:
             return
         if stream.failures and not stream.has_begun:
             return self._begin_stream(stream)
-        listing = stream.roster.listing
+        listing = stream.coordinator.listing
         try:
-            stream.attend(before=self.saver.save_before_waiting)
+            stream.refresh(before=self.saver.save_before_waiting)
         except StreamError as error:
             return self.streams.in_trouble(stream, error)
-        if stream.roster.listing is not listing:
+        if stream.coordinator.listing is not listing:
             self.streams.listed(stream, self.stats)
             for origin in stream.newly_closed():
                 self.workers.close(origin)
@@ -276,29 +273,39 @@ class Manager:
         for origin in self.workers.to_restart():
             stream = self.streams.get(origin.stream)
             if stream is not None and not self.streams.rests(stream):
-                self._start(stream, stream.roster.lineage.shards[origin.shard_id])
+                self._start(stream, stream.coordinator.lineage.shards[origin.shard_id])
                 self.totals.restarts += 1
 
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
         self.workers.start(stream.work(shard), self.stats.tally(stream.origin(shard)))
 
-    def _hear(self, stream: WatchedStream, shard: TrackedShard, message: Message | None) -> None:
+    def _on_message(
+        self, stream: WatchedStream, shard: TrackedShard, message: Message | None
+    ) -> None:
+        """Takes in what a worker reports of a shard; None: it reads that shard no longer."""
+        origin = stream.origin(shard)
         match message:
-            case Page():
-                self.workers.delivers(stream.origin(shard))
-                shard.comes()
-                self._deliver(stream, shard, message)
-            case Started(moment):
-                self._started(stream, shard, moment)
-            case Finished():
-                self._finished(stream, shard, message)
-            case Loss():
-                self.saver.mark_dirty()
-                stream.losses.heard(shard, message)
-            case Retrying() | Notice() | Failed():
-                self.streams.hear(stream, shard, message)
             case None:
-                self._reading_ended(stream, shard)
+                return self._reading_ended(stream, shard)
+            case Failed():
+                return self.streams.on_failed(stream, shard, message)
+            case Page():
+                self.workers.delivers(origin)
+            case Started():
+                self.workers.reads(origin)
+                self.streams.reads(stream)
+        try:
+            meaning = stream.coordinator.on_message(shard, message)
+        except StreamError as error:
+            return self.streams.in_trouble(stream, error, reading=True)
+        if isinstance(meaning, Page):
+            return self._deliver(stream, shard, meaning)
+        if not isinstance(message, Retrying | Notice):
+            self.saver.mark_dirty()
+        if isinstance(message, Started):
+            self.streams.say_if_watched(stream, self.workers)
+        if meaning is ShardEnd.CLOSED:
+            self._finish(stream, shard)
 
     def _deliver(self, stream: WatchedStream, shard: TrackedShard, page: Page) -> None:
         try:
@@ -308,23 +315,13 @@ class Manager:
         finally:
             self.saver.mark_dirty()
 
-    def _started(self, stream: WatchedStream, shard: TrackedShard, moment: datetime) -> None:
-        stream.roster.started(shard, moment)
-        self.saver.mark_dirty()
-        self.workers.reads(stream.origin(shard))
-        self.streams.reads(stream)
-        self.streams.say_if_watched(stream, self.workers)
-
-    def _finished(self, stream: WatchedStream, shard: TrackedShard, message: Finished) -> None:
-        self.saver.mark_dirty()
-        if stream.roster.meaning(shard, message) is not ShardEnd.CLOSED:
-            return
+    def _finish(self, stream: WatchedStream, shard: TrackedShard) -> None:
         origin = stream.origin(shard)
         self.dispatcher.drain(origin)
         if self.dispatcher.pending(origin):  # the watch ends before its children's turn
             return
-        stream.roster.finish(shard)
-        logger.info(f"Finished shard: {shard.id}", extra=stream.roster.about(shard))
+        stream.coordinator.finish(shard)
+        logger.info(f"Finished shard: {shard.id}", extra=stream.coordinator.about(shard))
 
     def _reading_ended(self, stream: WatchedStream, shard: TrackedShard) -> None:
         origin = stream.origin(shard)
@@ -335,7 +332,7 @@ class Manager:
         if for_good or self.shutdown.requested:
             stream.reading.discard(shard.id)
         else:
-            stream.roster.begin_again(shard)
+            stream.coordinator.restart(shard)
 
     # The checkpoint, and the figures
 

@@ -16,10 +16,10 @@ from watcher.aws.arns import place_of, region_in
 from watcher.aws.client import StreamsClient
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import SharedCounters
-from watcher.aws.credentials import own_credentials
+from watcher.aws.credentials import Keys, OwnCredentials, WorkerCredentials, own_credentials
 from watcher.records.filters import RecordFilter
 from watcher.runtime import worker
-from watcher.runtime.protocol import Command, CommandWriter, ShardAssignment, Writer
+from watcher.runtime.protocol import Command, CommandWriter, NewCredentials, ShardAssignment, Writer
 from watcher.runtime.workers import Process
 
 # For what else the program opens: connections, checkpoints, what handlers need.
@@ -69,23 +69,27 @@ class ProcessStarter:
         # By place, since each takes a tenth of a second, and the memory of a session. Never used in
         # this process: a socket that is open can't be shared with a fork.
         self._clients: dict[str, StreamsClient] = {}
+        self._credentials: WorkerCredentials | None = None
 
     def __call__(
         self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
     ) -> Process:
         """Start one that will do this work first."""
         credentials = own_credentials(work.connection, region_in(work.arn))
-        shared = credentials.share()
+        keys = credentials.newest()
         credentials.settle()
+        if self._credentials is None:
+            self._credentials = WorkerCredentials(keys)
+        self._credentials.take(keys)
         is_fork = self._context.get_start_method() == "fork"
         place = place_of(work.arn)
         if place not in self._clients and is_fork:
-            self._clients[place] = for_worker(work.connection, work.arn, shared)
+            self._clients[place] = for_worker(work.connection, work.arn, self._credentials)
         reading, writing = Pipe(duplex=False)
         orders = CommandWriter(writing)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(reading, writer, board, self._clients, shared, self._wanted),
+            args=(reading, writer, board, self._clients, self._credentials, self._wanted),
             kwargs={} if is_fork else {"environment": {**os.environ, **self._files}},
             name=f"watcher {name}",
             daemon=True,
@@ -101,13 +105,23 @@ class ProcessStarter:
         finally:
             gc.unfreeze()
             reading.close()
-        return WorkerProcess(process, orders)
+        return WorkerProcess(process, orders, credentials=credentials, keys=keys)
 
 
 class WorkerProcess:
     """A process, and the pipe through which it gets its orders."""
 
-    def __init__(self, process: BaseProcess, orders: CommandWriter) -> None:
+    def __init__(
+        self,
+        process: BaseProcess,
+        orders: CommandWriter,
+        *,
+        credentials: OwnCredentials,
+        keys: Keys,
+    ) -> None:
+        """`keys` are those that it was started with, of the program's `credentials`."""
+        self._credentials = credentials
+        self._keys = keys
         self._process = process
         self._orders = orders
         self.join, self.kill, self.terminate = process.join, process.kill, process.terminate
@@ -120,6 +134,13 @@ class WorkerProcess:
     def give(self, order: Command) -> None:
         """See `Process`."""
         self._orders.give(order)
+
+    def refresh_credentials(self, refused: str = "") -> None:
+        """See `Process`."""
+        self._credentials.were_refused(refused)
+        if (keys := self._credentials.newest()) != self._keys:
+            self.give(NewCredentials(keys))
+            self._keys = keys
 
     def dismiss(self) -> None:
         """See `Process`."""

@@ -9,7 +9,6 @@ stops its writer: that is the back-pressure, and what bounds the memory.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import select
@@ -22,6 +21,7 @@ import msgspec
 
 from watcher import process_start
 from watcher.aws.config import AwsConfig
+from watcher.aws.credentials import Keys
 from watcher.aws.model import Position, ShardKey
 from watcher.streams.messages import Message, Page
 
@@ -77,7 +77,22 @@ class Pause(msgspec.Struct, frozen=True, tag="rest"):
     shard_id: str
 
 
-Command = ReadShard | PollNow | ShardClosed | Pause
+class NewCredentials(msgspec.Struct, frozen=True, tag="credentials"):
+    """The program has renewed its credentials: these are to be used from now on."""
+
+    keys: Keys
+
+
+Command = ReadShard | PollNow | ShardClosed | Pause | NewCredentials
+
+
+class CredentialsRefused(msgspec.Struct, frozen=True, tag="refused"):
+    """What a worker answers: the service has refused the credentials of this access key."""
+
+    access_key: str
+
+
+FromWorker = Message | CredentialsRefused
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
@@ -91,16 +106,18 @@ class CommandWriter:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self._unsent = b""
         os.set_blocking(pipe.fileno(), False)
         process_start.in_child(self.close)
 
     def give(self, order: Command) -> None:
-        """Tell it. Raises OSError where the worker does not listen (any more)."""
-        line = _encoder.encode(order) + b"\n"
-        # So much is written whole, or not at all.
-        if len(line) > select.PIPE_BUF:
-            raise OSError(errno.EMSGSIZE, "its name or its position is too long")
-        os.write(self._pipe.fileno(), line)
+        """Tell it. Raises OSError where the worker does not listen (any more).
+
+        The end of a command that is too long for the pipe (session tokens may have any length)
+        follows with the next one; one of 4 KB and less goes whole, or not at all.
+        """
+        lines = self._unsent + _encoder.encode(order) + b"\n"
+        self._unsent = lines[os.write(self._pipe.fileno(), lines) :]
 
     def close(self) -> None:
         """Nothing more comes."""
@@ -138,12 +155,12 @@ _SHARED_QUEUE_READ_BYTES = 1024 * 1024
 _HELD_BYTES = 32 * 1024 * 1024
 
 _shared_queue_encoder = msgspec.json.Encoder()
-_shared_queue_decoder: msgspec.json.Decoder[tuple[ShardKey, Message]] = msgspec.json.Decoder(
-    tuple[ShardKey, Message]
+_shared_queue_decoder: msgspec.json.Decoder[tuple[ShardKey, FromWorker]] = msgspec.json.Decoder(
+    tuple[ShardKey, FromWorker]
 )
 
 
-def frame(origin: ShardKey, message: Message) -> list[bytes]:
+def frame(origin: ShardKey, message: FromWorker) -> list[bytes]:
     """A shard's message as it goes into a pipe; a page's body is not copied for it."""
     body: bytes = b""
     if isinstance(message, Page):
@@ -159,7 +176,7 @@ class Writer:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def send(self, origin: ShardKey, message: Message) -> None:
+    def send(self, origin: ShardKey, message: FromWorker) -> None:
         """Hand a message of a shard over; waits while the queue is full. For one thread at a time.
 
         Raises BrokenPipeError once the manager is gone.
@@ -198,7 +215,7 @@ class _Inlet:
         """What a message that is not whole yet takes of the memory."""
         return 0 if self._buffer is None else len(self._buffer)
 
-    def read(self) -> tuple[ShardKey, Message] | None:
+    def read(self) -> tuple[ShardKey, FromWorker] | None:
         """Read on without waiting; a message once it is whole, and its shard.
 
         Raises EOFError at the end.
@@ -223,7 +240,7 @@ class _Inlet:
             if self._filled == len(self._buffer):
                 return self._whole()
 
-    def _whole(self) -> tuple[ShardKey, Message]:
+    def _whole(self) -> tuple[ShardKey, FromWorker]:
         assert self._buffer is not None
         view = memoryview(self._buffer)
         origin, message = _shared_queue_decoder.decode(view[: self._head_bytes])
@@ -264,7 +281,7 @@ class Queue:
         self._selector.register(inlet.fd, selectors.EVENT_READ, inlet)
         return Writer(writing)
 
-    def receive(self, timeout: float) -> tuple[ShardKey, Message] | tuple[str, None] | None:
+    def receive(self, timeout: float) -> tuple[ShardKey, FromWorker] | tuple[str, None] | None:
         """The next message and its shard; or a writer's name and None: it is gone.
 
         None where there is no whole one yet: after `timeout` seconds, after `wake()`, or once a

@@ -1,4 +1,4 @@
-"""One stream that a watch follows: its roster and positions, and what comes after its end."""
+"""One stream that a watch follows: its coordinator and positions, and what comes after its end."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock, no_later
 from watcher.errors import NoAnswerYetError, ServiceError, StreamError, StreamGoneError
 from watcher.options import WatchOptions
+from watcher.pull import executor
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.table_snapshot import Items, TableSnapshot
@@ -141,7 +142,7 @@ class WatchedStream:
         self._items = items
         self._settings = settings
         self._start = start or settings.position
-        self._began = clock.time(), clock.monotonic()
+        self._began = clock.time(), clock.boottime()
         self._first = first
         self._begins = aside or first
         self._clock = clock
@@ -150,9 +151,9 @@ class WatchedStream:
         """Up to when it is read; None: without an end."""
         self._stored: Token | None = None
         """What it resumes from, until it has begun."""
-        self.roster = self._new_roster(arn, self._start)
+        self.coordinator = self._new_coordinator(arn, self._start)
 
-    def _new_roster(
+    def _new_coordinator(
         self, arn: str, start: Position, resumed: Iterable[TrackedShard] | None = None
     ) -> Coordinator:
         return Coordinator(
@@ -162,17 +163,17 @@ class WatchedStream:
     @property
     def arn(self) -> str:
         """The stream that is being read now."""
-        return self.roster.arn
+        return self.coordinator.arn
 
     @property
     def has_begun(self) -> bool:
         """Whether its shards were listed."""
-        return self.roster.listing.pages > 0
+        return self.coordinator.listing.pages > 0
 
     @property
     def name(self) -> str:
         """The table's name, or else the stream's ARN."""
-        return self.roster.listing.table or self.arn
+        return self.coordinator.listing.table or self.arn
 
     @property
     def table(self) -> str:
@@ -199,7 +200,7 @@ class WatchedStream:
         """Begin where this token stands. Raises UsageError for a broken one."""
         # Of a table's former stream what is left comes first; the watch then goes on to the new.
         resumed = tokens.resume(token)
-        self.roster = self._new_roster(token.stream_arn, self._start, resumed)
+        self.coordinator = self._new_coordinator(token.stream_arn, self._start, resumed)
         self._stored = token
 
     @property
@@ -241,27 +242,27 @@ class WatchedStream:
         if self.failures and token is None and isinstance(self._start, Latest):
             # "Latest" is the moment when the watch began.
             listing = retry_at_start(lambda: self._begins.listing(self.arn), self._clock)
-            self.roster = self._new_roster(self.arn, AtTime(self._began_at(listing)))
+            self.coordinator = self._new_coordinator(self.arn, AtTime(self._began_at(listing)))
             self._begins = CachedListing(self._begins, listing)
-        self.roster.next_listing.sharers = self.sharers
+        self.coordinator.schedule.sharers = self.sharers
         try:
-            self.roster.begin(self._begins)
+            executor.begin(self.coordinator, self._begins, self._clock)
         except StreamGoneError as error:
             new = self._next_stream.newest(self._begins, self.arn) if token else None
             if new is None:
                 raise
             self.move_on(new, str(error))
-            self.roster.begin(self._begins)
+            executor.begin(self.coordinator, self._begins, self._clock)
         self._begins = self.service  # whoever begins again does so while others are delivered
-        listing = self.roster.listing
+        listing = self.coordinator.listing
         self.losses.say_if_begins_late(listing)
         policy, saved_at = self._settings.on_stale, token.saved_at if token else None
         anew = self.losses.begins_anew(policy, "checkpoint", saved_at, listing)
         self._begin_snapshot(None if token is None else token.snapshot, anew=anew)
         if not self._settings.follows:
-            self.until = self.roster.written_at
+            self.until = self.coordinator.written_at
         if not listing.shards:
-            logger.info("The stream has no shards yet", extra=self.roster.about())
+            logger.info("The stream has no shards yet", extra=self.coordinator.about())
 
     def _began_at(self, listing: Listing) -> datetime:
         """Not after the watch began, by the service's clock or by ours: a time to come is refused.
@@ -269,7 +270,7 @@ class WatchedStream:
         From the trim horizon on all before it would then be left out.
         """
         ours, since = self._began
-        passed = timedelta(seconds=self._clock.monotonic() - since)
+        passed = timedelta(seconds=self._clock.boottime() - since)
         return no_later(listing.time - passed, ours) - CLOCKS_APART
 
     def _begin_snapshot(self, stored: TokenSnapshot | None, *, anew: bool) -> None:
@@ -283,19 +284,19 @@ class WatchedStream:
     def snapshot_is_due(self) -> bool:
         """Whether there are items to read: all that is changed from now on has to be read, too."""
         unread = self.snapshot is not None and not self.snapshot.is_done
-        return unread and not self.roster.lineage.awaits_latest
+        return unread and not self.coordinator.lineage.awaits_latest
 
     # Shards and their processes
 
-    def attend(self, before: Callable[[], object]) -> None:
-        """As `Coordinator.attend`, with its own service. Raises StreamError."""
+    def refresh(self, before: Callable[[], object]) -> None:
+        """Makes the stream's requests that are due. Raises StreamError, DataLossError."""
         self.service.tend()
-        self.roster.next_listing.sharers = self.sharers
-        self.roster.attend(self.service, before)
+        self.coordinator.schedule.sharers = self.sharers
+        executor.refresh(self.coordinator, self.service, before)
 
     def to_begin(self) -> list[TrackedShard]:
         """The shards whose turn has come; from now on they count as being read."""
-        shards = self.roster.to_begin()
+        shards = self.coordinator.to_start()
         self.reading.update(shard.id for shard in shards)
         self._say_begun(shards)
         return shards
@@ -309,11 +310,11 @@ class WatchedStream:
         level = logging.INFO if are_few else logging.DEBUG
         for each in shards:
             text = f"Starting watcher for shard: {each.id}"
-            logger.log(level, text, extra=self.roster.about(each))
+            logger.log(level, text, extra=self.coordinator.about(each))
 
     def newly_closed(self) -> list[ShardKey]:
         """The shards being read that are known to get no more records, each once."""
-        closed = {shard_id for shard_id in self.reading if self.roster.is_closed(shard_id)}
+        closed = {shard_id for shard_id in self.reading if self.coordinator.is_closed(shard_id)}
         new, self._closed = closed - self._closed, closed
         return [ShardKey(self.arn, shard_id) for shard_id in sorted(new)]
 
@@ -327,8 +328,8 @@ class WatchedStream:
             until=self.until,
             end=self._settings.end,
             poll_max=self._settings.poll_max_seconds,
-            closed=self.roster.is_closed(shard.id),
-            latest=self.roster.began_at,
+            closed=self.coordinator.is_closed(shard.id),
+            latest=self.coordinator.began_at,
         )
 
     # The end
@@ -338,29 +339,31 @@ class WatchedStream:
 
         With a new one `move_on` is to be called.
         """
-        roster = self.roster
+        coordinator = self.coordinator
         if self.snapshot is not None and not self.snapshot.stored().done:
             return None
         if self.failures and not self._settings.follows:
             return None if self.reading else ""
-        if self.reading or not roster.is_settled():
+        if self.reading or not coordinator.is_settled():
             return None
-        if not roster.has_ended or roster.left:
+        if not coordinator.has_ended or coordinator.left:
             if self._settings.follows:
                 return None
-            roster.say_left(self._settings.end)
+            coordinator.log_left(self._settings.end)
             return ""
-        return self._next_stream.after(self.service, self.arn, self._ended, roster.listing.table)
+        return self._next_stream.after(
+            self.service, self.arn, self._ended, coordinator.listing.table
+        )
 
     @property
     def _ended(self) -> str:
-        return "gone" if self.roster.is_gone else "disabled"
+        return "gone" if self.coordinator.is_gone else "disabled"
 
     def move_on(self, arn: str, reason: str = "") -> None:
         """From a table's old stream to its new one, from its beginning. Raises DataLossError."""
         logger.info(f"Going on with the table's new stream: {arn}")
         old, reason = self.arn, reason or f"stream {self.arn} is {self._ended}"
-        self.roster = self._new_roster(arn, TrimHorizon(), [])
+        self.coordinator = self._new_coordinator(arn, TrimHorizon(), [])
         self._stored = self._made()
         self.losses.say(f"between the table's streams {old} and {arn}", reason)
 
@@ -368,8 +371,8 @@ class WatchedStream:
 
     def standing(self) -> StreamStats:
         """For the figures."""
-        now = self.roster.now.timestamp()
-        return StreamStats(self.arn, self.roster.lineage, now, self.service.tally, self.until)
+        now = self.coordinator.now.timestamp()
+        return StreamStats(self.arn, self.coordinator.lineage, now, self.service.tally, self.until)
 
     def token(self, unsettled: Callable[[ShardKey], str | None]) -> Token | None:
         """Where it stands; a shard stays before its first record that is not settled yet.
@@ -389,5 +392,7 @@ class WatchedStream:
         return token
 
     def _made(self) -> Token:
-        roster = self.roster
-        return tokens.make(roster.arn, roster.lineage, roster.listing.time, roster.began_at)
+        coordinator = self.coordinator
+        return tokens.make(
+            coordinator.arn, coordinator.lineage, coordinator.listing.time, coordinator.began_at
+        )

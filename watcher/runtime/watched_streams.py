@@ -19,7 +19,7 @@ from watcher.runtime.tail import Tail
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.workers import Workers
 from watcher.streams.lineage import RETENTION, TrackedShard
-from watcher.streams.messages import Failed, Notice, Retrying
+from watcher.streams.messages import Failed
 from watcher.streams.token import Token
 
 logger = logging.getLogger("watcher")
@@ -251,24 +251,17 @@ class WatchedStreams:
 
     @staticmethod
     def _may_be_read(stream: WatchedStream) -> bool:
-        return not stream.failures or stream.roster.reads.has_worked
+        return not stream.failures or stream.coordinator.refusals.has_worked
 
-    def hear(
-        self, stream: WatchedStream, shard: TrackedShard, message: Retrying | Notice | Failed
-    ) -> None:
-        """What one of its readers meets with."""
-        about = stream.roster.about(shard)
-        match message:
-            case Failed(text, True):
-                self.in_trouble(stream, StreamError(text), reading=True)
-            case Failed(text):
-                logger.debug(text, extra=about)
-                logger.warning(f"Shard {shard.id}: {text.strip().splitlines()[-1]}", extra=about)
-            case message:
-                try:
-                    stream.roster.in_trouble(shard, message)
-                except StreamError as error:
-                    self.in_trouble(stream, error, reading=True)
+    def on_failed(self, stream: WatchedStream, shard: TrackedShard, message: Failed) -> None:
+        """Takes in that a shard's reader can't go on."""
+        if message.fatal:
+            self.in_trouble(stream, StreamError(message.text), reading=True)
+            return
+        about = stream.coordinator.about(shard)
+        logger.debug(message.text, extra=about)
+        last_line = message.text.strip().splitlines()[-1]
+        logger.warning(f"Shard {shard.id}: {last_line}", extra=about)
 
     def rests(self, stream: WatchedStream) -> bool:
         """Whether it is to be left alone for a while, or until it is begun."""
@@ -296,7 +289,9 @@ class WatchedStreams:
 
     def were_refused(self, seconds: float) -> bool:
         """Whether one of them is to end, and no read of it has been answered for so long."""
-        return any(stream.until and stream.roster.reads.seconds() >= seconds for stream in self)
+        return any(
+            stream.until and stream.coordinator.refusals.seconds() >= seconds for stream in self
+        )
 
     def say_if_watched(self, stream: WatchedStream, workers: Workers) -> None:
         """Once: that all of their shards are being read, of which one of this stream's was last."""
@@ -305,7 +300,7 @@ class WatchedStreams:
         self._are_watched = True
         several = len(self) > 1
         which = f"{len(self)} streams" if several else stream.name
-        about = None if several else stream.roster.about()
+        about = None if several else stream.coordinator.about()
         logger.info(f"Watching {counted(len(workers), 'shard')} of {which}", extra=about)
 
     # What became of them
@@ -313,7 +308,7 @@ class WatchedStreams:
     @property
     def last_refusal(self) -> str:
         """Why a read of one of them was refused; empty where none was."""
-        return next(filter(None, (stream.roster.reads.last for stream in self)), "")
+        return next(filter(None, (stream.coordinator.refusals.last for stream in self)), "")
 
     @property
     def losses(self) -> int:

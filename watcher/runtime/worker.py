@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
 from typing import Generic, TypeVar
 
@@ -22,13 +22,17 @@ from watcher.aws.arns import place_of
 from watcher.aws.client import StreamsClient
 from watcher.aws.connect import for_worker
 from watcher.aws.counters import Counters, SharedCounters
-from watcher.aws.credentials import SharedCredentials
-from watcher.aws.model import AtTime, Latest, Service, ShardKey
+from watcher.aws.credentials import WorkerCredentials
+from watcher.aws.model import Service, ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
+from watcher.pull import executor
 from watcher.records.filters import RecordFilter
 from watcher.runtime.protocol import (
     CommandReader,
+    CredentialsRefused,
+    FromWorker,
+    NewCredentials,
     Pause,
     PollNow,
     ReadShard,
@@ -98,14 +102,13 @@ class AssignedShard:
     def __init__(
         self,
         work: ShardAssignment,
-        streams: Service,
+        service: Service,
         tally: Counters,
         clock: Clock = CLOCK,
         chosen: Chosen | None = None,
     ) -> None:
         self.origin = work.origin
         self.reader = ShardReader(
-            streams,
             work.arn,
             work.shard_id,
             work.position,
@@ -114,27 +117,25 @@ class AssignedShard:
             end=work.end,
             chosen=chosen,
             poll_max=work.poll_max,
+            latest=work.latest,
             clock=clock,
         )
         self.is_over = False
         """Whether it was read to its end, or can't be read any further."""
-        self._latest = work.latest
+        self._service = service
         self._tally = tally
         self._clock = clock
 
     def read(self) -> list[Message]:
-        """One attempt: what the manager is to hear of it."""
+        """Makes one attempt; returns what to report to the manager."""
         answers = self._tally.answers
         try:
-            messages = self.reader.read()
+            messages = executor.read(self.reader, self._service)
         except StreamError as error:
             messages = [Failed(str(error), fatal=True)]
         except Exception:
             messages = [Failed(traceback.format_exc(), fatal=False)]
         self._tally.attempt(self._clock.monotonic(), answered=self._tally.answers > answers)
-        if messages and self._latest and isinstance(self.reader.position, Latest):
-            # It could not be begun: "latest" is not whenever it can be.
-            self.reader.position = AtTime(self._latest)
         # Before they are sent: a shard's place on the board may then soon be another's.
         for message in messages:
             if isinstance(message, Page):
@@ -243,7 +244,7 @@ def run(
     writer: Writer,
     board: SharedCounters,
     clients: dict[str, StreamsClient],
-    credentials: SharedCredentials | None = None,
+    credentials: WorkerCredentials | None = None,
     wanted: RecordFilter | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
@@ -266,6 +267,8 @@ def run(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threads = WorkerThreads(writer)
     chosen = None if wanted is None else wanted.matching_indexes
+    if credentials is not None:
+        credentials.on_refusal = threads.send_refusal
     client = functools.partial(_client, dict(clients), credentials)
     ear = CommandReader(orders)
     while not ear.is_over:
@@ -279,11 +282,13 @@ def run(
                     threads.close(ShardKey(arn, shard_id))
                 case Pause(arn, shard_id):
                     threads.rest(ShardKey(arn, shard_id))
+                case NewCredentials(keys) if credentials is not None:
+                    credentials.take(keys)
         threads.look_after()
 
 
 def _client(
-    clients: dict[str, StreamsClient], credentials: SharedCredentials | None, work: ShardAssignment
+    clients: dict[str, StreamsClient], credentials: WorkerCredentials | None, work: ShardAssignment
 ) -> StreamsClient:
     place = place_of(work.arn)
     if place not in clients:
@@ -358,7 +363,11 @@ class WorkerThreads:
         with self._lock:
             self._readers.rest(origin)
 
-    def send(self, origin: ShardKey, messages: list[Message]) -> None:
+    def send_refusal(self, access_key: str) -> None:
+        """Tell the manager that the service has refused the credentials of this access key."""
+        self.send(ShardKey("", ""), [CredentialsRefused(access_key)])
+
+    def send(self, origin: ShardKey, messages: Sequence[FromWorker]) -> None:
         """Hand messages over; while the pipe is full, this and all others wait here."""
         with self._sending:
             for message in messages:

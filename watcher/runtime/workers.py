@@ -19,6 +19,7 @@ from watcher.formatting.text import counted
 from watcher.retry import backoff, worth_logging
 from watcher.runtime.protocol import (
     Command,
+    CredentialsRefused,
     Pause,
     PollNow,
     Queue,
@@ -40,6 +41,8 @@ _DEATHS_AT_BIRTH = 3
 _TIGHT_SECONDS = 60.0
 # Hurried shards are read often for twice as long.
 _HURRY_SECONDS = 30.0
+# Workers get new credentials within so long: minutes ahead of the end of the others.
+_CREDENTIALS_SECONDS = 1.0
 _COUNT_SECONDS = 0.2
 _LOOK_SECONDS = 0.01
 
@@ -53,6 +56,13 @@ class Process(Protocol):
 
     def give(self, order: Command) -> None:
         """Tell it. Raises OSError where it does not listen."""
+
+    def refresh_credentials(self, refused: str = "") -> None:
+        """Give it the newest credentials, if it has others. Raises OSError as `give`.
+
+        Those of the access key `refused` were refused by the service: they are renewed, if they are
+        the newest.
+        """
 
     def dismiss(self) -> None:
         """There is nothing more to tell it: it may end."""
@@ -131,6 +141,7 @@ class Workers:
         self._hurried: dict[str, float] = {}
         self._have_read = False
         self._stopping = False
+        self._credentials_due = clock.monotonic() + _CREDENTIALS_SECONDS
 
     def __contains__(self, origin: object) -> bool:
         """Whether the shard is being read, or is to be again."""
@@ -212,10 +223,15 @@ class Workers:
 
         None where there is nothing to hear, after `timeout` seconds or `queue.wake()`.
         """
+        if self._clock.monotonic() >= self._credentials_due:
+            self._refresh_credentials()
         if self._over:
             return self._over.popleft(), None
         match self.queue.receive(timeout):
             case None:
+                return None
+            case (_, CredentialsRefused(access_key)):
+                self._refresh_credentials(access_key)
                 return None
             case (str() as name, _):
                 self._reap(self._workers.pop(name))
@@ -224,6 +240,12 @@ class Workers:
                 if isinstance(message, Finished | Failed):
                     self._leave(origin)
                 return origin, message
+
+    def _refresh_credentials(self, refused: str = "") -> None:
+        self._credentials_due = self._clock.monotonic() + _CREDENTIALS_SECONDS
+        for worker in self._workers.values():
+            with contextlib.suppress(OSError):  # it does not listen just now, and gets them later
+                worker.process.refresh_credentials(refused)
 
     def _leave(self, origin: ShardKey) -> None:
         """Its worker reads this shard no longer; one that reads none has done its work."""

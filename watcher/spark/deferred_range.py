@@ -15,12 +15,13 @@ from typing import Final
 
 import msgspec
 
-from watcher.aws.model import AtTime, Service
+from watcher.aws.model import AtTime
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.records import page
 from watcher.streams.messages import Message, Page, Started
 from watcher.streams.page_fetcher import PageFetcher, is_full
+from watcher.streams.requests import GetIterator, ReadSteps
 
 # A reader that keeps up has a page within a second or so of its making.
 BEHIND_SECONDS = 10.0
@@ -57,9 +58,7 @@ class Backlog:
         """So many seconds ago a record is to be looked for."""
         self._created, self._newest = 0.0, 0  # of what had been read by then
 
-    def found(
-        self, read: Iterable[Message], service: Service, reads: PageFetcher
-    ) -> DeferredRange | None:
+    def found(self, read: Iterable[Message], reads: PageFetcher) -> ReadSteps[DeferredRange | None]:
         """What to leave, up to a record far behind these; None where the reader keeps up.
 
         None, too, where the service lets no read come just now: then `tip` is to be called next.
@@ -84,9 +83,9 @@ class Backlog:
         self._created, self._newest = created, int(newest.last_sequence_number)
         back = (times * self._behind_seconds / 2 for times in _TIMES_BACK)
         self._to_try = deque(seconds for seconds in back if seconds < age)
-        return self.tip(service, reads)
+        return (yield from self.tip(reads))
 
-    def tip(self, service: Service, reads: PageFetcher) -> DeferredRange | None:
+    def tip(self, reads: PageFetcher) -> ReadSteps[DeferredRange | None]:
         """The same, while `awaits_turn`; a read for each attempt, when its turn has come.
 
         What goes wrong with this, goes wrong with the reading too, and is told there.
@@ -95,8 +94,9 @@ class Backlog:
             now = self._clock.monotonic() + self._service_ahead
             time = datetime.fromtimestamp(int(now - self._to_try.popleft()), UTC)
             try:
-                iterator, _ = service.iterator(self._arn, self._shard_id, AtTime(time))
-                records = page.decode(reads.aside(service, iterator, limit=1)).Records
+                iterator, _ = yield GetIterator(self._arn, self._shard_id, AtTime(time))
+                body = yield from reads.fetch_elsewhere(iterator, limit=1)
+                records = page.decode(body).Records
             except TimestampRefusedError:
                 self._ask_at = math.inf
                 self._to_try.clear()

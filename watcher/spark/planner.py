@@ -14,6 +14,7 @@ from watcher.aws.model import AfterSequence, AtTime, Service, TrimHorizon, opene
 from watcher.aws.retry import retry_at_start
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamGoneError, UsageError
+from watcher.pull import executor
 from watcher.spark import micro_batch, offsets
 from watcher.spark.deferred_range import DeferredRange
 from watcher.spark.offsets import Offset, Range, ShardOffset
@@ -24,7 +25,6 @@ from watcher.streams.caught_up import WRITTEN_SECONDS
 from watcher.streams.coordinator import AGAIN_SECONDS, Coordinator, ShardEnd
 from watcher.streams.lineage import RETENTION, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Finished, Loss, Notice, Retrying, Started
 
 # An idle query asks again every 12 ms: each time it is answered so late, or when there is news.
 _IDLE_SECONDS = 0.04
@@ -69,7 +69,7 @@ class Planner:
         self._ahead = driver.ahead
         self._clock = clock
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
-        self._roster: Coordinator | None = None
+        self._coordinator: Coordinator | None = None
         self._known: set[str] = set()  # the shards of the first offset
         self._stop_at: _StoppingPoint | None = None
         self._first_until = math.inf
@@ -87,19 +87,19 @@ class Planner:
 
     def anchor(self) -> Offset:
         """Where a new query starts, as positions that are the same whenever they are used."""
-        roster = self._new_roster(None)
-        roster.begin(self._service)
-        self._losses.say_if_begins_late(roster.listing)
+        coordinator = self._new_coordinator(None)
+        executor.begin(coordinator, self._service, self._clock)
+        self._losses.say_if_begins_late(coordinator.listing)
         return Offset(
             self.arn,
             {
                 shard.id: ShardOffset(
-                    roster.begin_again(shard),
+                    coordinator.restart(shard),
                     shard.parent,
                     unlisted=not shard.expected,
                     since=shard.since,
                 )
-                for shard in roster.lineage.unfinished
+                for shard in coordinator.lineage.unfinished
             },
         )
 
@@ -111,25 +111,25 @@ class Planner:
 
     def latest(self, start: Offset, limit: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself where there is nothing to do (now)."""
-        roster = self._begun(start)
-        roster.next_listing.sharers = self.sharers
+        coordinator = self._begun(start)
+        coordinator.schedule.sharers = self.sharers
         idle_seconds = _IDLE_SECONDS / self.sharers
         now = self._clock.monotonic()
         until, gather_until = now + idle_seconds, now + _GATHER_SECONDS / self.sharers
         while True:
-            asked = roster.attend(self._asking)
+            asked = executor.refresh(coordinator, self._asking)
             with self._driver.lock:
-                self._hear(roster)
-                self._open_ready(roster)
+                self._hear(coordinator)
+                self._open_ready(coordinator)
                 if not self._are_tried() and self._clock.monotonic() < gather_until:
                     self._driver.wait(idle_seconds)
                     continue
-                end = micro_batch.end(start, limit, self._ahead.shards, roster.lineage)
+                end = micro_batch.end(start, limit, self._ahead.shards, coordinator.lineage)
                 if end is not None:
                     return end
-                if roster.due(asked) is not None:
+                if coordinator.due(asked) is not None:
                     continue  # the children of one that has just finished
-                if self._is_answer(roster, until):
+                if self._is_answer(coordinator, until):
                     return start
                 self._driver.wait(idle_seconds)
 
@@ -146,9 +146,9 @@ class Planner:
         """
         if isinstance(between.start, AfterSequence):
             return  # the service says it itself
-        if self._roster is not None:
-            now = self._roster.now
-            shard = self._roster.lineage.shards.get(between.shard_id)
+        if self._coordinator is not None:
+            now = self._coordinator.now
+            shard = self._coordinator.lineage.shards.get(between.shard_id)
         else:
             now = retry_at_start(lambda: self._service.listing(self.arn), self._clock).time
             shard = None
@@ -174,8 +174,8 @@ class Planner:
     def _unread_since(self, shards: list[HeldShard]) -> list[float]:
         """When the first record may have been made of shards that nobody has looked into here."""
         unread = [shard.tracked for shard in shards if not shard.attempted and not shard.pages]
-        if self._roster is not None:
-            unfinished = self._roster.lineage.unfinished
+        if self._coordinator is not None:
+            unfinished = self._coordinator.lineage.unfinished
             unread += [each for each in unfinished if each.status is ShardStatus.WAITING]
         kept = self._clock.time() - RETENTION.total_seconds()
         return [max(kept, since.timestamp()) for each in unread if (since := _begins(each))]
@@ -186,7 +186,7 @@ class Planner:
 
     # Which shards are read
 
-    def _new_roster(self, start: Offset | None) -> Coordinator:
+    def _new_coordinator(self, start: Offset | None) -> Coordinator:
         return Coordinator(
             self.arn,
             self._options.start if start is None else TrimHorizon(),
@@ -197,16 +197,16 @@ class Planner:
         )
 
     def _begun(self, start: Offset) -> Coordinator:
-        """The roster, which has begun where the query goes on; what is before `start` is done."""
+        """The coordinator, begun where the query goes on; what is before `start` is done."""
         if start.stream != self.arn:
             raise UsageError(
                 f"the checkpoint is of {start.stream}, not of {self.arn}; "
                 "choose another checkpoint, or name that stream"
             )
-        if self._roster is None:
-            roster = self._new_roster(start)
-            roster.begin(self._service)
-            self._roster = roster
+        if self._coordinator is None:
+            coordinator = self._new_coordinator(start)
+            executor.begin(coordinator, self._service, self._clock)
+            self._coordinator = coordinator
             self._known = set(start.shards)
             self._first_until = self._clock.monotonic() + _FIRST_SECONDS
         with self._driver.lock:
@@ -218,36 +218,36 @@ class Planner:
                 if reached.finished and shard.has_ended and not shard.pages:
                     del self._ahead.shards[shard_id]
                     self._finished += 1
-        return self._roster
+        return self._coordinator
 
-    def _open_ready(self, roster: Coordinator) -> None:
+    def _open_ready(self, coordinator: Coordinator) -> None:
         """Executors read a closed shard; with a limit its records have to be counted here."""
-        ready = roster.to_begin()
+        ready = coordinator.to_start()
         if not ready:
             return
         until, closed = None, set[str]()
         if self._stop_at is not None:
             until, closed = self._stop_at.written, self._stop_at.closed
         elif self._options.max_records is None:
-            closed = roster.listing.closed()
+            closed = coordinator.listing.closed()
         for shard in ready:
             if shard.id not in self._known:
                 # It has begun after the query: its first record on is the query's to read.
                 shard.since = opened_at(shard.id) or shard.since
             if shard.id in closed and self._options.max_records is None:
-                self._losses.say_if_too_late(shard, roster.now)
+                self._losses.say_if_too_late(shard, coordinator.now)
                 self._ahead.add_closed(shard)
-                roster.finish(shard)
+                coordinator.finish(shard)
             else:
                 may_leave = self._options.max_records is None
-                has_closed = roster.is_closed(shard.id)
+                has_closed = coordinator.is_closed(shard.id)
                 self._ahead.add(shard, until, closed=has_closed, may_leave=may_leave)
         self._driver.wake()
 
-    def _hear(self, roster: Coordinator) -> None:
+    def _hear(self, coordinator: Coordinator) -> None:
         """What the readers have said. Raises what has ended them, and DataLossError."""
         for shard in self._ahead.shards.values():
-            if not shard.closed and roster.is_closed(shard.id):
+            if not shard.closed and coordinator.is_closed(shard.id):
                 shard.closed = True
                 if shard.tracked.status is ShardStatus.CAUGHT_UP:  # it was left as an open one
                     shard.tracked.status = ShardStatus.RUNNING
@@ -256,36 +256,29 @@ class Planner:
         if self._ahead.failure is not None:
             raise self._ahead.failure
         while self._ahead.news:
-            self._hear_one(roster, *self._ahead.news.popleft())
+            self._on_news(coordinator, *self._ahead.news.popleft())
 
-    def _hear_one(self, roster: Coordinator, shard: HeldShard, news: News) -> None:
+    def _on_news(self, coordinator: Coordinator, shard: HeldShard, news: News) -> None:
         tracked = shard.tracked
-        match news:
-            case HeldPage() | DeferredRange():
-                tracked.comes()
-            case Started(moment):
-                roster.started(tracked, moment)
-            case Loss():
-                roster.losses.heard(tracked, news)
-            case Retrying() | Notice():
-                roster.in_trouble(tracked, news)
-            case Finished():
-                match roster.meaning(tracked, news):
-                    case ShardEnd.CLOSED:
-                        roster.finish(tracked)
-                    case ShardEnd.READ_AGAIN:
-                        self._ahead.begin(shard, AGAIN_SECONDS)
-                        self._driver.wake()
+        if isinstance(news, HeldPage | DeferredRange):
+            tracked.records_came()
+            return
+        match coordinator.on_message(tracked, news):
+            case ShardEnd.CLOSED:
+                coordinator.finish(tracked)
+            case ShardEnd.READ_AGAIN:
+                self._ahead.begin(shard, AGAIN_SECONDS)
+                self._driver.wake()
 
     # When there is nothing to give
 
-    def _is_answer(self, roster: Coordinator, until: float) -> bool:
+    def _is_answer(self, coordinator: Coordinator, until: float) -> bool:
         """Whether to say that there is nothing (now). Raises StreamGoneError."""
         shards = self._ahead.shards.values()
-        is_done = all(shard.is_complete for shard in shards) and roster.is_settled()
+        is_done = all(shard.is_complete for shard in shards) and coordinator.is_settled()
         if self._stop_at is not None:
             return is_done
-        if is_done and roster.is_gone:
+        if is_done and coordinator.is_gone:
             raise StreamGoneError(f"no stream {self.arn}: it was deleted")
         now = self._clock.monotonic()
         return now >= until and (self._are_tried() or now >= self._first_until)

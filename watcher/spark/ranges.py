@@ -15,6 +15,7 @@ from watcher.aws.credentials import handed_credentials
 from watcher.aws.model import AfterSequence, Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, StreamGoneError, TransientError
+from watcher.pull import executor
 from watcher.records.wire import WireRecord
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY, SourceOptions
@@ -89,11 +90,11 @@ class RangeReader:
         trouble_since: float | None = None
         self._clock.sleep(rate.pause())  # the range before this may be of the same shard
         while not reader.finished:
-            messages = reader.read()
+            messages = executor.read(reader, self._service)
             for message in messages:
                 match message:
                     case Page():
-                        shard.comes()
+                        shard.records_came()
                         shard.position = AfterSequence(message.last_sequence_number)
                         yield message
                     case Loss():
@@ -120,7 +121,6 @@ class RangeReader:
 
     def _reader(self, shard: TrackedShard, task: Range, rate: AdaptiveRateLimit) -> ShardReader:
         return ShardReader(
-            self._service,
             self._arn,
             shard.id,
             shard.position,
@@ -156,7 +156,7 @@ class RangeReader:
         if not troubles:
             refusals.work()
             return None
-        refusals.hear(between.shard_id, troubles[-1])
+        refusals.on_error(between.shard_id, troubles[-1])
         if troubles[-1].is_worth_saying:
             logger.warning(f"{between}: {troubles[-1].line}")
         now = self._clock.monotonic()

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from watcher.aws.model import AfterSequence, Position, Service
 from watcher.clock import Clock
+from watcher.pull import executor
 from watcher.spark.deferred_range import BEHIND_SECONDS, Backlog, DeferredRange
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import Message, Page
@@ -136,17 +137,16 @@ class HeldShard:
     def read(self, service: Service) -> list[News]:
         """One attempt of its reader. Raises StreamError."""
         assert self.reader is not None
-        self.reader.streams = service
         self.reader.closed = self.closed
         reads, backlog = self.reader.reads, self.backlog
         messages, left = list[Message](), None
         if backlog is not None and backlog.awaits_turn:
-            left = backlog.tip(service, reads)
+            left = executor.run(backlog.tip(reads), service)
             self.reader.pause = reads.pause()
         else:
-            messages = self.reader.read()
+            messages = executor.read(self.reader, service)
             if backlog is not None and not self.reader.finished:
-                left = backlog.found(messages, service, reads)
+                left = executor.run(backlog.found(messages, reads), service)
         if left is None:
             return [self._held(message) for message in messages]
         self.frontier = AfterSequence(left.upto)
@@ -246,7 +246,6 @@ class ReadAhead:
         """A new reader for a shard, where the last one has come to."""
         rate = None if shard.reader is None else shard.reader.reads.rate
         shard.reader = ShardReader(
-            self._service,
             self._arn,
             shard.id,
             shard.frontier,
@@ -254,7 +253,7 @@ class ReadAhead:
             until=shard.until,
             clock=self._clock,
             # Of a backlog an executor reads the next page.
-            asks_ahead=shard.backlog is None,
+            prefetches=shard.backlog is None,
             rate=rate,
         )
         self._schedule(shard, max(pause, shard.reader.reads.pause()))

@@ -29,6 +29,7 @@ from watcher.aws.credentials import Keys, handed_credentials, to_hand_on
 from watcher.aws.model import Latest, Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
+from watcher.pull import executor
 from watcher.spark import offsets, versions
 from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.image_evolution import images_of, refuse_changed
@@ -53,7 +54,7 @@ from watcher.streams.losses import Losses
 from watcher.streams.messages import Page
 
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
-# So often the roster is asked whether a question is due again; and one is waited for so long.
+# So often the coordinator is asked whether a question is due again; and one is waited for so long.
 _LISTING_PAUSE = 0.25
 _aside = partial(BackgroundService, patience=_LISTING_PAUSE)
 
@@ -233,27 +234,27 @@ class BatchReader(SparkPicklable, DataSourceReader):
         now = datetime.fromtimestamp(self._clock.time(), UTC)
         options = self._pushed.options(self._options, now)
         service, arn = self._connect(stream, options.connection)
-        losses = Losses()
-        roster = Coordinator(arn, options.start, losses=losses, clock=self._clock)
-        roster.begin(service)
+        losses = Losses(clock=self._clock)
+        coordinator = Coordinator(arn, options.start, losses=losses, clock=self._clock)
+        executor.begin(coordinator, service, self._clock)
         if options.start == self._options.start:  # what the user has asked for
-            losses.say_if_begins_late(roster.listing)
+            losses.say_if_begins_late(coordinator.listing)
         asking = self._asking(service)
         while True:
-            roster.to_begin()
-            roster.attend(asking)
-            if roster.is_whole():
+            coordinator.to_start()
+            executor.refresh(coordinator, asking)
+            if coordinator.is_whole():
                 break
             self._clock.sleep(_LISTING_PAUSE)
         ranges = [
             Range(
                 shard.id,
                 shard.position,
-                closed=roster.is_closed(shard.id),
-                until=roster.written_at,
+                closed=coordinator.is_closed(shard.id),
+                until=coordinator.written_at,
                 end=options.end,
             )
-            for shard in roster.lineage.unfinished
+            for shard in coordinator.lineage.unfinished
             if not isinstance(shard.position, Latest) and self._pushed.may_be("shard_id", shard.id)
         ]
         keys = self._keys(options.connection, arn) if ranges else None

@@ -27,19 +27,20 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 
-from watcher.aws.model import CLOCKS_APART, Latest, Listing, Service
+from watcher.aws.model import CLOCKS_APART, Latest, Listing
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.text import counted
 from watcher.records import page
 from watcher.streams.deduplicator import numbers_of
 from watcher.streams.page_fetcher import PageFetcher
+from watcher.streams.requests import GetIterator, ReadSteps
 
 WRITTEN_SECONDS = 2.0
 """So long after a write was answered, its record is in its shard."""
 SETTLED_SECONDS = 5.0
 """So long after a moment, listings show what was closed, or opened, by then."""
-# … and a roster has seen a listing made then.
+# … and a coordinator has seen a listing made then.
 _LISTING_SECONDS = 0.5
 # So long nothing but empty pages, and, where the service or the network holds the reading back, so
 # many of them from one iterator (bloop counts 5 to get through a shard that is 4 hours old: this is
@@ -102,16 +103,16 @@ class CaughtUpDetector:
         """Whether the beginning is so long past that LATEST is after it."""
         return self._clock.monotonic() >= self._due
 
-    def is_reached(self, service: Service, newest: int, has_records: bool) -> bool:
-        """Whether all is read of it, where `newest` is the last that was."""
+    def is_reached(self, newest: int, has_records: bool) -> ReadSteps[bool]:
+        """Returns whether all of the shard is read, where `newest` is the last number that was."""
         if has_records or self.may_be_left:
-            self.ask(service, newest)
+            yield from self.probe(newest)
         return self.is_left if self.number is None else newest >= self.number
 
-    def ask(self, service: Service, newest: int) -> None:
-        """Look for its number, where `newest` is the last that was read.
+    def probe(self, newest: int) -> ReadSteps[None]:
+        """Looks for the end's number by LATEST, where `newest` is the last number that was read.
 
-        What goes wrong with that, goes wrong elsewhere too, and is told there.
+        What fails here fails for the shard's pages too, and is reported there.
         """
         passed = self._clock.monotonic() - self._asked_at
         is_early = passed < (_ASK_SECONDS if self.may_be_left else self._rest)
@@ -124,8 +125,8 @@ class CaughtUpDetector:
         self._asked_at = self._clock.monotonic()
         try:
             if not self._latest:
-                self._begin(service, newest)
-            while self._latest and not self.awaits_turn and self._goes_on(service):
+                yield from self._get_iterators(newest)
+            while self._latest and not self.awaits_turn and (yield from self._goes_on()):
                 self.awaits_turn = bool(self._latest) and self._reads.pause() > 0
         except (ServiceError, StreamError):
             self._latest = []  # later ones will do
@@ -135,17 +136,17 @@ class CaughtUpDetector:
             self.number = max(self._found)
             self.is_open = True
 
-    def _begin(self, service: Service, newest: int) -> None:
-        """Have the iterators, each of which is to say which record is its first."""
+    def _get_iterators(self, newest: int) -> ReadSteps[None]:
+        """Gets the iterators; each one's first record is a candidate for the end."""
         self._found = []
         self._after = newest
         for _ in range(_TIMES_ASKED):
-            iterator, _ = service.iterator(self._arn, self._shard_id, Latest())
+            iterator, _ = yield GetIterator(self._arn, self._shard_id, Latest())
             self._latest.append(iterator)
 
-    def _goes_on(self, service: Service) -> bool:
-        """Read one of them; whether another is to be read now."""
-        wire = page.decode(self._reads.aside(service, self._latest[-1]))
+    def _goes_on(self) -> ReadSteps[bool]:
+        """Reads at one of the iterators; returns whether to read at another now."""
+        wire = page.decode((yield from self._reads.fetch_elsewhere(self._latest[-1])))
         numbers = numbers_of(wire.Records)
         if not numbers and wire.NextShardIterator is not None:
             self.is_open = True

@@ -1,7 +1,8 @@
-"""Decides how a stream is read completely; every engine drives it, so that a fault is mended once.
+"""Decides how one stream is read completely: what to ask next, which shards to start, what is lost.
 
-Which shards to begin and when, when to list again, when a shard's end is the end, and what is lost.
-Pure: the service and the time are handed in.
+The core of every engine, without I/O. An executor makes the calls that `due()` hands out and brings
+back what came of them; starts a reader for each of `to_start()`; and passes every message of the
+readers to `on_message()`, which is the one place that knows what it means.
 """
 
 from __future__ import annotations
@@ -9,18 +10,15 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import NamedTuple
 
-from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Position, Service
-from watcher.aws.retry import retry_at_start
-from watcher.clock import CLOCK, Clock, no_later
+from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Position, Shard
+from watcher.clock import Clock, no_later
 from watcher.errors import (
     CredentialsError,
     DeniedError,
-    NoAnswerYetError,
     OddAnswerError,
     ServiceError,
     StreamError,
@@ -38,44 +36,39 @@ from watcher.streams.listing_schedule import (
     is_young,
 )
 from watcher.streams.losses import Losses
-from watcher.streams.messages import ErrorKind, Finished, Notice, Retrying
+from watcher.streams.messages import (
+    ErrorKind,
+    Finished,
+    Loss,
+    Message,
+    Notice,
+    Page,
+    Retrying,
+    Started,
+)
 from watcher.streams.refusals import Refusals, kind_of
+from watcher.streams.requests import ListChildren, ListShards, ProbeShards, StreamRequest
 from watcher.streams.unlisted_parents import UnlistedParents
-
-
-class RequestKind(Enum):
-    """The kinds of questions."""
-
-    LISTING = "all shards"
-    CHILDREN = "the children of a finished shard"
-    HIDDEN = "whether a shard that only its child names is there"
-
-
-class Request(NamedTuple):
-    """A question that is due; `shard_id` is of the shard that it is about, if of one."""
-
-    question: RequestKind
-    shard_id: str = ""
-
 
 logger = logging.getLogger("watcher")
 
 AGAIN_SECONDS = 1.0
-"""So long a shard rests that is to be read again."""
+"""The pause before a shard is read again whose reader ended too early."""
 
 
 class ShardEnd(Enum):
-    """What it means that a shard's reader has finished."""
+    """The meaning of the end of a shard's reader."""
 
-    CLOSED = "its children's turn"
+    CLOSED = "all is read; once that is delivered, `finish` starts its children"
     CAUGHT_UP = "everything up to the end that was asked for is read"
-    READ_AGAIN = "the listing says otherwise"
+    READ_AGAIN = "the listing contradicts it: a new reader goes on from the shard's position"
 
 
 class Coordinator:
-    """The shards of one stream: which are to be read next, and what their ends mean.
+    """The shards of one stream: which are read next, and what their readers' messages mean.
 
-    `start` and `resumed` are those of `Lineage`; `in_use` holds shards that must not be forgotten.
+    `start` and `resumed` are those of `Lineage`; `in_use` holds the ids of shards that must not be
+    forgotten. `clock` is only looked at, never waited for.
     """
 
     def __init__(
@@ -86,107 +79,116 @@ class Coordinator:
         *,
         losses: Losses,
         in_use: Container[str] = (),
-        clock: Clock = CLOCK,
+        clock: Clock,
     ) -> None:
         self.arn = arn
         self.lineage = Lineage(start, resumed)
         self.losses = losses
         losses.begin(arn, start if resumed is None else None)
         self.is_gone = False
-        """Whether the service knows no such stream any more."""
+        """True once the service knows no such stream any more."""
         our_time = datetime.fromtimestamp(clock.time(), UTC)
         self.listing = Listing(arn, "", "ENABLED", "", [], 0, our_time)
-        """The last one; at first an empty one."""
+        """The last listing; an empty one before the first."""
         self.began_at = our_time
         """Not after the reading began, at the first listing, by the service's clock or by ours."""
+        self.schedule = ListingSchedule(clock)
+        self.refusals = Refusals(clock)
+        """What of the shards' reads only the user can mend."""
         self._first_listed = our_time
         self._in_use = in_use
-        self.next_listing = ListingSchedule(clock)
         self._clock = clock
         self._began = -math.inf
         self._finished: deque[str] = deque()  # whose children are to be asked for
         self._late = LateChildren(clock)
         self._closed = set[str]()
-        self._hidden = UnlistedParents(clock)
-        self.reads = Refusals(clock)
-        self._listings = Refusals(clock, has_worked=True)  # the first one has begun it all
-        self._news = True
+        self._unlisted = UnlistedParents(arn, clock)
+        # The first listing has begun it all.
+        self._listing_refusals = Refusals(clock, has_worked=True)
+        self._may_start_more = True
 
     @property
-    def _has_listed(self) -> bool:
+    def has_listed(self) -> bool:
+        """True once there was a listing."""
         return self.listing.pages > 0
 
     @property
     def written_at(self) -> datetime:
-        """When all that was written as it began is in its shard (the service tells seconds)."""
+        """The time by which all that was written before the beginning is in its shard."""
         return self._first_listed + timedelta(seconds=WRITTEN_SECONDS + 1)
 
-    # Asking the service
+    # Requests, and what came of them
 
-    def begin(self, service: Service) -> None:
-        """Make the first listing, whose troubles end the beginning. Raises StreamError."""
-        self._take(retry_at_start(lambda: service.listing(self.arn), self._clock))
+    def begin(self, listing: Listing) -> None:
+        """Takes in the first listing."""
+        self._listed(listing)
         self._ask_for_late_children()
 
-    def attend(
-        self, service: Service, before: Callable[[], object] = lambda: None
-    ) -> set[RequestKind]:
-        """Ask what is due; return what has no answer yet. Raises DeniedError."""
-        asked = set[RequestKind]()
-        while (ask := self.due(asked)) is not None:
-            before()
-            try:
-                self.put(ask, service)
-            except NoAnswerYetError:
-                asked.add(ask.question)
-        return asked
-
-    def due(self, asked: Container[RequestKind] = ()) -> Request | None:
-        """The next question that is due, but of none that are `asked` already."""
-        if self._finished and RequestKind.CHILDREN not in asked:
-            return Request(RequestKind.CHILDREN, self._finished[0])
-        if RequestKind.LISTING not in asked and self.next_listing.is_due(
-            self._reads_to_an_open_end
-        ):
-            return Request(RequestKind.LISTING)
-        if self._hidden.is_due() and RequestKind.HIDDEN not in asked:
-            return Request(RequestKind.HIDDEN)
+    def due(self, pending: Container[type[StreamRequest]] = ()) -> StreamRequest | None:
+        """Returns the next request to make; none of a kind whose answer is `pending`."""
+        while self._finished and self.lineage.children(self._finished[0]):
+            self._children_listed(self._finished[0], [])  # a listing has shown them meanwhile
+        if self._finished and ListChildren not in pending:
+            return ListChildren(self._finished[0])
+        if ListShards not in pending and self.schedule.is_due(self._could_learn_from_a_listing):
+            return ListShards()
+        if ProbeShards not in pending and (shard_ids := self._unlisted.due()):
+            return ProbeShards(shard_ids)
         return None
 
-    def _reads_to_an_open_end(self) -> bool:
-        """Whether another listing could tell something: of closed shards all is known."""
+    def _could_learn_from_a_listing(self) -> bool:
+        """False where only closed shards are read: of those all is known."""
         shards = self.lineage.shards.values()
         reading = [each for each in shards if each.status is ShardStatus.RUNNING]
         reading += self.lineage.ready()  # between one's end and its child's beginning
-        are_awaited = len(self._hidden) > 0 or self._late.may_still_come()
+        are_awaited = len(self._unlisted) > 0 or self._late.may_still_come()
         return are_awaited or not reading or not all(self.is_closed(each.id) for each in reading)
 
-    def put(self, ask: Request, service: Service) -> None:
-        """Ask it, and take the answer in. Raises DeniedError where that does not pass."""
-        try:
-            match ask.question:
-                case RequestKind.LISTING:
-                    self._take(service.listing(self.arn))
-                case RequestKind.CHILDREN:
-                    self._take_children(service)
-                case RequestKind.HIDDEN:
-                    if self._hidden.ask(self.arn, service):
-                        self._news = True
-                    elif not self.next_listing.failures:
-                        self.next_listing.want_in(PAUSE_SECONDS_MAX)
-        except StreamGoneError:
-            # Those who read the shards find out for themselves, and say what is lost.
-            self.is_gone = True
-            self.next_listing.found_nothing()
-        except (TransientError, OddAnswerError, DeniedError) as error:
-            self._trouble(error)
-        except CredentialsError as error:
-            self._trouble(error)
-            service.renew()
+    def requested(self, request: StreamRequest) -> None:
+        """Notes that a request was made and has no answer yet."""
+        if isinstance(request, ProbeShards):
+            self._unlisted.probing(request.shard_ids)
 
-    def _take(self, listing: Listing) -> None:
+    def answered(
+        self,
+        request: StreamRequest,
+        answer: Listing | list[Shard] | Mapping[str, WatcherError | None],
+    ) -> None:
+        """Takes in the answer to a request. Raises DataLossError."""
+        match request, answer:
+            case ListShards(), Listing():
+                self._listed(answer)
+            case ListChildren(shard_id), list():
+                self._children_listed(shard_id, answer)
+            case ProbeShards(), Mapping():
+                if self._unlisted.probed(answer):
+                    self._may_start_more = True
+                elif not self.schedule.failures:
+                    self.schedule.want_in(PAUSE_SECONDS_MAX)
+
+    def failed(self, request: StreamRequest, error: WatcherError) -> None:
+        """Takes in why there was no answer. Raises DeniedError, OddAnswerError where that lasts.
+
+        Raises the error itself where no retry helps.
+        """
+        if isinstance(request, ListChildren) and isinstance(error, ServiceError | StreamError):
+            logger.debug(f"No children of {request.shard_id} listed: {error}")
+            self._children_listed(request.shard_id, [])
+        elif isinstance(error, StreamGoneError):
+            # Those who read the shards find out for themselves what is lost of them; of children
+            # that no listing has shown nobody does.
+            if not self.has_ended:
+                self.losses.say_if_old("last listing", self.listing.time, self.now)
+            self.is_gone = True
+            self.schedule.found_nothing()
+        elif isinstance(error, TransientError | OddAnswerError | DeniedError | CredentialsError):
+            self._listing_failed(error)
+        else:
+            raise error
+
+    def _listed(self, listing: Listing) -> None:
         now = self._clock.monotonic()
-        if not self._has_listed:
+        if not self.has_listed:
             self._first_listed = listing.time
             self.began_at = no_later(listing.time, self._clock.time()) - CLOCKS_APART
             self._began = now
@@ -194,22 +196,22 @@ class Coordinator:
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
         self.listing = listing
         self._closed = listing.closed()
-        self.next_listing.came(listing.pages, by=self._began + SETTLED_SECONDS)
-        self._hidden.listed_at = now
+        self.schedule.came(listing.pages, by=self._began + SETTLED_SECONDS)
+        self._unlisted.listed_at = now
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
-        self._news = True
+        self._may_start_more = True
         if self._late.are_missing(self.lineage):
-            self.next_listing.want_in(self._late.pause())
-        self._look_at_those_left(now)
+            self.schedule.want_in(self._late.pause())
+        self._resume_closed_ones(now)
 
-    def _look_at_those_left(self, now: float) -> None:
-        """A shard that was left as an open one may be closed: then its end is to be read."""
+    def _resume_closed_ones(self, now: float) -> None:
+        """A shard that was left as an open one may be closed: then its end has to be read."""
         for shard in self.lineage.unfinished:
             if shard.status is ShardStatus.CAUGHT_UP and self.is_closed(shard.id):
                 if shard.id not in self._in_use:
                     shard.status = ShardStatus.WAITING
-                else:  # still by the one who has left it
+                else:  # the one who has left it still holds it
                     self._late.settled_at = now + PAUSE_SECONDS_MAX
 
     def _ask_for_late_children(self) -> None:
@@ -222,151 +224,166 @@ class Coordinator:
         children = self.lineage.children(shard_id)
         return not children or any(is_young(each, self.listing.time) for each in children)
 
-    def _trouble(self, error: WatcherError) -> None:
-        self.next_listing.failed()
-        failures = self.next_listing.failures
-        self._listings.hear(self.arn, Retrying(str(error), failures, kind_of(error)))
-        # What has taken long by itself is said the first time.
+    def _listing_failed(self, error: WatcherError) -> None:
+        self.schedule.failed()
+        failures = self.schedule.failures
+        self._listing_refusals.on_error(self.arn, Retrying(str(error), failures, kind_of(error)))
+        # An error that took long by itself is logged the first time.
         if worth_logging(failures, 1 if kind_of(error) is ErrorKind.OVERDUE else 2):
             logger.warning(f"Can't list shards, trying again: {error}", extra=self.about())
 
-    def _take_children(self, service: Service) -> None:
-        """A finished shard's children need no waiting for the next listing."""
-        shard_id = self._finished[0]
+    def _children_listed(self, shard_id: str, listed: list[Shard]) -> None:
+        """A finished shard's children need not wait for the next listing."""
+        if not self.lineage.children(shard_id):
+            self.lineage.update(listed, self.listing.time)
         children = self.lineage.children(shard_id)
-        if not children:
-            try:
-                self.lineage.update(service.children(self.arn, shard_id), self.listing.time)
-            except (ServiceError, StreamError) as error:
-                logger.debug(f"No children of {shard_id} listed: {error}")
-            children = self.lineage.children(shard_id)
-        self._finished.popleft()
-        self._news = True
+        if self._finished and self._finished[0] == shard_id:
+            self._finished.popleft()
+        self._may_start_more = True
         more = self._may_have_more_children(shard_id)
         self._late.finished(shard_id, is_alone=not children, may_have_more=more)
         if not children:
-            self.next_listing.want_in(self._late.pause())
+            self.schedule.want_in(self._late.pause())
 
-    # Shards to begin, and what is heard of them
+    # Shards to start, and their readers' messages
 
-    def to_begin(self) -> list[TrackedShard]:
-        """The shards whose turn has come; from now on they count as being read."""
-        if not self._news and not self._hidden.has_overdue():
+    def to_start(self) -> list[TrackedShard]:
+        """Returns the shards whose turn has come; from now on they count as being read."""
+        if not self._may_start_more and not self._unlisted.has_overdue():
             return []
-        self._news = False
-        begun = self._hidden.sorted_out(self.lineage.ready())
-        for shard in begun:
+        self._may_start_more = False
+        started = self._unlisted.readable(self.lineage.ready())
+        for shard in started:
             shard.status = ShardStatus.RUNNING
-        return begun
+        return started
 
-    def started(self, shard: TrackedShard, moment: datetime) -> None:
-        """Its reader has an iterator since this moment, by the service. Raises DataLossError."""
-        self.reads.work()
-        self.losses.say_if_too_late(shard, moment)
+    def on_message(self, shard: TrackedShard, message: Message) -> Page | ShardEnd | None:
+        """Takes in what a shard's reader reports: the one place that knows what it means.
+
+        Returns a page to be delivered, or the meaning of the reader's end. Moving the shard's
+        position behind what was delivered is up to the caller. Raises DataLossError, and
+        DeniedError or OddAnswerError where that is to end the reading.
+        """
+        match message:
+            case Page():
+                shard.records_came()
+                return message
+            case Started(time):
+                self._reader_started(shard, time)
+            case Loss():
+                self.losses.on_loss(shard, message)
+            case Retrying() | Notice():
+                self._in_trouble(shard, message)
+            case Finished():
+                return self._reader_finished(shard, message)
+        return None
+
+    def _reader_started(self, shard: TrackedShard, time: datetime) -> None:
+        """A reader has an iterator since this moment, by the service."""
+        self.refusals.work()
+        self.losses.say_if_too_late(shard, time)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
-            shard.position = AtTime(moment)
+            shard.position = AtTime(time)
 
-    def in_trouble(self, shard: TrackedShard, message: Retrying | Notice) -> None:
-        """Its reader is refused again and again, or has seen something odd: say what is news.
-
-        Raises DeniedError, OddAnswerError where that is to end the reading.
-        """
+    def _in_trouble(self, shard: TrackedShard, message: Retrying | Notice) -> None:
+        """A reader is refused again and again, or saw something odd: logs what is news."""
         if isinstance(message, Retrying):
-            self.begin_again(shard)  # "latest" is not whenever it can be begun
-            self.reads.hear(shard.id, message)
+            self.restart(shard)  # "latest" is not the moment when it can be read at last
+            self.refusals.on_error(shard.id, message)
         text = shard.news(message)
-        if text and (whose := self.reads.whose(shard.id, message)):
-            logger.warning(f"{whose}: {text}", extra=self.about(shard))
+        if text and (subject := self.refusals.subject(shard.id, message)):
+            logger.warning(f"{subject}: {text}", extra=self.about(shard))
 
-    def begin_again(self, shard: TrackedShard) -> Position:
-        """Where a shard begins whose reader died, or could not begin."""
+    def restart(self, shard: TrackedShard) -> Position:
+        """Returns where a shard starts whose reader died, or could not start."""
         if isinstance(shard.position, Latest):
             # It has promised nothing yet, but "latest" is the moment when the reading began.
             shard.position = AtTime(self.began_at)
         return shard.position
 
-    def meaning(self, shard: TrackedShard, message: Finished) -> ShardEnd:
-        """What the end of its reader means; after CLOSED, `finish` is to be called.
+    def _reader_finished(self, shard: TrackedShard, message: Finished) -> ShardEnd:
+        if message.closed:
+            return self._reader_saw_the_end(shard, message)
+        if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
+            return ShardEnd.READ_AGAIN
+        shard.status = ShardStatus.CAUGHT_UP
+        if not message.proven:  # a listing may yet show that it was closed
+            self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
+        logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
+        return ShardEnd.CAUGHT_UP
 
-        Raises DataLossError.
-        """
-        if not message.closed:
-            if self.is_closed(shard.id) or not (message.proven or self._knows_what_is_open()):
-                return ShardEnd.READ_AGAIN
-            shard.status = ShardStatus.CAUGHT_UP
-            if not message.proven:  # a listing may yet show that it was closed
-                self._late.settled_at = max(self._late.settled_at, self._clock.monotonic())
-            logger.debug(f"Left open: {shard.id}: {message.reason}", extra=self.about(shard))
-            return ShardEnd.CAUGHT_UP
-        if message.gone is not None:
-            is_over = self.is_gone or self.is_closed(shard.id)
-            if not is_over and self.listing.is_open(shard.id):
-                # Nothing else would read what comes; unless it is the stream that is gone.
-                self.next_listing.want_in(0)
-                shard.refusals += 1
-                self.in_trouble(shard, Retrying(message.gone.reason, shard.refusals))
-                return ShardEnd.READ_AGAIN
-            self.losses.heard(shard, message.gone)
+    def _reader_saw_the_end(self, shard: TrackedShard, message: Finished) -> ShardEnd:
+        if message.gone is None:
+            return ShardEnd.CLOSED
+        is_over = self.is_gone or self.is_closed(shard.id)
+        if not is_over and self.listing.is_open(shard.id):
+            # Nothing else would read what comes; unless it is the stream that is gone.
+            self.schedule.want_in(0)
+            shard.refusals += 1
+            self._in_trouble(shard, Retrying(message.gone.reason, shard.refusals))
+            return ShardEnd.READ_AGAIN
+        self.losses.on_loss(shard, message.gone)
         return ShardEnd.CLOSED
 
     def is_closed(self, shard_id: str) -> bool:
-        """Whether a shard is known to get no more records."""
+        """True if a shard is known to get no more records."""
         return shard_id in self._closed or bool(self.lineage.children(shard_id))
 
     def _knows_what_is_open(self) -> bool:
-        """Whether the last listing is late enough to show what was closed at the beginning."""
+        """True if the last listing is late enough to show what was closed at the beginning."""
         settled = self._began + SETTLED_SECONDS
-        if self.next_listing.listed_at >= settled:
+        if self.schedule.listed_at >= settled:
             return True
-        self.next_listing.want_in(settled - self._clock.monotonic())
+        self.schedule.want_in(settled - self._clock.monotonic())
         return False
 
     def finish(self, shard: TrackedShard) -> None:
-        """All of it has been delivered: its children's turn comes."""
+        """Notes that all of a shard is delivered: its children's turn comes."""
         shard.status = ShardStatus.FINISHED
         shard.loss_said = False
         self._finished.append(shard.id)
 
+    # The end of the stream
+
     @property
     def has_ended(self) -> bool:
-        """Whether the stream gets no more records."""
+        """True if the stream gets no more records."""
         return self.is_gone or self.listing.status == "DISABLED"
 
     @property
     def left(self) -> int:
-        """How many shards were read up to the end that was asked for, and may have more."""
+        """The number of shards read up to the end that was asked for, which may have more."""
         return sum(each.status is ShardStatus.CAUGHT_UP for each in self.lineage.shards.values())
 
-    def say_left(self, end: datetime | None = None) -> None:
-        """That shards were left that may have more: read up to this end, or to the beginning."""
+    def log_left(self, end: datetime | None = None) -> None:
+        """Logs that shards were left that may have more: read up to this end, or to the start."""
         if self.left:
             logger.info(left_open(self.left, self.listing, self.began_at, end), extra=self.about())
 
     def is_settled(self) -> bool:
-        """Whether no shard waits for its turn, and no child can show up any more."""
-        if self._finished or not self._has_listed or self.lineage.ready():
+        """True if no shard waits for its turn, and no child can show up any more."""
+        if self._finished or not self.has_listed or self.lineage.ready():
             return False
         settled = self._late.settled_at
-        if self.next_listing.listed_at < settled and not self.is_gone:
-            if not self.next_listing.failures:
-                self.next_listing.want_in(settled - self._clock.monotonic())
+        if self.schedule.listed_at < settled and not self.is_gone:
+            if not self.schedule.failures:
+                self.schedule.want_in(settled - self._clock.monotonic())
             return False
         return True
 
     def is_whole(self) -> bool:
-        """Whether the listing lacks no shard that can be read; for those who ask only once."""
-        return not len(self._hidden) and (self.has_ended or self._knows_what_is_open())
+        """True if the listing lacks no shard that can be read; for those who list only once."""
+        return not len(self._unlisted) and (self.has_ended or self._knows_what_is_open())
 
     @property
     def now(self) -> datetime:
         """The time by the service's clock; by ours before the first listing."""
-        if not self._has_listed:
+        if not self.has_listed:
             return datetime.fromtimestamp(self._clock.time(), UTC)
-        passed = self._clock.monotonic() - self.next_listing.listed_at
-        return self.listing.time + timedelta(seconds=passed)
+        return self.listing.time + timedelta(seconds=self.schedule.age)
 
     def about(self, shard: TrackedShard | None = None) -> dict[str, str]:
-        """What a log line is about, for programs that read it."""
+        """Returns what a log line is about, for programs that read it."""
         about = {"stream": self.arn}
         return about if shard is None else {**about, "shard": shard.id}

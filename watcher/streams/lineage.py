@@ -59,7 +59,7 @@ class TrackedShard(msgspec.Struct):
     refusals: int = 0
     """How often the service would not let it be read, though it lists it, since records came."""
 
-    def comes(self) -> None:
+    def records_came(self) -> None:
         """Records of it have come: what has been wrong is over."""
         self.loss_said, self.refusals = False, 0
 

@@ -87,6 +87,7 @@ class ListingSchedule:
         self.failing_since = math.inf
         """When (monotonic) it was that there was none for the first time of these."""
         self._clock = clock
+        self._came_at = clock.boottime()
         self._due = -math.inf
         self._wanted = math.inf
         self._period = _SECONDS
@@ -104,6 +105,7 @@ class ListingSchedule:
     def came(self, pages: int, by: float = -math.inf) -> None:
         """It came, and took so many calls; the next comes at this moment if that is sooner."""
         self.listed_at = now = self._clock.monotonic()
+        self._came_at = self._clock.boottime()
         self.failures, self.failing_since = 0, math.inf
         self._period = _SECONDS + pages * self.sharers / _PAGES_A_SECOND
         self._due, self._wanted = now + self._period, math.inf
@@ -125,6 +127,11 @@ class ListingSchedule:
     def want_in(self, seconds: float) -> None:
         """Somebody waits for the one that comes after so many seconds."""
         self._wanted = min(self._wanted, self._clock.monotonic() + max(0.0, seconds))
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last listing came, those included for which the machine slept."""
+        return self._clock.boottime() - self._came_at
 
     def late(self) -> float:
         """For how many seconds one has been due that has neither come nor failed; 0: none is."""

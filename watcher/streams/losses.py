@@ -7,7 +7,7 @@ import math
 from datetime import datetime, timedelta
 
 from watcher.aws.model import AfterSequence, AtSequence, AtTime, Listing, Position, TrimHorizon
-from watcher.clock import CLOCK, Clock
+from watcher.clock import Clock
 from watcher.errors import DataLossError, UsageError
 from watcher.formatting.style import time_text
 from watcher.streams.lineage import RETENTION, TrackedShard
@@ -32,7 +32,7 @@ class Losses:
         *,
         is_error: bool = False,
         remedy: str = "",
-        clock: Clock = CLOCK,
+        clock: Clock,
         lines: list[str] | None = None,
     ) -> None:
         self.lines = [] if lines is None else lines
@@ -42,7 +42,7 @@ class Losses:
         self._clock = clock
         self._arn = ""
         self._horizon: Position | None = None
-        self._began = clock.monotonic()
+        self._began = clock.boottime()
 
     def begin(self, arn: str, horizon: Position | None) -> None:
         """The reading of a stream begins.
@@ -51,7 +51,7 @@ class Losses:
         """
         self._arn = arn
         self._horizon = horizon
-        self._began = self._clock.monotonic()
+        self._began = self._clock.boottime()
 
     def say_if_begins_late(self, listing: Listing) -> None:
         """Whether the stream holds nothing yet of the time that the reading is to begin at.
@@ -77,7 +77,7 @@ class Losses:
         about = {"stream": self._arn}
         logger.warning(text, extra={**about, "shard": shard.id} if shard else about)
 
-    def heard(self, shard: TrackedShard, message: Loss) -> None:
+    def on_loss(self, shard: TrackedShard, message: Loss) -> None:
         """A shard's reader says that records are gone. Raises DataLossError."""
         counts = self._counts(shard) and not shard.loss_said
         shard.loss_said = True
@@ -91,9 +91,9 @@ class Losses:
         """Not what was out of retention already when the reading began at the horizon.
 
         DynamoDB Local lists such shards for ever; and a parent that only its child named is most
-        often gone since long.
+        often gone since long. What leaves while the machine sleeps leaves after the beginning.
         """
-        young = self._clock.monotonic() - self._began < _YOUNG_SECONDS
+        young = self._clock.boottime() - self._began < _YOUNG_SECONDS
         return shard.expected and not (young and shard.position == self._horizon)
 
     def say_if_too_late(self, shard: TrackedShard, now: datetime) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from watcher.aws.model import AtTime, Latest, Position, TrimHorizon
 from watcher.records import page as pages
-from watcher.records.page import raws_of
+from watcher.records.page import raw_records_at
 from watcher.records.wire import WireRecord
 from watcher.retry import worth_logging
 
@@ -190,4 +190,4 @@ def _kinds(records: Sequence[WireRecord]) -> dict[str, int]:
 
 def _of(body: bytes, records: Sequence[WireRecord], places: Sequence[int]) -> bytes:
     """A body with some of a page's records, byte for byte."""
-    return b'{"Records":[%b]}' % b",".join(raws_of(body, records, places))
+    return b'{"Records":[%b]}' % b",".join(raw_records_at(body, records, places))

@@ -1,10 +1,10 @@
 """Where in a shard to start reading."""
 
 import re
-import warnings
 from datetime import UTC, datetime, timedelta
 
 from dateutil import parser as dates
+from dateutil import tz
 
 from watcher.aws.model import AtTime, Latest, TrimHorizon
 from watcher.errors import UnreadableError, UsageError
@@ -12,8 +12,17 @@ from watcher.errors import UnreadableError, UsageError
 _UNIT = r"(s|sec|second|m|min|minute|h|hr|hour|d|day|w|week)"
 _PART = re.compile(rf"(\d+(?:\.\d+)?|\ban?\b) ?{_UNIT}s?(?:,? (?:and )?)?(?![a-z])")
 _AGE = re.compile(rf"(?:{_PART.pattern})+(?: ?ago)?")
-# dateutil reads almost anything as some time of today; a date or a time of day has to be there.
-_TIME = re.compile(r"\d{4}-\d\d|\d{8}t|\b\d{1,2}:\d\d")
+# dateutil's free parser reads almost anything as some time, and undo acts on it: only forms with
+# one meaning are read. https://en.wikipedia.org/wiki/ISO_8601
+_ZONE = r" ?(?:z|utc|gmt|[+-]\d\d(?::?\d\d)?)"
+_TIME_OF_DAY = re.compile(rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:{_ZONE})?")
+_ISO = re.compile(
+    r"(?P<day>\d{4}-\d\d-\d\d|\d{8}(?=t))(?:[t ](?P<time>\d\d:?\d\d(?::?\d\d(?:[.,]\d{1,6})?)?)"
+    rf"(?P<zone>{_ZONE})?)?"
+)
+_EPOCH = re.compile(r"\d{10}(\d{3})?")
+_ZONE_NAME = re.compile(r"\d ?[A-Za-z]{3,5}$")
+_WRITTEN_DATE = re.compile(r"\d[./]\d")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DAYS = {"today": 0, "yesterday": 1}
 _OLDEST = ("trim-horizon", "earliest", "oldest", "beginning")
@@ -34,11 +43,12 @@ def at_time(time: datetime, now: datetime) -> AtTime:
 
 
 def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
-    """What `--from` means: `latest`, `trim-horizon`, an age like `90s 15m 2h30m 1d`, or a time.
+    """Reads `--from`: `latest`, `trim-horizon`, an age like `90s 15m 2h30m 1d`, or a time.
 
     Kafka's `earliest` and the like are the trim horizon, `now` is the latest. An age may be spelled
-    out (`2 hours ago`), a day be `today` or `yesterday`, alone (its midnight) or before a time of
-    day. A time without a zone is local time. Raises UsageError for anything else.
+    out (`2 hours ago`). A time is ISO 8601 (without a zone: local time), a time of day (today's),
+    `today` or `yesterday` with or without one, or epoch seconds or milliseconds. Raises UsageError
+    for anything else, also for what could mean two moments.
     """
     word = " ".join(text.lower().replace("_", "-").split())
     if word in ("latest", "now"):
@@ -55,28 +65,42 @@ def parse_start(text: str, now: datetime) -> Latest | TrimHorizon | AtTime:
             return at_time(now - age, now)
         except OverflowError:
             raise UsageError(f"{text!r} is before all time; retention is 24 hours") from None
-    # A default at midnight: dateutil would fill missing fields with the present hour.
-    midnight = now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     day, _, rest = word.partition(" ")
     if day in _DAYS:
-        midnight -= timedelta(days=_DAYS[day])
-        word = rest.removeprefix("at ")
-        if not word:
-            return at_time(midnight, now)
-    if not _TIME.search(word) or (day in _DAYS and "-" in word):
+        midnight = now.astimezone().date() - timedelta(days=_DAYS[day])
+        word = f"{midnight}t{rest.removeprefix('at ') or '00:00'}"
+    elif _TIME_OF_DAY.fullmatch(word):
+        word = f"{now.astimezone().date()}t{word}"
+    return at_time(_written_time(word, text), now)
+
+
+def _written_time(word: str, text: str) -> datetime:
+    """Reads ISO 8601, or epoch seconds or milliseconds: nothing that could mean two moments."""
+    if epoch := _EPOCH.fullmatch(word):
+        return datetime.fromtimestamp(int(word) / (1000 if epoch[1] else 1), UTC)
+    iso = _ISO.fullmatch(re.sub(r"([t ])(\d:)", r"\g<1>0\2", word))  # 9:30 is 09:30
+    if iso is None:
         raise _unreadable(text)
+    zone = (iso["zone"] or "").strip().replace("utc", "z").replace("gmt", "z").upper()
+    written = iso["day"] + (f"T{iso['time']}" if iso["time"] else "") + zone
     try:
-        with warnings.catch_warnings():
-            # Another zone than the user meant would be hours off: better none at all.
-            warnings.simplefilter("error", dates.UnknownTimezoneWarning)
-            time = dates.parse(text if day not in _DAYS else word, default=midnight)
-    except (ValueError, OverflowError, dates.UnknownTimezoneWarning):
+        time = dates.isoparse(written.replace(",", "."))
+    except (ValueError, OverflowError):
         raise _unreadable(text) from None
-    return at_time(time, now)
+    if time.tzinfo is None and not tz.datetime_exists(time, tz.tzlocal()):
+        raise UsageError(
+            f"there is no {text!r} here: clocks are put forward then; add an offset such as +02:00"
+        )
+    return time
 
 
 def _unreadable(text: str) -> UnreadableError:
+    hint = ""
+    if _ZONE_NAME.search(text):
+        hint = "; a zone's name can mean several: give its offset, as in 14:05-05:00, or Z for UTC"
+    elif _WRITTEN_DATE.search(text):
+        hint = "; a date is year-month-day, since 10.11. is October to some, November to others"
     return UnreadableError(
         f"can't read {text!r} as a position: use latest, trim-horizon, an age like 2h, "
-        "or a time like 2026-11-21T08:00Z"
+        f"or a time like 2026-11-21T08:00Z{hint}"
     )

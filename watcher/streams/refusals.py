@@ -49,7 +49,7 @@ class Refusals:
         self._at = now
         return self._seconds
 
-    def hear(self, name: str, trouble: Retrying) -> None:
+    def on_error(self, name: str, trouble: Retrying) -> None:
         """Take in a trouble with this shard; raises DeniedError, OddAnswerError where it ends."""
         self.last = trouble.text
         self._seconds = max(0.0, self.seconds())
@@ -69,7 +69,7 @@ class Refusals:
         ):
             raise OddAnswerError(trouble.text)
 
-    def whose(self, shard_id: str, message: Retrying | Notice) -> str | None:
+    def subject(self, shard_id: str, message: Retrying | Notice) -> str | None:
         """Of whom to say it: of all shards that credentials are refused; None where that was."""
         if not isinstance(message, Retrying) or message.kind is not ErrorKind.CREDENTIALS:
             return f"Shard {shard_id}"

@@ -14,10 +14,9 @@ from watcher.aws.model import (
     AtTime,
     Latest,
     Position,
-    Service,
     TrimHorizon,
 )
-from watcher.clock import CLOCK, Clock
+from watcher.clock import Clock
 from watcher.errors import (
     CredentialsError,
     DeniedError,
@@ -32,7 +31,6 @@ from watcher.errors import (
 from watcher.records import page
 from watcher.records.wire import WireRecord
 from watcher.retry import backoff, worth_logging
-from watcher.streams import page_fetcher
 from watcher.streams.caught_up import CaughtUpDetector
 from watcher.streams.deduplicator import Deduplicator, numbers_of
 from watcher.streams.messages import (
@@ -47,8 +45,10 @@ from watcher.streams.messages import (
     Started,
     part,
 )
+from watcher.streams.page_fetcher import PageFetcher, is_full
 from watcher.streams.rate_limit import AdaptiveRateLimit
 from watcher.streams.refusals import kind_of
+from watcher.streams.requests import GetIterator, ReadSteps, RenewCredentials
 
 # GetRecords allows some four to five reads a second on a shard.
 _PAUSE_AFTER_SOME = 0.25
@@ -73,20 +73,20 @@ _COARSEST_TIME = 60
 class ShardReader:
     """One shard's records, page by page, in order, each one once.
 
-    `read()` makes one attempt and returns what came of it; `pause` then says how many seconds to
-    wait before the next, `poll_max` at most where the shard is idle. `position` is always where a
-    new reader would have to start.
+    `attempt()` takes the steps of one read and returns what came of it; `pause` then says how many
+    seconds to wait before the next, `poll_max` at most where the shard is idle. `position` is
+    always where a new reader would have to start; `latest` is the moment that "latest" means, for
+    a shard whose first iterator can't be had at once.
 
     With `until` (see `open_end`) the reader also finishes where all up to now has been read of a
     shard that is not `closed`; with `end` it holds back what was created later, and finishes at
     many such records. What is not `chosen` may be left out of the pages, which `part` makes. With
-    `asks_ahead` it asks for what follows a full page while that one is being looked at. `rate` is
+    `prefetches` it sends for what follows a full page while that one is being looked at. `rate` is
     that of a reader before it, if there was one.
     """
 
     def __init__(
         self,
-        streams: Service,
         arn: str,
         shard_id: str,
         position: Position,
@@ -97,8 +97,9 @@ class ShardReader:
         chosen: Chosen | None = None,
         part: Part = part,
         poll_max: float = _PAUSE_IDLE,
-        asks_ahead: bool = True,
-        clock: Clock = CLOCK,
+        prefetches: bool = True,
+        latest: datetime | None = None,
+        clock: Clock,
         rate: AdaptiveRateLimit | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -107,11 +108,11 @@ class ShardReader:
         self.pause = 0.0
         self.finished = False
         self.closed = closed
-        self.streams = streams
+        self._latest = latest
         self._arn = arn
         self._iterator: str | None = None
         self._started = False
-        self._sieve = Deduplicator(position, end)
+        self._deduplicator = Deduplicator(position, end)
         self._part = part if chosen is None else partial(part, chosen=chosen)
         self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
@@ -120,8 +121,8 @@ class ShardReader:
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
-        self.reads = page_fetcher.PageFetcher(clock, rate, asks_ahead=asks_ahead)
-        self._open_end = (
+        self.reads = PageFetcher(clock, rate, prefetches=prefetches)
+        self._end_detector = (
             None if until is None else CaughtUpDetector(arn, shard_id, until, clock, self.reads)
         )
 
@@ -129,7 +130,7 @@ class ShardReader:
     def at_tip(self) -> bool:
         """Whether the last reads say that there is nothing more now, or can't be told now."""
         # Reads that came too early say nothing; another is due soon.
-        if self.finished or self._failures > self.reads.refused or self._sieve.stuck:
+        if self.finished or self._failures > self.reads.refused or self._deduplicator.stuck:
             return True
         needed = 1 if self._was_at_tip else _EMPTY_PAGES_TO_TELL
         return not self.closed and self._empty_pages >= needed
@@ -146,7 +147,7 @@ class ShardReader:
     @property
     def least_pause(self) -> float:
         """What passes of `pause` also where somebody waits for the next read."""
-        if self._failures or self._trimmed_in_a_row or self._sieve.stuck:
+        if self._failures or self._trimmed_in_a_row or self._deduplicator.stuck:
             return self.pause
         return min(self.pause, max(_PAUSE_AFTER_SOME, self.reads.pause()))
 
@@ -155,37 +156,21 @@ class ShardReader:
 
         A reader that is not idle, or in trouble, is not to be hurried.
         """
-        if self.closed or self._open_end is not None or self._failures or not self._empty_pages:
+        if self.closed or self._end_detector is not None or self._failures or not self._empty_pages:
             return False
         is_rare = self._empty_pages > _READS_UNTIL_RARE
         self._empty_pages = min(self._empty_pages, _EMPTY_PAGES_TO_TELL)
         self.pause = min(self.pause, self._idle_pause())
         return is_rare
 
-    def read(self) -> list[Message]:
-        """One attempt. Raises StreamError where there is no way to the service."""
+    def attempt(self) -> ReadSteps[list[Message]]:
+        """Takes the steps of one read. Raises StreamError where there is no way to the service."""
         if self.finished:
             return []
         messages: list[Message] = []
         is_new = self._iterator is None
         try:
-            if self._iterator is None:
-                self._iterator = self._new_iterator(messages)
-            if self._open_end is not None and self._open_end.awaits_turn:
-                self._open_end.ask(self.streams, self._sieve.newest)
-                self.pause = self.reads.pause()
-                return messages
-            body = self.reads.page(self.streams, self._iterator)
-            if not self._sieve.repeated:
-                self.reads.ask_ahead(self.streams, body)
-            self._take(page.decode(body), body, messages)
-            self._failures = self._trimmed_in_a_row = 0
-            self.pause = max(self.pause, self.reads.pause())
-        except TransientError as error:
-            messages.append(self._in_trouble(error))
-            if error.throttled and self._iterator is not None:
-                self.pause = self.reads.pause()
-            self._doubt_timestamp(error)
+            yield from self._read(messages)
         except ExpiredIteratorError as error:
             self._iterator = None
             self.pause = 0.0
@@ -195,18 +180,40 @@ class ShardReader:
             messages.extend(self._trimmed(str(error)))
         except ShardNotFoundError as error:
             messages.append(self._finish(closed=True, gone=self._loss(str(error))))
+        except TransientError as error:
+            messages.append(self._in_trouble(error))
+            if error.throttled and self._iterator is not None:
+                self.pause = self.reads.pause()
+            self._doubt_timestamp(error)
         except CredentialsError as error:
-            # Somebody will log in again.
-            self.streams.renew()
+            # Someone will log in again.
+            yield RenewCredentials()
             self._failures += 1
             self.pause = backoff(self._failures, _PAUSE_REFUSED, _PAUSE_REFUSED_MAX)
             messages.append(Retrying(str(error), self._failures, ErrorKind.CREDENTIALS))
         except (DeniedError, OddAnswerError) as error:
-            # Maybe it is the iterator that is refused; and nobody may hear that there is one.
+            # Maybe the service refuses the iterator; and nobody may hear that there is one.
             self._iterator = None
             self._started = self._started and not messages
             messages = [self._in_trouble(error)]
+        if messages and self._latest is not None and isinstance(self.position, Latest):
+            # "Latest" is not the moment when the shard can be read at last.
+            self.position = AtTime(self._latest)
         return messages
+
+    def _read(self, messages: list[Message]) -> ReadSteps[None]:
+        if self._iterator is None:
+            self._iterator = yield from self._new_iterator(messages)
+        if self._end_detector is not None and self._end_detector.awaits_turn:
+            yield from self._end_detector.probe(self._deduplicator.newest)
+            self.pause = self.reads.pause()
+            return
+        body = yield from self.reads.fetch(self._iterator)
+        if not self._deduplicator.repeated:
+            yield from self.reads.prefetch(body)
+        yield from self._take(page.decode(body), body, messages)
+        self._failures = self._trimmed_in_a_row = 0
+        self.pause = max(self.pause, self.reads.pause())
 
     def _in_trouble(self, error: WatcherError) -> Retrying:
         self._failures += 1
@@ -231,11 +238,11 @@ class ShardReader:
             return []
         return [self._finish(closed=True, gone=self._loss(reason))]
 
-    def _new_iterator(self, messages: list[Message]) -> str:
-        self._sieve.rewind()
-        iterator, time = self._iterator_at_position()
-        if self._open_end is not None:
-            self._open_end.began(time)
+    def _new_iterator(self, messages: list[Message]) -> ReadSteps[str]:
+        self._deduplicator.rewind()
+        iterator, time = yield from self._iterator_at_position()
+        if self._end_detector is not None:
+            self._end_detector.began(time)
         time -= CLOCKS_APART
         if isinstance(self.position, Latest):
             # An iterator that expires before the first record must not move up to a later LATEST.
@@ -246,16 +253,20 @@ class ShardReader:
             messages.append(Started(time))
         return iterator
 
-    def _iterator_at_position(self) -> tuple[str, datetime]:
+    def _iterator_at_position(self) -> ReadSteps[tuple[str, datetime]]:
         position = self.position
         if not (isinstance(position, AtTime) and self._coarseness is not None):
             try:
-                return self.streams.iterator(self._arn, self.shard_id, position)
+                granted: tuple[str, datetime] = yield GetIterator(
+                    self._arn, self.shard_id, position
+                )
+                return granted
             except TimestampRefusedError:
                 self._coarseness = _COARSEST_TIME
         assert isinstance(position, AtTime) and self._coarseness is not None
-        self._sieve.skip_before = position.time.timestamp() - self._coarseness
-        return self.streams.iterator(self._arn, self.shard_id, TrimHorizon())
+        self._deduplicator.skip_before = position.time.timestamp() - self._coarseness
+        granted = yield GetIterator(self._arn, self.shard_id, TrimHorizon())
+        return granted
 
     def _doubt_timestamp(self, error: TransientError) -> None:
         """moto grants an iterator at a time, and then fails at every read with it.
@@ -267,18 +278,18 @@ class ShardReader:
             self._coarseness = 0
             self._iterator = None
 
-    def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> None:
+    def _take(self, wire: page.WirePage, body: bytes, messages: list[Message]) -> ReadSteps[None]:
         records = self._up_to_end(wire.Records)
-        parts = self._sieve.through(records)
+        parts = self._deduplicator.through(records)
         self._iterator = wire.NextShardIterator
         self._pace(wire, len(body))
         for first, last in parts:
             number = records[last - 1].dynamodb.SequenceNumber
             self.position = AfterSequence(number)
             messages.append(self._part(body, records, first, last))
-        if self._sieve.repeated:
+        if self._deduplicator.repeated:
             messages.append(self._repeated())
-        if len(records) < len(wire.Records) or self._is_at_end(bool(records)):
+        if len(records) < len(wire.Records) or (yield from self._is_at_end(bool(records))):
             reason = "what comes next was written later"
             if self._empty_pages:
                 reason = f"{self._empty_pages} empty pages in a row"
@@ -291,37 +302,37 @@ class ShardReader:
 
     def _up_to_end(self, records: list[WireRecord]) -> list[WireRecord]:
         """A page's records before the first that came after the beginning, where that is known."""
-        number = None if self._open_end is None or self.closed else self._open_end.number
+        number = None if self._end_detector is None or self.closed else self._end_detector.number
         if number is None:
             return records
         numbers = numbers_of(records)
         return records[: sum(each < number for each in numbers)]
 
-    def _is_at_end(self, has_records: bool) -> bool:
+    def _is_at_end(self, has_records: bool) -> ReadSteps[bool]:
         """Whether this is all of an open shard that was asked for."""
-        if self._sieve.is_past_end:
+        if self._deduplicator.is_past_end:
             return True
-        if self._open_end is None or self.closed or self._iterator is None:
+        if self._end_detector is None or self.closed or self._iterator is None:
             return False
-        return self._open_end.is_reached(self.streams, self._sieve.newest, has_records)
+        return (yield from self._end_detector.is_reached(self._deduplicator.newest, has_records))
 
     def _repeated(self) -> Notice | Retrying:
         text = "the service gives records again that came before; they are left out"
-        if self._sieve.leads_back and isinstance(self.position, AfterSequence):
+        if self._deduplicator.leads_back and isinstance(self.position, AfterSequence):
             self._iterator = None  # a new one is at the last record at once
-        if not self._sieve.stuck:
+        if not self._deduplicator.stuck:
             return Notice(text)
         self._iterator = None
-        self.pause = self._trouble_pause(self._sieve.stuck)
-        return Retrying(text, self._sieve.stuck)
+        self.pause = self._trouble_pause(self._deduplicator.stuck)
+        return Retrying(text, self._deduplicator.stuck)
 
     def _pace(self, wire: page.WirePage, size: int) -> None:
         """A full page: at once; some records: soon; none: ever later, up to the idle pause."""
-        is_fresh = len(wire.Records) > self._sieve.repeated
-        goes_back = bool(wire.Records) and not is_fresh and not self._sieve.stuck
+        is_fresh = len(wire.Records) > self._deduplicator.repeated
+        goes_back = bool(wire.Records) and not is_fresh and not self._deduplicator.stuck
         if is_fresh:
             self._empty_pages = 0
-            self.pause = 0.0 if page_fetcher.is_full(len(wire.Records), size) else _PAUSE_AFTER_SOME
+            self.pause = 0.0 if is_full(len(wire.Records), size) else _PAUSE_AFTER_SOME
         elif goes_back:
             self.pause = _PAUSE_TO_TIP  # no empty page
         else:
@@ -330,10 +341,10 @@ class ShardReader:
             self.pause = self._idle_pause()
         if self.closed and not wire.Records:
             self.pause = 0.0  # nothing will ever be written there
-        elif self._open_end is not None:
+        elif self._end_detector is not None:
             self.pause = min(self.pause, _PAUSE_TO_TIP if wire.Records else _PAUSE_TO_END)
             if not goes_back:
-                self._open_end.read(is_empty=not is_fresh)
+                self._end_detector.read(is_empty=not is_fresh)
 
     def _idle_pause(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""
@@ -351,7 +362,7 @@ class ShardReader:
     def _finish(self, *, closed: bool, gone: Loss | None = None, reason: str = "") -> Finished:
         self.finished = True
         self.pause = 0.0
-        proven = not closed and self._open_end is not None and self._open_end.is_open
+        proven = not closed and self._end_detector is not None and self._end_detector.is_open
         return Finished(closed, gone, proven, reason)
 
     def _loss(self, reason: str) -> Loss:

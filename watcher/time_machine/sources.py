@@ -23,7 +23,7 @@ from watcher.clock import CLOCK, Clock
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
-from watcher.records.record_files import RecordLines, opened, records_of
+from watcher.records.record_files import RecordLines, open_lines, read_records
 from watcher.streams.lineage import RETENTION
 from watcher.streams.messages import Chosen
 from watcher.time_machine import archives
@@ -310,10 +310,10 @@ class Sources:
                 yield each.record
             return
         with ExitStack() as stack:
-            lines = RecordLines(stack.enter_context(opened(name)))
-            yield from records_of(lines, name)
-            if lines.unread:
-                text = f"{lines.unread} lines of {name} could not be read"
+            lines = RecordLines(stack.enter_context(open_lines(name)))
+            yield from read_records(lines, name)
+            if lines.unreadable:
+                text = f"{lines.unreadable} lines of {name} could not be read"
                 if self._strict:
                     raise DataLossError(text)
                 self._gaps.append(text)

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import NamedTuple, TypeVar
 
 import watcher
@@ -102,6 +105,16 @@ def edited(name: str, change: Change, prepare: Change = lambda node: None) -> tu
     if ast.dump(node) == before:
         raise NotFoundError(f"{place.name}: the edit changes nothing")
     return place, ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def recompiled(function: FunctionType, change: Change) -> FunctionType:
+    """The same function with this change. Raises NotFoundError."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    change(tree.body[0])
+    found: dict[str, FunctionType] = {}
+    code = compile(ast.fix_missing_locations(tree), inspect.getfile(function), "exec")
+    exec(code, function.__globals__, found)
+    return found[function.__name__]
 
 
 def node_of(tree: ast.Module, place: Place) -> Definition:

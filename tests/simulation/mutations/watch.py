@@ -78,7 +78,7 @@ WATCH = [
     Mutant(
         "of a filtered page the first records go on, in place of those wanted",
         "messages._of",
-        argument("raws_of", 2, becomes="range(len({it}))"),
+        argument("raw_records_at", 2, becomes="range(len({it}))"),
         "processes",
         given={"filtered": True},
     ),
@@ -101,7 +101,7 @@ WATCH = [
     Mutant(
         "as the end begins, a page counts as delivered of which records are left",
         "SequentialDelivery.deliver",
-        condition("has_begun", "_done", becomes="True"),
+        condition("_done", becomes="True"),
         "processes",
     ),
     Mutant(
@@ -130,20 +130,20 @@ WATCH = [
     Mutant(
         "what moved before a retry is not saved",
         "Manager._before_retry",
-        without("moved"),
+        without("mark_dirty"),
         "processes",
         given={"on_error": "retry:7", "failing": 0.1, "events": ["kill the program"]},
     ),
     Mutant(
         "what was delivered before a failure is not saved",
         "Manager._deliver",
-        without("moved", nth=-1),
+        without("mark_dirty", nth=-1),
         "processes",
     ),
     Mutant(
         "the last positions are not saved",
         "Manager._end",
-        without("_keeper", "end"),
+        without("save_last"),
         "processes",
     ),
     Mutant(
@@ -155,7 +155,7 @@ WATCH = [
     Mutant(
         "a shard's end does not wait for its batch",
         "Manager._finished",
-        both(without("settle"), condition("unsettled", becomes="False")),
+        both(without("drain"), condition("pending", becomes="False")),
         "processes",
     ),
     Mutant(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import threading
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 
 import pytest
 
@@ -14,10 +16,12 @@ from watcher.aws.credentials import (
     HandedCredentials,
     Keys,
     OwnCredentials,
-    SharedCredentials,
     Signing,
+    WorkerCredentials,
 )
+from watcher.aws.timing import CredentialsTiming
 from watcher.errors import CredentialsError
+from watcher.runtime.protocol import NewCredentials
 
 
 class Source:
@@ -166,73 +170,99 @@ def test_many_threads_get_them_once(clock: HandClock) -> None:
     assert found == ["key 1"] * 8
 
 
-def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(
-    clock: HandClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("watcher.aws.credentials._SETTLE_SECONDS", 0.01)
+def test_a_loop_is_not_kept_waiting_and_a_fork_waits_for_the_thread(clock: HandClock) -> None:
     source = Source(clock)
-    credentials = own(source)
-    shared = credentials.share()
+    credentials = OwnCredentials(
+        source, clock, lambda low, high: high, timing=CredentialsTiming(settle_seconds=0.01)
+    )
+    credentials.keys()
     clock.sleep(3500)
     source.may_go.clear()
     credentials.tend()
     credentials.tend()
-    assert credentials.keys().access_key == shared.keys().access_key == "key 1"
+    assert credentials.keys().access_key == credentials.newest().access_key == "key 1"
     with pytest.raises(OSError, match="still waiting for new AWS credentials"):
         credentials.settle()
-    monkeypatch.undo()
     source.may_go.set()
-    credentials.settle()
-    assert credentials.keys().access_key == shared.keys().access_key == "key 2"
+    settle(credentials)
+    assert credentials.keys().access_key == credentials.newest().access_key == "key 2"
     credentials.tend()
     assert len(source.asked) == 2
 
 
-def test_a_worker_that_is_refused_is_heard(clock: HandClock) -> None:
+def settle(credentials: OwnCredentials) -> None:
+    for _ in range(1000):
+        with contextlib.suppress(OSError):
+            return credentials.settle()
+    raise AssertionError("its thread is still at work")
+
+
+def test_the_newest_are_renewed_where_they_were_refused_and_older_ones_are_not(
+    clock: HandClock,
+) -> None:
+    """Of forty workers some hear of new ones only after they were refused with the old ones."""
     source = Source(clock)
     credentials = own(source)
-    shared = credentials.share()
+    credentials.keys()
     clock.sleep(10)
-    shared.keys()
-    shared.renew()
+    credentials.were_refused("key 1")
+    credentials.were_refused("key 1")
     credentials.tend()
-    credentials.settle()
-    assert shared.keys().access_key == "key 2"
+    settle(credentials)
+    assert credentials.newest().access_key == "key 2"
+    clock.sleep(10)
+    credentials.were_refused("key 1")
     credentials.tend()
-    credentials.settle()
+    settle(credentials)
     assert source.asked[1:] == [("key 1", False)]
 
 
-def read(shared: SharedCredentials, wanted: str) -> None:
-    while shared.keys().access_key != wanted:
-        pass
-    shared.renew()
+def test_a_worker_uses_what_it_is_given_and_tells_which_it_has_used(clock: HandClock) -> None:
+    credentials = WorkerCredentials(Keys("key 1", "secret"))
+    refused: list[str] = []
+    credentials.on_refusal = refused.append
+    assert credentials.keys().access_key == "key 1"
+    credentials.take(Keys("key 2", "secret"))
+    credentials.renew()
+    assert credentials.keys().access_key == "key 2"
+    credentials.renew()
+    assert refused == ["key 1", "key 2"]
+
+
+def give_back(credentials: WorkerCredentials, writing: Connection) -> None:
+    writing.send(credentials.keys().access_key)
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_processes_read_what_is_put_and_say_what_was_refused(method: str) -> None:
-    shared = SharedCredentials(Keys("key 1", "secret"))
+def test_a_process_has_those_that_are_the_newest_as_it_is_started(method: str) -> None:
+    credentials = WorkerCredentials(Keys("key 1", "secret"))
+    credentials.take(Keys("key 2", "s" * 40, "t" * 20_000))
     context = multiprocessing.get_context(method)
+    reading, writing = context.Pipe(duplex=False)
     process = context.Process(  # type: ignore[attr-defined]
-        target=read, args=(shared, "key 2"), daemon=True
+        target=give_back, args=(credentials, writing), daemon=True
     )
     process.start()
-    assert not shared.are_refused()
-    shared.put(Keys("key 2", "s" * 40, "t" * 20_000))
+    assert reading.poll(20)
+    assert reading.recv() == "key 2"
     process.join(20)
-    assert process.exitcode == 0
-    assert shared.are_refused()
-    shared.put(Keys("key 3", "secret"))
-    assert not shared.are_refused()
+    reading.close()
+    writing.close()
 
 
 def test_they_can_go_nowhere_but_to_a_child_and_into_no_text() -> None:
     keys = Keys("AKID", "the secret", "the token")
-    shared = SharedCredentials(keys)
+    shared = WorkerCredentials(keys)
     with pytest.raises((RuntimeError, TypeError)):
         pickle.dumps(shared)
-    for text in (repr(keys), str(keys), f"{[keys]}", repr(vars(shared))):
+    for text in (
+        repr(keys),
+        str(keys),
+        f"{[keys]}",
+        repr(vars(shared)),
+        repr(NewCredentials(keys)),
+    ):
         assert "the secret" not in text and "the token" not in text
 
 
@@ -241,11 +271,6 @@ def test_what_botocore_asks_of_them(clock: HandClock) -> None:
     frozen = signing.load_credentials().get_frozen_credentials()
     assert (frozen.access_key, frozen.secret_key, frozen.token) == ("key 1", "secret", "token")
     assert signing.get_deferred_property("account_id")() is None
-
-
-def test_a_token_too_long_for_the_memory_is_said() -> None:
-    with pytest.raises(CredentialsError, match="too long"):
-        SharedCredentials(Keys("a", "b", "t" * 70_000))
 
 
 def test_what_was_handed_is_used_until_its_end_or_refused_then_the_machines_own(

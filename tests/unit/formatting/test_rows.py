@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from watcher.formatting import rows
+from watcher.formatting import style
 from watcher.formatting.rows import write_csv, write_table
 
 
@@ -47,7 +47,8 @@ def test_on_a_terminal_a_table_is_cut_to_its_columns(
     monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
     monkeypatch.setenv("COLUMNS", "24")
-    monkeypatch.setattr(rows, "most_characters", lambda: None if full else 160)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    style.set_up(full=full)
     file = ATerminal()
     write_table(file, ["name", "n", "note"], [["a rather long one", "1", "b" * 30]])
     lines = file.getvalue().splitlines()

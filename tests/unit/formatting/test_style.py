@@ -3,19 +3,12 @@
 import json
 import sys
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
 from tests.support.wire import wire
 from watcher import Record, UsageError
 from watcher.formatting import style
-
-
-@pytest.fixture(autouse=True)
-def plain_again() -> Any:
-    yield
-    style.set_up(color="never")
 
 
 @pytest.mark.parametrize(
@@ -28,24 +21,19 @@ def test_a_table_is_named_where_there_are_several_or_on_request(
     style.set_prefix(prefix=prefix)
     style.show_tables(several)
     assert style.are_tables_shown() is shown
-    style.set_prefix()
-    style.show_tables(several=False)
 
 
 def test_tables_of_one_name_are_told_apart_once_both_are_seen() -> None:
     places = [f"arn:aws:dynamodb:{each}:1:table/orders/stream/1" for each in ("us-east-1", "x")]
     wire_json = json.dumps(wire(1)).encode()
     here, there = (Record.from_json(wire_json, "s", place) for place in places)
-    try:
-        style.show_tables(True, places[:1])
-        assert style.table_prefix(here) == "orders "
-        assert style.table_prefix(there) == "x/orders "
-        assert style.table_prefix(here) == "us-east-1/orders "
-        style.set_up(color="always")
-        style.show_tables(True, places)
-        assert style.table_prefix(there) == "\x1b[35mx/orders\x1b[0m "
-    finally:
-        style.show_tables(several=False)
+    style.show_tables(True, places[:1])
+    assert style.table_prefix(here) == "orders "
+    assert style.table_prefix(there) == "x/orders "
+    assert style.table_prefix(here) == "us-east-1/orders "
+    style.set_up(color="always")
+    style.show_tables(True, places)
+    assert style.table_prefix(there) == "\x1b[35mx/orders\x1b[0m "
 
 
 @pytest.mark.parametrize(
@@ -118,3 +106,13 @@ def test_words_are_marked_where_they_stand() -> None:
     assert style.highlighted("a Fox, axb, a.b") == "a \x1b[7mFox\x1b[27m, axb, \x1b[7ma.b\x1b[27m"
     style.set_up()
     assert style.highlighted("a fox") == "a fox"
+
+
+def test_a_style_ends_with_its_block() -> None:
+    created = datetime(2022, 5, 27, 15, 35, 57, tzinfo=timezone(timedelta(hours=2)))
+    with style.restored():
+        style.set_up(color="always", utc=True)
+        style.show_tables(several=True)
+        assert style.time_text(created).endswith("+00:00")
+    assert style.time_text(created).endswith("+02:00")
+    assert (style.paint("x", "INSERT"), style.are_tables_shown()) == ("x", False)

@@ -89,6 +89,19 @@ def test_latest_is_by_the_services_clock_where_ours_is_ahead(held: _Hanging) -> 
     assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
 
 
+def test_latest_is_not_later_where_the_machine_has_slept_since(held: _Hanging) -> None:
+    clock = held._clock
+    services = {ARN: held, USERS: Shards(HandClock(), 1)}
+    made = MergedReaders(services, make, clock, aside=True)
+    made.begin(dict.fromkeys(services, Latest()))
+    clock.slept = 3600.0
+    held.released.set()
+    while ARN not in made.made:
+        made.let(ARN, lambda puller: None)
+        made._news.wait(0.01)
+    assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
+
+
 def test_where_all_hang_the_first_that_is_listed_is_waited_for(held: _Hanging) -> None:
     services = {ARN: held, USERS: held}
     threading.Timer(0.2, held.released.set).start()

@@ -29,7 +29,9 @@ def test_some_records_have_the_bytes_that_all_have(body: bytes) -> None:
     wires, raws = page.decode(body).Records, [bytes(raw) for raw in page.raw_records(body)]
     for places in ([], [0], [2], [0, 1], [1, 4], [5]):
         some = [place for place in places if place < len(raws)]
-        assert [*map(bytes, page.raws_of(body, wires, some))] == [raws[place] for place in some]
+        assert [*map(bytes, page.raw_records_at(body, wires, some))] == [
+            raws[place] for place in some
+        ]
 
 
 @pytest.mark.parametrize("large", [(), (0,), (3, 4), (8,)])
@@ -42,7 +44,7 @@ def test_a_few_records_are_found_without_reading_the_others_again(
     body = b'{"Records":[%b],"NextShardIterator":"next"}' % b",".join(records)
     wires = page.decode(body).Records
     monkeypatch.delattr(page, "raw_records")
-    assert page.raws_of(body, wires, [2, 3, 8]) == [records[2], records[3], records[8]]
+    assert page.raw_records_at(body, wires, [2, 3, 8]) == [records[2], records[3], records[8]]
 
 
 @pytest.mark.parametrize(

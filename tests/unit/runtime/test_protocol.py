@@ -15,9 +15,19 @@ import pytest
 
 from tests.support.times import NOON
 from tests.support.wire import origin
+from watcher.aws.credentials import Keys
 from watcher.aws.model import ShardKey
 from watcher.runtime import protocol as module
-from watcher.runtime.protocol import Queue, Writer
+from watcher.runtime.protocol import (
+    Command,
+    CommandReader,
+    CommandWriter,
+    FromWorker,
+    NewCredentials,
+    PollNow,
+    Queue,
+    Writer,
+)
 from watcher.streams.messages import Finished, Message, Page, Started
 
 fork = multiprocessing.get_context("fork")
@@ -34,8 +44,8 @@ def page(number: int, size: int = 10) -> Page:
     return Page(0, 1, str(number), bytes([number % 251]) * size)
 
 
-def received(queue: Queue, count: int) -> list[tuple[ShardKey | str, Message | None]]:
-    got: list[tuple[ShardKey | str, Message | None]] = []
+def received(queue: Queue, count: int) -> list[tuple[ShardKey | str, FromWorker | None]]:
+    got: list[tuple[ShardKey | str, FromWorker | None]] = []
     end = time.monotonic() + 20
     while len(got) < count and time.monotonic() < end:
         if (one := queue.receive(1.0)) is not None:
@@ -271,3 +281,44 @@ def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
                 kills += 1
             kill_due = now + chance.uniform(0.0, 0.012)
     assert longest_stall < 100
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[CommandWriter, CommandReader]]:
+    reading, writing = multiprocessing.Pipe(duplex=False)
+    writer = CommandWriter(writing)
+    yield writer, CommandReader(reading)
+    writer.close()
+    reading.close()
+
+
+def test_commands_come_in_their_order_also_a_long_one(
+    pipe: tuple[CommandWriter, CommandReader],
+) -> None:
+    """AWS promises no length of session tokens."""
+    writer, reader = pipe
+    given: list[Command] = [
+        PollNow("a"),
+        NewCredentials(Keys("key", "secret", "t" * 20_000)),
+        PollNow("b"),
+    ]
+    for each in given:
+        writer.give(each)
+    assert reader.listen(1.0) == given
+
+
+def test_what_of_a_long_command_finds_no_room_follows_with_the_next(
+    pipe: tuple[CommandWriter, CommandReader],
+) -> None:
+    writer, reader = pipe
+    given: list[Command] = [NewCredentials(Keys("key", "secret", "t" * 200_000)), PollNow("a")]
+    writer.give(given[0])
+    with pytest.raises(BlockingIOError):
+        writer.give(given[1])
+    seen: list[Command] = []
+    while not seen:
+        seen = reader.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            writer.give(PollNow("a"))
+    assert seen[0] == given[0]
+    assert set(seen[1:]) <= {given[1]}

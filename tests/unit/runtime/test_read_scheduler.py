@@ -28,6 +28,7 @@ class Shards:
         self.readers = ReadScheduler(self.clock)
         service: Any = PlayedService(self.clock)
         service.records = lambda iterator: body([])
+        self.service = service
         self.all = []
         for number in range(count):
             service.add(str(number))
@@ -124,7 +125,7 @@ def test_few_reads_are_throttled_where_hardly_one_a_second_is_allowed() -> None:
             raise TransientError("Rate of requests exceeds the allowed throughput", throttled=True)
         return body([])
 
-    shards.all[0].reader.streams.records = records  # type: ignore[method-assign,assignment]
+    shards.service.records = records
     shards.idle(60)
     answers.update({True: 0, False: 0})
     shards.idle(600)

@@ -395,6 +395,18 @@ def test_a_stream_that_could_not_be_begun_begins_at_the_moment_of_the_watch(
     )
 
 
+def test_its_moment_is_not_later_where_the_machine_has_slept_since(
+    region: Region, seen: Seen
+) -> None:
+    def sleep() -> None:
+        region.clock.slept = 3600.0
+
+    region.users.errors = [StreamGoneError("no such stream")]
+    play = region.play(seen, start=Latest()).run((OF_ORDERS, page(1)), sleep, 40.0)
+    position = dict(play.begun_by_origin)[OF_USERS]
+    assert isinstance(position, AtTime) and position.time <= NOON
+
+
 def test_its_moment_is_by_the_services_clock_where_ours_is_ahead(
     region: Region, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

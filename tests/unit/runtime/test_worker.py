@@ -20,7 +20,14 @@ from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.errors import StreamError
 from watcher.records import page as pages
-from watcher.runtime.protocol import CommandWriter, PollNow, Queue, ReadShard, ShardAssignment
+from watcher.runtime.protocol import (
+    CommandWriter,
+    FromWorker,
+    PollNow,
+    Queue,
+    ReadShard,
+    ShardAssignment,
+)
 from watcher.runtime.worker import run
 from watcher.streams.messages import Failed, Finished, Message, Page, Retrying, Started
 
@@ -80,9 +87,9 @@ def started(sim: Simulator, queue: Queue) -> BaseProcess:
     return worker.process
 
 
-def said(queue: Queue, until: type) -> list[Message]:
+def said(queue: Queue, until: type) -> list[FromWorker]:
     """What comes up to the first message of a kind (NoneType: the end)."""
-    messages: list[Message] = []
+    messages: list[FromWorker] = []
     end = time.monotonic() + 20
     while time.monotonic() < end:
         received = queue.receive(1.0)
@@ -119,10 +126,10 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
 def test_what_only_the_user_can_mend_is_said_as_fatal(
     simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(self: object) -> list[Message]:
+    def refused(*arguments: object) -> list[Message]:
         raise StreamError("no AWS region")
 
-    monkeypatch.setattr("watcher.streams.shard_reader.ShardReader.read", refused)
+    monkeypatch.setattr("watcher.pull.executor.read", refused)
     started(simulator, queue)
     (failed,) = said(queue, Failed)
     assert failed == Failed("no AWS region", fatal=True)
@@ -131,10 +138,10 @@ def test_what_only_the_user_can_mend_is_said_as_fatal(
 def test_an_error_of_ours_is_said_and_not_fatal(
     simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: object) -> list[Message]:
+    def broken(*arguments: object) -> list[Message]:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("watcher.streams.shard_reader.ShardReader.read", broken)
+    monkeypatch.setattr("watcher.pull.executor.read", broken)
     started(simulator, queue)
     (failed,) = said(queue, Failed)
     assert isinstance(failed, Failed) and not failed.fatal and "a bug" in failed.text

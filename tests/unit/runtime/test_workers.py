@@ -15,7 +15,15 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.errors import WatcherError
-from watcher.runtime.protocol import PollNow, Queue, ReadShard, ShardAssignment, ShardClosed, Writer
+from watcher.runtime.protocol import (
+    CredentialsRefused,
+    PollNow,
+    Queue,
+    ReadShard,
+    ShardAssignment,
+    ShardClosed,
+    Writer,
+)
 from watcher.runtime.workers import Workers
 from watcher.streams.messages import Failed, Finished, Message
 
@@ -277,3 +285,10 @@ def test_the_process_of_a_shard_that_closes_is_told_so_and_no_other(two: Played)
     two.start("a", "b")
     two.workers.close(origin("b"))
     assert [process.orders[1:] for process in two.processes] == [[], [ShardClosed("", "b")]]
+
+
+def test_credentials_that_a_worker_was_refused_are_told_to_what_renews_them(played: Played) -> None:
+    played.start("a", "b")
+    played.writers["a"].send(ShardKey("", ""), CredentialsRefused("key 1"))
+    assert played.receive() is None
+    assert [process.refused for process in played.processes] == [["key 1"]] * 2

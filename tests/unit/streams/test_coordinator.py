@@ -1,4 +1,4 @@
-"""The roster: what it asks, which shards it begins, and what their ends mean."""
+"""The coordinator: what it asks, which shards it begins, and what their ends mean."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from watcher.errors import (
     StreamGoneError,
     TransientError,
 )
-from watcher.streams.coordinator import Coordinator, RequestKind, ShardEnd
+from watcher.pull import executor
+from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
-from watcher.streams.messages import Finished, Loss, Notice
+from watcher.streams.messages import Finished, Loss, Notice, Started
+from watcher.streams.requests import ListShards
 
 
 @pytest.fixture
@@ -44,32 +46,33 @@ def service(clock: HandClock) -> PlayedService:
     return made
 
 
-def roster(
+def coordinator(
     service: PlayedService, start: Position | None = None, resumed: list[TrackedShard] | None = None
 ) -> Coordinator:
     clock = service._clock
     made = Coordinator(
         ARN, start or TrimHorizon(), resumed, losses=Losses(clock=clock), clock=clock
     )
-    made.begin(service)
+    executor.begin(made, service, clock)
     return made
 
 
 def begun(made: Coordinator) -> list[str]:
-    return [shard.id for shard in made.to_begin()]
+    return [shard.id for shard in made.to_start()]
 
 
 def pass_time(made: Coordinator, service: PlayedService, seconds: float) -> None:
     """Tick by tick, as an engine's loop does."""
     for _ in range(round(seconds / 0.05)):
         service._clock.sleep(0.05)
-        made.attend(service)
+        executor.refresh(made, service)
 
 
 def end(made: Coordinator, name: str, *, gone: bool = False) -> ShardEnd:
     shard = made.lineage.shards[name]
     loss = Loss(name, "its trim horizon", "no such shard") if gone else None
-    meaning = made.meaning(shard, Finished(True, loss))
+    meaning = made.on_message(shard, Finished(True, loss))
+    assert isinstance(meaning, ShardEnd)
     if meaning is ShardEnd.CLOSED:
         made.finish(shard)
     return meaning
@@ -79,23 +82,23 @@ def end(made: Coordinator, name: str, *, gone: bool = False) -> ShardEnd:
 
 
 def test_a_shard_begins_once(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     assert begun(made) == ["a"] and begun(made) == []
 
 
 def test_the_beginning_waits_for_troubles_only_a_little(service: PlayedService) -> None:
     service.errors = [TransientError("throttled")] * 4
-    assert begun(roster(service)) == ["a"]
+    assert begun(coordinator(service)) == ["a"]
     service.errors = [TransientError("throttled")] * 5
     with pytest.raises(StreamError, match="can't reach the stream: throttled"):
-        roster(service)
+        coordinator(service)
     service.errors = [TransientError("no answer", unreachable=True)]
     with pytest.raises(StreamError, match="no answer"):
-        roster(service)
+        coordinator(service)
 
 
 def test_a_listing_comes_every_few_seconds(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     pass_time(made, service, 60)
     assert 10 <= service.listings <= 13
 
@@ -105,12 +108,12 @@ def test_a_history_of_closed_shards_takes_hardly_a_listing_until_its_open_end(
 ) -> None:
     for parent, child in pairwise("abcd"):
         service.add(child, parent)
-    made = roster(service)
+    made = coordinator(service)
     for name in "abc":
         assert begun(made) == [name]
         pass_time(made, service, 30)
         end(made, name)
-        made.attend(service)
+        executor.refresh(made, service)
     assert service.listings == 2, "the first, and one in a minute"
     assert begun(made) == ["d"]
     pass_time(made, service, 12)
@@ -123,12 +126,12 @@ def test_between_a_closed_shard_and_its_child_nothing_is_listed_either(
     names = ["a", *map(str, range(400))]
     for parent, child in pairwise(names):
         service.add(child, parent)
-    made = roster(service)
+    made = coordinator(service)
     for name in names[:-1]:
         assert begun(made) == [name]
         service._clock.sleep(0.05)
         end(made, name)
-        made.attend(service)
+        executor.refresh(made, service)
     assert service._clock.monotonic() > 15 and service.listings == 1
 
 
@@ -137,7 +140,7 @@ def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_histo
 ) -> None:
     service.add("other")
     service.add("its child", "other")
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     pass_time(made, service, 30)
     end(made, "a")
@@ -150,7 +153,7 @@ def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_histo
 def test_troubles_of_a_listing_pass_and_wait_longer_each_time(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = roster(service)
+    made = coordinator(service)
     service.errors = [TransientError("throttled")] * 8
     pass_time(made, service, 60)
     assert not service.errors
@@ -160,15 +163,15 @@ def test_troubles_of_a_listing_pass_and_wait_longer_each_time(
 def test_a_machine_that_has_slept_for_longer_than_retention_has_missed_something(
     service: PlayedService,
 ) -> None:
-    made = roster(service)
+    made = coordinator(service)
     service._clock.sleep(25 * 3600)
-    made.attend(service)
+    executor.refresh(made, service)
     (line,) = made.losses.lines
     assert line.startswith("the last listing is of 2026-")
 
 
 def test_an_expired_token_passes_once_there_is_a_new_one(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     service.errors = [CredentialsError("the token has expired")] * 2
     service.add("b")
     pass_time(made, service, 15)
@@ -176,25 +179,44 @@ def test_an_expired_token_passes_once_there_is_a_new_one(service: PlayedService)
 
 
 def test_what_only_the_user_can_mend_is_raised(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     service.errors = [StreamError("no permission")]
     with pytest.raises(StreamError, match="no permission"):
         pass_time(made, service, 15)
 
 
 def test_a_stream_that_is_gone_has_ended(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     assert not made.has_ended
     service.errors = [StreamGoneError("no such stream")]
     pass_time(made, service, 6)
     assert made.is_gone and made.has_ended
 
 
+@pytest.mark.parametrize(
+    ("status", "hours", "said"),
+    [
+        ("ENABLED", 25, ["the last listing is of 2026-11-21T12:00:00+00:00"]),
+        ("ENABLED", 23, []),
+        ("DISABLED", 25, []),
+    ],
+)
+def test_a_stream_that_vanished_while_the_machine_slept_may_have_had_children_unseen(
+    service: PlayedService, clock: HandClock, status: str, hours: int, said: list[str]
+) -> None:
+    service.status = status
+    made = coordinator(service)
+    clock.slept = hours * 3600.0
+    service.errors = [StreamGoneError("no such stream")] * 2
+    pass_time(made, service, 12)
+    assert [line.partition(": ")[0] for line in made.losses.lines] == said
+
+
 def test_before_each_call_its_caller_may_do_what_must_not_wait(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     calls: list[int] = []
     service._clock.sleep(10)
-    made.attend(service, before=lambda: calls.append(service.listings))
+    executor.refresh(made, service, before=lambda: calls.append(service.listings))
     assert calls == [1]
 
 
@@ -202,11 +224,11 @@ def test_before_each_call_its_caller_may_do_what_must_not_wait(service: PlayedSe
 
 
 def test_the_children_of_a_finished_shard_begin_at_once(service: PlayedService) -> None:
-    made = roster(service, Latest())
+    made = coordinator(service, Latest())
     begun(made)
     service.add("b", "a")
     assert end(made, "a") is ShardEnd.CLOSED
-    made.attend(service)
+    executor.refresh(made, service)
     assert begun(made) == ["b"]
     assert made.lineage.shards["b"].position == TrimHorizon(), "whatever the start was"
     assert service.listings == 1
@@ -216,16 +238,16 @@ def test_children_that_are_listed_already_take_no_call(
     service: PlayedService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.add("b", "a")
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     monkeypatch.setattr(service, "children", None)
     end(made, "a")
-    made.attend(service)
+    executor.refresh(made, service)
     assert begun(made) == ["b"]
 
 
 def test_a_late_child_is_looked_for_quickly_and_then_seldom(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     end(made, "a")
     pass_time(made, service, 5)
@@ -240,7 +262,7 @@ def test_a_late_child_is_looked_for_quickly_and_then_seldom(service: PlayedServi
 def test_a_refused_call_for_children_is_made_up_by_the_listing(
     service: PlayedService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     service.add("b", "a")
 
@@ -257,50 +279,50 @@ def test_a_refused_call_for_children_is_made_up_by_the_listing(
 
 
 def test_what_was_read_up_to_its_end_is_settled(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     assert not made.is_settled(), "a shard waits for its turn"
     begun(made)
     shard = made.lineage.shards["a"]
     pass_time(made, service, 5.1)
-    assert made.meaning(shard, Finished(False)) is ShardEnd.CAUGHT_UP
+    assert made.on_message(shard, Finished(False)) is ShardEnd.CAUGHT_UP
     assert not made.is_settled(), "the shard may have been closed since the last listing"
     pass_time(made, service, 0.1)
     assert made.is_settled()
 
 
 def test_a_shard_left_as_an_open_one_that_is_closed_is_begun_again(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     pass_time(made, service, 5.1)
     service.add("b", "a")
-    assert made.meaning(made.lineage.shards["a"], Finished(False)) is ShardEnd.CAUGHT_UP
+    assert made.on_message(made.lineage.shards["a"], Finished(False)) is ShardEnd.CAUGHT_UP
     assert not made.is_settled()
     pass_time(made, service, 0.1)
     assert begun(made) == ["a"]
     end(made, "a")
-    made.attend(service)
+    executor.refresh(made, service)
     assert begun(made) == ["b"]
 
 
 def test_a_shard_left_as_open_is_read_again_where_listings_may_not_show_its_end_yet(
     service: PlayedService,
 ) -> None:
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     shard = made.lineage.shards["a"]
     pass_time(made, service, 4)
-    assert made.meaning(shard, Finished(False)) is ShardEnd.READ_AGAIN
+    assert made.on_message(shard, Finished(False)) is ShardEnd.READ_AGAIN
     service.add("b", "a")
     pass_time(made, service, 2)
     assert made.is_closed("a")
-    assert made.meaning(shard, Finished(False)) is ShardEnd.READ_AGAIN
+    assert made.on_message(shard, Finished(False)) is ShardEnd.READ_AGAIN
 
 
 def test_a_shard_that_was_open_by_latest_needs_no_later_listing(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     pass_time(made, service, 2)
-    meaning = made.meaning(made.lineage.shards["a"], Finished(False, proven=True))
+    meaning = made.on_message(made.lineage.shards["a"], Finished(False, proven=True))
     assert meaning is ShardEnd.CAUGHT_UP and made.is_settled()
     assert service.listings == 1
 
@@ -309,13 +331,13 @@ def test_that_a_shard_is_left_is_said(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "watcher")
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     pass_time(made, service, 5.1)
-    made.say_left()
-    made.meaning(made.lineage.shards["a"], Finished(False, reason="27 empty pages in a row"))
-    made.say_left()
-    made.say_left(NOON)
+    made.log_left()
+    made.on_message(made.lineage.shards["a"], Finished(False, reason="27 empty pages in a row"))
+    made.log_left()
+    made.log_left(NOON)
     said = [each.message for each in caplog.records if each.levelno >= logging.INFO]
     noon = NOON.astimezone()
     assert said == [
@@ -328,17 +350,17 @@ def test_that_a_shard_is_left_is_said(
 def test_a_remark_on_a_shard_is_made_once(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = roster(service)
+    made = coordinator(service)
     for _ in range(3):
-        made.in_trouble(made.lineage.shards["a"], Notice("odd"))
+        made.on_message(made.lineage.shards["a"], Notice("odd"))
     assert [record.getMessage() for record in caplog.records] == ["Shard a: odd"]
 
 
 def test_an_end_waits_for_a_child_that_may_still_be_listed(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     end(made, "a")
-    made.attend(service)
+    executor.refresh(made, service)
     assert not made.is_settled()
     pass_time(made, service, 6)
     made.is_settled()
@@ -350,8 +372,10 @@ def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
     service: PlayedService,
 ) -> None:
     service.add("b", "a", hidden=True)
-    made = roster(service, resumed=[TrackedShard("a", None, TrimHorizon(), ShardStatus.FINISHED)])
-    made.attend(service)
+    made = coordinator(
+        service, resumed=[TrackedShard("a", None, TrimHorizon(), ShardStatus.FINISHED)]
+    )
+    executor.refresh(made, service)
     assert not made.is_settled()
     service.hidden.clear()
     pass_time(made, service, 1)
@@ -361,22 +385,22 @@ def test_a_child_that_was_late_before_a_restart_is_waited_for_as_well(
 def test_a_shard_listed_as_open_and_not_to_be_read_is_read_again(
     service: PlayedService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     for _ in range(4):
         assert end(made, "a", gone=True) is ShardEnd.READ_AGAIN
     assert caplog.messages == ["Shard a: 4 failures in a row: no such shard"]
     due = made.due()
-    assert due is not None and due.question is RequestKind.LISTING
+    assert due == ListShards()
     service.add("b", "a")
-    made.attend(service)
+    executor.refresh(made, service)
     assert end(made, "a", gone=True) is ShardEnd.CLOSED, (
         "with a child it has ended, however it looks"
     )
 
 
 def test_of_a_stream_that_is_gone_a_shards_end_is_the_end(service: PlayedService) -> None:
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     made.is_gone = True
     assert end(made, "a", gone=True) is ShardEnd.CLOSED
@@ -386,9 +410,9 @@ def test_of_a_stream_that_is_gone_a_shards_end_is_the_end(service: PlayedService
 
 
 def test_latest_is_the_moment_of_the_first_iterator(service: PlayedService) -> None:
-    made = roster(service, Latest())
-    (shard,) = made.to_begin()
-    made.started(shard, NOON + timedelta(seconds=3))
+    made = coordinator(service, Latest())
+    (shard,) = made.to_start()
+    made.on_message(shard, Started(NOON + timedelta(seconds=3)))
     assert shard.position == AtTime(NOON + timedelta(seconds=3))
 
 
@@ -398,28 +422,28 @@ def test_a_service_whose_clock_is_minutes_ahead_puts_no_beginning_into_the_futur
 ) -> None:
     ahead = NOON + timedelta(minutes=minutes)
     monkeypatch.setattr(PlayedService, "now", ahead)
-    made = roster(service, Latest())
-    (shard,) = made.to_begin()
-    assert made.begin_again(shard) == AtTime(NOON + timedelta(minutes=believed) - CLOCKS_APART)
+    made = coordinator(service, Latest())
+    (shard,) = made.to_start()
+    assert made.restart(shard) == AtTime(NOON + timedelta(minutes=believed) - CLOCKS_APART)
     assert made.written_at > ahead
 
 
 def test_a_reader_that_died_before_it_had_an_iterator_goes_back_to_the_beginning(
     service: PlayedService,
 ) -> None:
-    made = roster(service, Latest())
-    (shard,) = made.to_begin()
+    made = coordinator(service, Latest())
+    (shard,) = made.to_start()
     pass_time(made, service, 30)
-    position = made.begin_again(shard)
+    position = made.restart(shard)
     assert isinstance(position, AtTime) and position.time <= NOON
 
 
 def test_a_position_with_a_number_stays_where_it_is(service: PlayedService) -> None:
     tracked = TrackedShard("a", None, AfterSequence("5"))
-    made = roster(service, resumed=[tracked])
-    (shard,) = made.to_begin()
-    made.started(shard, NOON)
-    assert made.begin_again(shard) == AfterSequence("5")
+    made = coordinator(service, resumed=[tracked])
+    (shard,) = made.to_start()
+    made.on_message(shard, Started(NOON))
+    assert made.restart(shard) == AfterSequence("5")
 
 
 # Parents that no listing shows
@@ -427,18 +451,18 @@ def test_a_position_with_a_number_stays_where_it_is(service: PlayedService) -> N
 
 def test_a_parent_that_is_gone_is_found_out_by_one_call(service: PlayedService) -> None:
     service.shards["a"] = Shard("a", "gone")
-    made = roster(service)
+    made = coordinator(service)
     assert begun(made) == []
-    made.attend(service)
+    executor.refresh(made, service)
     assert begun(made) == ["a"] and made.losses.lines == []
 
 
 def test_a_hundred_gone_parents_do_not_wait_for_each_other(service: PlayedService) -> None:
     for number in range(100):
         service.add(f"child-{number}", f"gone-{number}")
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
-    made.attend(service)
+    executor.refresh(made, service)
     assert len(begun(made)) == 100
 
 
@@ -447,7 +471,7 @@ def test_a_parent_that_no_listing_shows_is_read_in_the_end_and_said(
 ) -> None:
     service.add("hidden", hidden=True)
     service.shards["a"] = Shard("a", "hidden")
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     pass_time(made, service, 9)
     assert begun(made) == [] and not caplog.messages
@@ -467,7 +491,7 @@ def test_a_parent_that_answers_errors_blocks_only_its_children(
         raise TransientError("500")
 
     monkeypatch.setattr(service, "iterator", refuse)
-    made = roster(service)
+    made = coordinator(service)
     assert begun(made) == ["a"]
     pass_time(made, service, 15)
     assert [message for message in caplog.messages if "sick" in message and "500" in message]
@@ -480,7 +504,7 @@ def test_a_time_without_listings_does_not_count_for_a_hidden_parent(service: Pla
     """The first listing after it shows the parent, and the one above it, too."""
     service.add("b", "a", hidden=True)
     service.add("c", "b")
-    made = roster(service)
+    made = coordinator(service)
     assert begun(made) == ["a"]
     end(made, "a")
     pass_time(made, service, 3)
@@ -499,7 +523,7 @@ def test_a_time_without_listings_does_not_count_for_a_hidden_parent(service: Pla
 def test_a_listing_is_whole_once_no_parent_is_missing(service: PlayedService) -> None:
     service.add("hidden", hidden=True)
     service.add("b", "hidden")
-    made = roster(service)
+    made = coordinator(service)
     begun(made)
     assert not made.is_whole()
     service.hidden.clear()
@@ -511,7 +535,7 @@ def test_a_listing_is_whole_once_no_parent_is_missing(service: PlayedService) ->
 def test_a_listing_is_whole_once_it_had_time_to_show_what_was_opened(
     service: PlayedService,
 ) -> None:
-    made = roster(service)
+    made = coordinator(service)
     assert not made.is_whole()
     pass_time(made, service, 8)
     assert made.is_whole()

@@ -32,8 +32,8 @@ def test_a_loss_is_said_once_and_the_shard_goes_on_at_its_horizon(
     clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses, shard = begun(clock), TrackedShard("a", None, AfterSequence("7"))
-    losses.heard(shard, LOSS)
-    losses.heard(shard, LOSS)
+    losses.on_loss(shard, LOSS)
+    losses.on_loss(shard, LOSS)
     assert losses.lines == ["shard a from sequence number 7: trimmed"]
     assert caplog.messages == [
         "DATA LOSS: shard a from sequence number 7: records may be gone before they were read "
@@ -44,9 +44,9 @@ def test_a_loss_is_said_once_and_the_shard_goes_on_at_its_horizon(
 
 def test_a_loss_after_records_is_another_one(clock: HandClock) -> None:
     losses, shard = begun(clock), TrackedShard("a", None, AfterSequence("7"))
-    losses.heard(shard, LOSS)
+    losses.on_loss(shard, LOSS)
     shard.loss_said, shard.position = False, AfterSequence("9")
-    losses.heard(shard, LOSS)
+    losses.on_loss(shard, LOSS)
     assert len(losses.lines) == 2
 
 
@@ -54,16 +54,16 @@ def test_as_an_error_it_comes_before_the_position_moves(clock: HandClock) -> Non
     losses = begun(clock, is_error=True, remedy="; try that")
     shard = TrackedShard("a", None, AfterSequence("7"))
     with pytest.raises(DataLossError, match=r"from sequence number 7.*; try that$"):
-        losses.heard(shard, LOSS)
+        losses.on_loss(shard, LOSS)
     assert shard.position == AfterSequence("7"), "for the next one to find it again"
 
 
 def test_what_was_gone_as_the_reading_began_is_no_loss(clock: HandClock) -> None:
     losses = begun(clock)
-    losses.heard(TrackedShard("a", None, TrimHorizon()), LOSS)
+    losses.on_loss(TrackedShard("a", None, TrimHorizon()), LOSS)
     assert losses.lines == []
     clock.sleep(61)
-    losses.heard(TrackedShard("b", None, TrimHorizon()), LOSS)
+    losses.on_loss(TrackedShard("b", None, TrimHorizon()), LOSS)
     assert len(losses.lines) == 1
 
 
@@ -71,13 +71,21 @@ def test_what_was_there_before_the_machine_slept_is_one(clock: HandClock) -> Non
     """Its monotonic clock has not seen it: by that, the reading has just begun."""
     losses, shard = begun(clock), TrackedShard("a", None, TrimHorizon())
     losses.say_if_old("last listing", NOON, NOON + timedelta(hours=25))
-    losses.heard(shard, LOSS)
+    losses.on_loss(shard, LOSS)
     assert len(losses.lines) == 2
+
+
+def test_what_leaves_while_the_machine_sleeps_in_its_first_minute_is_one(clock: HandClock) -> None:
+    losses = begun(clock)
+    clock.sleep(10)
+    clock.slept = 25 * 3600.0
+    losses.on_loss(TrackedShard("a", None, TrimHorizon()), LOSS)
+    assert len(losses.lines) == 1
 
 
 def test_of_a_parent_that_only_its_child_named_nothing_is_lost(clock: HandClock) -> None:
     losses = begun(clock)
-    losses.heard(TrackedShard("a", None, AfterSequence("7"), expected=False), LOSS)
+    losses.on_loss(TrackedShard("a", None, AfterSequence("7"), expected=False), LOSS)
     assert losses.lines == []
 
 
@@ -118,7 +126,7 @@ def test_a_start_before_all_that_the_stream_holds_is_said(
     caplog: pytest.LogCaptureFixture, start: Position, enabled: timedelta | None, said: str
 ) -> None:
     created = None if enabled is None else NOON - enabled
-    losses = Losses()
+    losses = Losses(clock=HandClock())
     losses.begin("arn", start)
     losses.say_if_begins_late(Listing("arn", "orders", "ENABLED", "", [], 1, NOON, created))
     assert losses.lines == []

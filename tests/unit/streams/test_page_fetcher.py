@@ -7,25 +7,26 @@ from typing import Any
 import pytest
 
 from tests.simulator import Simulator
+from tests.support.blocking_reader import BlockingReader
 from tests.support.hand_clock import HandClock
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
 from watcher.aws.model import TrimHorizon
+from watcher.pull import executor
 from watcher.streams import page_fetcher
 from watcher.streams.messages import Message, Page
 from watcher.streams.page_fetcher import PageFetcher
-from watcher.streams.shard_reader import ShardReader
 
 
 @pytest.fixture
-def reader(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> ShardReader:
+def reader(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> BlockingReader:
     """Of a shard with two full pages, and half a one."""
     simulator.set_faults(max_records=2)
     simulator.write("a", 5)
     monkeypatch.setattr(page_fetcher, "FULL_BYTES", 700)
     arn = simulator.stream_arn
     streams = for_worker(AwsConfig("us-east-1", endpoint_url=simulator.endpoint), arn)
-    return ShardReader(streams, arn, simulator.shards[0].id, TrimHorizon())
+    return BlockingReader(streams, arn, simulator.shards[0].id, TrimHorizon())
 
 
 def counts(messages: list[Message]) -> list[int]:
@@ -33,7 +34,7 @@ def counts(messages: list[Message]) -> list[int]:
 
 
 def test_behind_a_full_page_the_next_is_asked_for_before_its_turn(
-    simulator: Simulator, reader: ShardReader
+    simulator: Simulator, reader: BlockingReader
 ) -> None:
     def asked(calls: int) -> bool:
         return simulator.calls["GetRecords"] == calls
@@ -44,7 +45,7 @@ def test_behind_a_full_page_the_next_is_asked_for_before_its_turn(
 
 
 def test_where_others_read_too_nothing_is_asked_for_ahead(
-    simulator: Simulator, reader: ShardReader
+    simulator: Simulator, reader: BlockingReader
 ) -> None:
     simulator.fail_next("GetRecords", "ThrottlingException")
     reader.read()
@@ -71,12 +72,12 @@ def test_what_came_ahead_is_left_where_something_else_is_to_be_read(
     monkeypatch.setattr(page_fetcher, "FULL_BYTES", 10)
     service: Any = Noted()
     made = PageFetcher(HandClock())
-    made.ask_ahead(service, b'{"NextShardIterator":"two","Records":[]}')
-    assert made.page(service, "other") == b"other"
-    assert made.page(service, "two") == b"two"
-    made.ask_ahead(service, b'{"NextShardIterator":"three","Records":[]}')
-    assert made.page(service, "three") == b"three ahead"
-    assert made.page(service, "three") == b"three"
+    executor.run(made.prefetch(b'{"NextShardIterator":"two","Records":[]}'), service)
+    assert executor.run(made.fetch("other"), service) == b"other"
+    assert executor.run(made.fetch("two"), service) == b"two"
+    executor.run(made.prefetch(b'{"NextShardIterator":"three","Records":[]}'), service)
+    assert executor.run(made.fetch("three"), service) == b"three ahead"
+    assert executor.run(made.fetch("three"), service) == b"three"
 
 
 def test_an_empty_answer_that_came_ahead_long_ago_is_no_word_of_now(
@@ -87,7 +88,7 @@ def test_an_empty_answer_that_came_ahead_long_ago_is_no_word_of_now(
     streams: Any = service
     made = PageFetcher(clock)
     for seconds, body in ((0.05, b"two ahead"), (1.0, b"two")):
-        made.ask_ahead(streams, b'{"NextShardIterator":"two","Records":[]}')
+        executor.run(made.prefetch(b'{"NextShardIterator":"two","Records":[]}'), streams)
         clock.sleep(seconds)
-        assert made.page(streams, "two") == body
+        assert executor.run(made.fetch("two"), streams) == body
     assert service.asked == ["two"] * 3

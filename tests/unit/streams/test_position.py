@@ -1,3 +1,4 @@
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -84,3 +85,52 @@ def test_today_and_yesterday_are_midnights_or_the_days_of_a_time() -> None:
 def test_anything_else_is_refused_with_the_forms_there_are(text: str) -> None:
     with pytest.raises(UsageError, match=r"latest|24 hours"):
         parse_start(text, NOW)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("14:05 EST", "14:05 CEST", "08:00-09:00-10:00", "10.11.2026", "22/11/2026", "11/10/2026"),
+        *("2026-11", "12:00 5", "2026", "Nov 20", "20 Nov 2026 10:00", "2026-11-20 8pm"),
+        *("2026-W47", "2026-11-20T24:30", "1:2", "2026-11-20T10", "12:00 Europe/Berlin"),
+    ],
+)
+def test_what_could_mean_two_moments_or_is_half_a_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="can't read"):
+        parse_start(text, NOW)
+
+
+def test_why_a_time_is_refused_is_said() -> None:
+    with pytest.raises(UsageError, match="give its offset"):
+        parse_start("2026-11-20 14:05 EST", NOW)
+    with pytest.raises(UsageError, match="year-month-day"):
+        parse_start("10.11.2026", NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        *(("2026-11-21T08:00:30Z", 30), ("2026-11-21 08:00:30+00:00", 30)),
+        *(("2026-11-21T08:00:30,5Z", 30), ("2026-11-21 09:00 +01:00", 0)),
+        *(("2026-11-21 08:00 UTC", 0), ("2026-11-21T080030Z", 30), ("20261121T0800Z", 0)),
+        *(("8:00Z", 0), ("2026-11-21 8:00Z", 0)),
+        *(("08:00Z", 0), ("08:00:30+0000", 30), ("1795248000", 0), ("1795248030250", 30)),
+    ],
+)
+def test_forms_with_one_meaning_are_read(text: str, seconds: int) -> None:
+    moment = datetime(2026, 11, 21, 8, 0, seconds, tzinfo=UTC)
+    assert parse_start(text, NOW) == AtTime(moment)
+
+
+def test_an_hour_that_clocks_skip_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        with pytest.raises(UsageError, match="put forward"):
+            parse_start("2026-03-29 02:30", NOW)
+        assert parse_start("2026-03-29 03:30", NOW) == AtTime(
+            datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
+        )
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -3,16 +3,18 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from tests.simulator import Simulator
 from tests.simulator.errors import ODD
+from tests.support.blocking_reader import BlockingReader
 from tests.support.hand_clock import HandClock
 from tests.support.wire import origin
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
-from watcher.aws.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
+from watcher.aws.model import AfterSequence, AtTime, Latest, Position, Service, TrimHorizon
 from watcher.records import page
 from watcher.streams.messages import (
     ErrorKind,
@@ -24,15 +26,34 @@ from watcher.streams.messages import (
     Retrying,
     Started,
 )
-from watcher.streams.shard_reader import ShardReader
 
 
 def reader(
     sim: Simulator, position: Position | None = None, shard: str | None = None, **options: object
-) -> ShardReader:
+) -> BlockingReader:
     streams = for_worker(AwsConfig("us-east-1", endpoint_url=sim.endpoint), sim.stream_arn)
     shard = shard or sim.shards[0].id
-    return ShardReader(streams, sim.stream_arn, shard, position or TrimHorizon(), **options)  # type: ignore[arg-type]
+    return BlockingReader(streams, sim.stream_arn, shard, position or TrimHorizon(), **options)  # type: ignore[arg-type]
+
+
+class GoingBack:
+    """A service whose iterators can go back to where the first one began."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.first = ""
+        self._goes_back = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+    def go_back(self) -> None:
+        self._goes_back = True
+
+    def records(self, iterator: str) -> bytes:
+        self.first = self.first or iterator
+        goes_back, self._goes_back = self._goes_back, False
+        return self._service.records(self.first if goes_back else iterator)
 
 
 def numbers(messages: list[Message]) -> list[str]:
@@ -45,7 +66,7 @@ def numbers(messages: list[Message]) -> list[str]:
     ]
 
 
-def read(made: ShardReader, attempts: int = 1) -> list[Message]:
+def read(made: BlockingReader, attempts: int = 1) -> list[Message]:
     return [message for _ in range(attempts) for message in made.read()]
 
 
@@ -332,7 +353,7 @@ def test_a_refused_iterator_is_replaced(simulator: Simulator, written: list[str]
     assert simulator.calls["GetShardIterator"] == 2
 
 
-def up_to_now(made: ShardReader, clock: HandClock) -> list[Message]:
+def up_to_now(made: BlockingReader, clock: HandClock) -> list[Message]:
     """All that it reads, pausing as it says."""
     messages: list[Message] = []
     while not made.finished:
@@ -451,9 +472,9 @@ def test_what_the_service_repeats_is_left_out_and_said(simulator: Simulator) -> 
     written = simulator.write("a", 12)
     simulator.set_faults(max_records=3)
     made = reader(simulator)
-    first = made._new_iterator([])
+    made.service = service = GoingBack(made.service)
     messages = read(made, 3)
-    made._iterator = first  # it goes back
+    service.go_back()
     messages += read(made, 6)
     assert numbers(messages) == written
     remarks = [message.text for message in messages if isinstance(message, Notice)]
@@ -466,10 +487,10 @@ def test_an_iterator_that_goes_back_for_ever_is_trouble_and_a_new_one_is_taken(
     written = simulator.write("a", 6)
     simulator.set_faults(max_records=3)
     made = reader(simulator)
-    first = made._new_iterator([])
+    made.service = service = GoingBack(made.service)
     messages: list[Message] = []
     for _ in range(3):
-        made._iterator = first
+        service.go_back()
         messages += read(made)
     troubles = [message for message in messages if isinstance(message, Retrying)]
     assert [trouble.failures for trouble in troubles] == [1]
@@ -481,7 +502,9 @@ def test_what_came_before_a_restart_is_not_read_again(
     simulator: Simulator, written: list[str]
 ) -> None:
     made = reader(simulator, AfterSequence(written[2]))
-    made._iterator = reader(simulator)._new_iterator([])
+    made.service = service = GoingBack(made.service)
+    service.first, _ = service.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
+    service.go_back()
     assert numbers(read(made)) == written[3:]
 
 
@@ -510,7 +533,7 @@ def test_full_pages_follow_at_once_and_idle_ones_ever_later(simulator: Simulator
     assert pauses[-1] == 1.0
 
 
-def pauses_of(made: ShardReader, attempts: int) -> Iterator[float]:
+def pauses_of(made: BlockingReader, attempts: int) -> Iterator[float]:
     for _ in range(attempts):
         made.read()
         yield made.pause

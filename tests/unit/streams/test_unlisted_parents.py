@@ -11,6 +11,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from watcher.aws.model import Position, Shard, TrimHorizon
 from watcher.errors import CredentialsError, NoAnswerYetError, TransientError, WatcherError
+from watcher.pull import executor
 from watcher.streams.coordinator import Coordinator
 from watcher.streams.losses import Losses
 
@@ -27,15 +28,15 @@ def service(clock: HandClock) -> PlayedService:
 
 def to_read(service: PlayedService, clock: HandClock, shown_after: float = 1e9) -> list[str]:
     """The shards that there are to read, once the listing is whole."""
-    roster = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
     errors, service.errors = service.errors, []
-    roster.begin(service)
+    executor.begin(coordinator, service, clock)
     service.errors = errors
     while True:
-        roster.to_begin()
-        roster.attend(service)
-        if roster.is_whole():
-            return [shard.id for shard in roster.lineage.unfinished]
+        coordinator.to_start()
+        executor.refresh(coordinator, service)
+        if coordinator.is_whole():
+            return [shard.id for shard in coordinator.lineage.unfinished]
         clock.sleep(0.25)
         if clock.passed >= shown_after:
             service.hidden.clear()
@@ -115,14 +116,14 @@ def test_children_whose_parents_are_gone_do_not_wait_for_one_that_answers_500(
         return iterator(arn, shard_id, position)
 
     service.iterator = answer  # type: ignore[method-assign]
-    roster = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    roster.begin(service)
-    roster.to_begin()
-    roster.attend(service)
-    assert [shard.id for shard in roster.to_begin()] == [f"child {n}" for n in range(30)]
+    coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    executor.begin(coordinator, service, clock)
+    coordinator.to_start()
+    executor.refresh(coordinator, service)
+    assert [shard.id for shard in coordinator.to_start()] == [f"child {n}" for n in range(30)]
     for _ in range(60):
         clock.sleep(0.2)
-        roster.attend(service)
+        executor.refresh(coordinator, service)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said == "Shard sick can't be read yet, and its children wait for it: 500"
 
@@ -146,14 +147,14 @@ def test_each_child_begins_when_its_own_parent_is_answered(clock: HandClock) -> 
     for number in range(3):
         service.add(f"child {number}", f"gone {number}")
     service.slow = {"gone 0", "gone 2"}
-    roster = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    roster.begin(service)
+    coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    executor.begin(coordinator, service, clock)
     begun = []
     for answered in ("", "gone 2", "gone 0"):
         service.slow.discard(answered)
-        roster.to_begin()
-        roster.attend(service)
-        begun.append([shard.id for shard in roster.to_begin()])
+        coordinator.to_start()
+        executor.refresh(coordinator, service)
+        begun.append([shard.id for shard in coordinator.to_start()])
     assert begun == [["child 1"], ["child 2"], ["child 0"]]
 
 
@@ -164,16 +165,16 @@ def test_parents_that_do_not_answer_are_said_in_one_line_after_ten_seconds(
     for number in range(5):
         service.add(f"child {number}", f"parent {number}")
         service.slow.add(f"parent {number}")
-    roster = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
-    roster.begin(service)
-    roster.to_begin()
-    roster.attend(service)
+    coordinator = Coordinator(ARN, TrimHorizon(), losses=Losses(clock=clock), clock=clock)
+    executor.begin(coordinator, service, clock)
+    coordinator.to_start()
+    executor.refresh(coordinator, service)
     clock.sleep(9.9)
-    roster.attend(service)
+    executor.refresh(coordinator, service)
     assert caplog.messages == []
     for _ in range(200):
         clock.sleep(0.1)
-        roster.attend(service)
+        executor.refresh(coordinator, service)
     assert caplog.messages == [
         "Shards parent 0, parent 1, parent 2 and 2 more can't be read yet, and their children wait "
         "for them: it does not answer"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.odd_pages import pages
-from tests.unit.records import test_named
+from tests.unit.records import test_attributes_decoder
 from watcher.records.filter_patterns import Prefilter
 from watcher.records.filters import record_filter
 from watcher.records.page import decode
@@ -46,7 +46,7 @@ IMAGES = st.dictionaries(
     min_size=1,
     max_size=2,
 )
-PATTERNS = test_named.PATTERNS | st.builds(
+PATTERNS = test_attributes_decoder.PATTERNS | st.builds(
     lambda images, kinds: {"dynamodb": images, **kinds},
     IMAGES,
     st.sampled_from([{}, {"eventName": ["INSERT"]}, {"eventName": ["INSERT", {"prefix": "M"}]}]),

@@ -1,0 +1,32 @@
+"""The simulated client says what a real one would."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tests.simulation.run import play
+from tests.simulation.scenario import Scenario
+from tests.simulation.universe import Universe
+from watcher.aws.model import TrimHorizon
+
+_SLEEP = timedelta(hours=25)
+
+
+def test_an_answer_that_comes_after_a_day_of_sleep_has_the_date_of_when_it_was_given() -> None:
+    universe = Universe(Scenario(0, "stream", habits={"latency": 0.08}), None)
+    arn = universe.table.stream.arn
+
+    def sleeps(seconds: float) -> None:
+        """The machine does, while an answer is on its way."""
+        if seconds:
+            universe.world.advance(_SLEEP.total_seconds())
+
+    client = universe.client(sleeps)
+    asked_at = datetime.fromtimestamp(int(universe.world.now()), UTC)
+    listing = client.listing(arn)
+    _, began_at = client.iterator(arn, listing.shards[0].id, TrimHorizon())
+    assert (listing.time, began_at) == (asked_at, asked_at + _SLEEP)
+
+
+def test_what_is_lost_in_a_sleep_during_the_first_listing_is_said() -> None:
+    assert play(7002029, "stream").complaints == []

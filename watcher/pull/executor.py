@@ -1,0 +1,104 @@
+"""Makes the calls that the core asks for, one after the other, and waits for each answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from watcher.aws.model import Listing, Service, Shard
+from watcher.aws.retry import retry_at_start
+from watcher.clock import Clock
+from watcher.errors import CredentialsError, NoAnswerYetError, WatcherError
+from watcher.streams.coordinator import Coordinator
+from watcher.streams.messages import Message
+from watcher.streams.requests import (
+    Collect,
+    GetIterator,
+    GetRecords,
+    ListChildren,
+    ListShards,
+    Prefetch,
+    ReadRequest,
+    ReadSteps,
+    RenewCredentials,
+    StreamRequest,
+)
+from watcher.streams.shard_reader import ShardReader
+
+_Result = TypeVar("_Result")
+
+
+def read(reader: ShardReader, service: Service) -> list[Message]:
+    """Makes one attempt to read a shard. Raises StreamError without a way to the service."""
+    return run(reader.attempt(), service)
+
+
+def run(steps: ReadSteps[_Result], service: Service) -> _Result:
+    """Takes the steps of a read to their end; returns their result."""
+    try:
+        request = next(steps)
+        while True:
+            try:
+                answer = _answer(request, service)
+            except WatcherError as error:
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
+    except StopIteration as stop:
+        result: _Result = stop.value
+        return result
+
+
+def _answer(request: ReadRequest, service: Service) -> object:
+    match request:
+        case GetRecords(iterator, limit):
+            return service.records(iterator) if limit is None else service.records(iterator, limit)
+        case Collect(prefetched):
+            return prefetched()
+        case Prefetch(iterator):
+            return service.ask(iterator)
+        case GetIterator(arn, shard_id, position):
+            return service.iterator(arn, shard_id, position)
+        case RenewCredentials():
+            service.renew()
+            return None
+
+
+def begin(coordinator: Coordinator, service: Service, clock: Clock) -> None:
+    """Makes the first listing, whose errors end the beginning. Raises StreamError."""
+    coordinator.begin(retry_at_start(lambda: service.listing(coordinator.arn), clock))
+
+
+def refresh(
+    coordinator: Coordinator, service: Service, before: Callable[[], object] = lambda: None
+) -> set[type[StreamRequest]]:
+    """Makes the requests that are due, each after calling `before`.
+
+    Returns the kinds that a `BackgroundService` has no answer to yet. Raises DeniedError,
+    DataLossError.
+    """
+    pending = set[type[StreamRequest]]()
+    while (request := coordinator.due(pending)) is not None:
+        before()
+        coordinator.requested(request)
+        try:
+            coordinator.answered(request, _listed(request, coordinator.arn, service))
+        except NoAnswerYetError:
+            pending.add(type(request))
+        except WatcherError as error:
+            coordinator.failed(request, error)
+            if isinstance(error, CredentialsError) and not isinstance(request, ListChildren):
+                service.renew()
+    return pending
+
+
+def _listed(
+    request: StreamRequest, arn: str, service: Service
+) -> Listing | list[Shard] | dict[str, WatcherError | None]:
+    match request:
+        case ListShards():
+            return service.listing(arn)
+        case ListChildren(shard_id):
+            return service.children(arn, shard_id)
+        case _:
+            return service.probe(arn, request.shard_ids)
