@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.order import pytest_addoption as pytest_addoption
 from tests.order import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.order import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from tests.simulator import Simulator

@@ -18,7 +18,7 @@ from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
 from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import UsageError, blame
-from watcher.stores.positions import Positions
+from watcher.stores.protocol import Positions
 
 # What it takes to watch is imported by the calls: the command line reads the declaration alone
 # for its help and for a TAB, and boto3 would be three quarters of their time.
@@ -439,10 +439,10 @@ def handler(each: object) -> "Handler":
             raise UsageError(f"no handler {each!r}; there are {', '.join(found)}")
         return handler_modules.load(found[each])
     if isinstance(each, ModuleType):
-        return handler_modules.observer(each, each.__name__, each.__name__)
+        return handler_modules.module_handler(each, each.__name__, each.__name__)
     if not callable(each):
-        raise UsageError(f"observer {each!r} can't be called: give a function of a record")
+        raise UsageError(f"handler {each!r} can't be called: give a function of a record")
     name = getattr(each, "__name__", repr(each))
     if reason := unfit(each, "record", is_awaited=True):
-        raise UsageError(f"observer {name} {reason}")
+        raise UsageError(f"handler {name} {reason}")
     return Handler(name, each)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import threading
 import weakref
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
 from datetime import datetime
-from operator import itemgetter, methodcaller
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 from watcher.aws.config import AwsConfig
@@ -24,10 +23,12 @@ from watcher.errors import StreamError, UsageError
 from watcher.options import on_stale as checked_policy
 from watcher.options import poll_seconds, position
 from watcher.pull.calls import CallPool
-from watcher.pull.items_first import ItemsFirst
 from watcher.pull.merged import MergedReader
-from watcher.pull.several import MergedReaders, poll_schedule
+from watcher.pull.several import MergedReaders, StartPosition
+from watcher.pull.shard_pool import PullOptions
+from watcher.pull.snapshot_reader import SnapshotReader
 from watcher.pull.table_snapshot import Items
+from watcher.pull.timing import TIMING, Timing
 from watcher.records.filters import RecordFilter, record_filter
 from watcher.records.record import Record
 from watcher.streams import token as tokens
@@ -83,7 +84,6 @@ logger = logging.getLogger("watcher")
 _STEP_SECONDS = 0.1
 # So many records are given to a task before others have a turn, at the latest.
 _IN_A_ROW = 100
-_seconds = itemgetter(0)
 
 Start: TypeAlias = str | datetime | dict[str, Any]
 
@@ -123,17 +123,22 @@ class Stream:
         asked = WantedStreams.of(stream)
         connection = AwsConfig(region, profile, endpoint_url)
         clients = Clients(connection)
-        calls = CallPool()
-        self._how = {"calls": calls, "poll_max": poll_seconds(poll_max), "on_stale": on_stale}
+        self._calls = CallPool()
         # Also where nobody closes it, or no stream is found.
-        self._close = weakref.finalize(self, _close_all, calls, clients)
+        self._close = weakref.finalize(self, _close_all, self._calls, clients)
         found = {arn: clients.of(arn) for arn in clients.all_of(asked)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         needed = found if snapshot or on_stale == "snapshot" else ()
         items = {arn: TableItems(connection, arn, clients.of(arn).table) for arn in needed}
-        self._kinds = _kinds(items, only_anew=not snapshot)
-        self._set_up(found, start, test, fail_on_data_loss, CLOCK)
+        self._items, self._only_restart = items, not snapshot
+        options = PullOptions(
+            poll_max_seconds=poll_seconds(poll_max),
+            stream_count=len(found),
+            on_stale=on_stale,
+            matching=None if test is None else test.matching_indexes,
+        )
+        self._set_up(found, start, test, fail_on_data_loss, CLOCK, options)
 
     @classmethod
     def over(
@@ -148,21 +153,29 @@ class Stream:
         on_stale: str = "trim-horizon",
         snapshot: bool = True,
         clock: Clock = CLOCK,
+        calls: CallPool | None = None,
+        timing: Timing = TIMING,
     ) -> Stream:
         """A stream over a service, or one for each ARN, and a clock that are handed in."""
         made = cls.__new__(cls)
-        calls = CallPool(threads=False)
-        made._how = {"calls": calls, "poll_max": 1.0, "on_stale": on_stale}
-        made._close = weakref.finalize(made, _close_all, calls, None)
-        made._kinds = _kinds(items or {}, only_anew=not snapshot)
+        made._calls = calls or CallPool(threads=False)
+        made._close = weakref.finalize(made, _close_all, made._calls, None)
+        made._items, made._only_restart = items or {}, not snapshot
         services = service if isinstance(service, Mapping) else {arn: service}
-        made._set_up(services, start, wanted, fail_on_data_loss, clock)
+        options = PullOptions(
+            stream_count=len(services),
+            on_stale=on_stale,
+            matching=None if wanted is None else wanted.matching_indexes,
+            timing=timing,
+        )
+        made._set_up(services, start, wanted, fail_on_data_loss, clock, options)
         return made
 
-    _how: dict[str, Any]
-    """What every puller is told."""
-    _kinds: Mapping[str, Callable[..., MergedReader]]
-    """What pulls a stream, by its ARN, where it is not a Puller."""
+    _calls: CallPool
+    _items: Mapping[str, Items]
+    """The tables whose items come, too, by their streams' ARNs."""
+    _only_restart: bool
+    """True if they come only where the token is too old to go on from."""
 
     def _set_up(
         self,
@@ -171,9 +184,10 @@ class Stream:
         wanted: RecordFilter | None,
         fail_on_data_loss: bool,
         clock: Clock,
+        options: PullOptions,
     ) -> None:
         self._wanted = wanted
-        self._how["chosen"] = wanted and wanted.matching_indexes
+        self._options = options
         self._filtered = 0
         self.arn = next(iter(services))
         """The stream's ARN; of several, the first one's."""
@@ -182,10 +196,14 @@ class Stream:
         self.losses: list[str] = []
         """What was gone before it was read: one line each, shard and position named."""
         self._losses_are_errors = fail_on_data_loss
-        self._how["sharers"] = len(services)
-        aside = self._how["calls"].may_have_threads
-        self._pullers = MergedReaders(services, self._new_puller, clock, aside=aside)
-        self._steps = StepThread(self._look)
+        self._readers = MergedReaders(
+            services,
+            self._new_reader,
+            clock,
+            in_threads=self._calls.may_have_threads,
+            timing=options.timing,
+        )
+        self._steps = StepThread(self._readers.poll)
         self._token: dict[str, Any] = {}
         self._stepped_at = 0.0
         self._in_a_row = 0
@@ -194,7 +212,7 @@ class Stream:
     @property
     def errors(self) -> dict[str, StreamError]:
         """Of several streams, why some can't be read just now, by their ARNs."""
-        return self._pullers.errors
+        return self._readers.errors
 
     def close(self) -> None:
         """Close its connections and end its threads; the token can still be read."""
@@ -222,7 +240,7 @@ class Stream:
             starts = {arn: stored.get(arn, Latest()) for arn in self._services}
         else:
             starts = dict.fromkeys(self._services, position(start))
-        self._pullers.begin(starts)
+        self._readers.start(starts)
 
     def _say_kept(self) -> None:
         if self._kept:
@@ -232,7 +250,7 @@ class Stream:
     @property
     def filtered(self) -> int:
         """How many records the filters have left out."""
-        return self._filtered + sum(each.left_out for each in list(self._pullers.made.values()))
+        return self._filtered + self._readers.left_out
 
     def __iter__(self) -> Iterator[Record | None]:
         return self
@@ -259,20 +277,9 @@ class Stream:
         filtered = -1
         while filtered < self.filtered:  # more may follow what was left out
             filtered = self.filtered
-            for at_once in poll_schedule(self._pullers.made.values(), self._clock):
-                if found := self._look(at_once=at_once):
-                    return min(found, key=_seconds)[1].take()
+            if (record := self._readers.pop()) is not None:
+                return record
         return None
-
-    def _look(self, *, at_once: bool = False) -> list[tuple[float, MergedReader]]:
-        """Which have a next record, and its time; all of them read side by side."""
-        if len(self._services) > 1:
-            for arn in self._services:
-                self._pullers.let(arn, methodcaller("begin_reads", at_once=at_once))
-        look = methodcaller("look", at_once=at_once)
-        times = {arn: self._pullers.let(arn, look) for arn in self._services}
-        self._pullers.raise_if_all_fail()
-        return [(at, self._pullers.made[arn]) for arn, at in times.items() if at is not None]
 
     # For tasks
 
@@ -300,7 +307,7 @@ class Stream:
         """For one read of what is due, or a moment where nothing is."""
         if not self._steps.is_under_way:
             left = self._stepped_at + _STEP_SECONDS - self._clock.monotonic()
-            if left > 0 and all(each.next_at is None for each in self._pullers.made.values()):
+            if left > 0 and not self._readers.has_buffered:
                 await asyncio.sleep(left)
                 return
             self._token = self._token_now()
@@ -309,23 +316,27 @@ class Stream:
 
     def _next_read(self) -> Record | None:
         """The next record of those that were read; None where there may be an earlier one."""
-        is_late = self._clock.monotonic() >= self._stepped_at + _STEP_SECONDS
-        while True:
-            found = [(each.next_at, each) for each in self._pullers.made.values()]
-            first = min(
-                ((at, each) for at, each in found if at is not None), key=_seconds, default=None
-            )
-            if first is None or (is_late and any(at is None for at, _ in found)):
-                return None
-            record = first[1].take_read()
+        poll_is_due = self._clock.monotonic() >= self._stepped_at + _STEP_SECONDS
+        while (record := self._readers.pop_buffered(poll_is_due=poll_is_due)) is not None:
             if self._wanted is None or self._wanted(record):
                 return record
             self._filtered += 1
+        return None
 
-    def _new_puller(self, service: Service, arn: str, start: Position | Token) -> MergedReader:
+    def _new_reader(self, service: Service, arn: str, start: StartPosition) -> MergedReader:
         losses = Losses(is_error=self._losses_are_errors, clock=self._clock, lines=self.losses)
-        where = service, arn, start
-        made = self._kinds.get(arn, MergedReader)(*where, losses, self._clock, **self._how)
+        new_reader: Callable[..., MergedReader] = MergedReader
+        if (items := self._items.get(arn)) is not None:
+            new_reader = partial(SnapshotReader, items=items, only_restart=self._only_restart)
+        made = new_reader(
+            service,
+            arn,
+            start,
+            losses=losses,
+            calls=self._calls,
+            clock=self._clock,
+            options=self._options,
+        )
         losses.say_if_begins_late(made.listing)
         return made
 
@@ -338,12 +349,7 @@ class Stream:
         return self._token if self._steps.is_under_way else self._token_now()
 
     def _token_now(self) -> dict[str, Any]:
-        found = [puller.token for puller in self._pullers.made.values()]
-        # One that could not be begun is where it was to begin.
-        starts, made = self._pullers.starts, self._pullers.made
-        waiting = (start for arn, start in starts.items() if arn not in made)
-        found += [start for start in waiting if isinstance(start, Token)]
-        return tokens.all_to_dict([*found, *self._kept])
+        return tokens.all_to_dict([*self._readers.tokens, *self._kept])
 
     def heartbeat(self) -> None:
         """Read the shards that have nothing buffered, so that their iterators stay fresh.
@@ -352,15 +358,7 @@ class Stream:
         loses nothing here: a new one goes on from the last position.)
         """
         self._begin()
-        for arn in self._services:
-            self._pullers.let(arn, MergedReader.read_all)
-
-
-def _kinds(
-    items: Mapping[str, Items], *, only_anew: bool
-) -> Mapping[str, Callable[..., MergedReader]]:
-    made = functools.partial(ItemsFirst, only_anew=only_anew)
-    return {arn: functools.partial(made, items=each) for arn, each in items.items()}
+        self._readers.read_all()
 
 
 def _close_all(calls: CallPool, clients: Clients | None) -> None:

@@ -1,13 +1,11 @@
 """`watch()`: the library's way in."""
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from watcher import options
 from watcher.declared import takes_options
-from watcher.delivery import output
 from watcher.options import WatchOptions
 
 # What it takes to watch is imported by the calls: the command line reads the options alone for its
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from watcher.delivery.handler import Handler
     from watcher.observability.watch_stats import Totals
     from watcher.records.record import Record
-    from watcher.stores.checkpoint_saver import Store
 
 
 @takes_options(WatchOptions)
@@ -43,44 +40,8 @@ def watch(
     LeaseLostError (another watch has taken over).
     """
     options.refuse_in_child()
-    from watcher.delivery.concurrent import ThreadHandlerPool
-    from watcher.observability.exporter import outlets
-    from watcher.runtime.find_streams import find
-    from watcher.runtime.loop import Manager
-    from watcher.runtime.processes import ProcessStarter, raised_open_files
-    from watcher.runtime.protocol import Queue
-    from watcher.runtime.workers import Workers
+    from watcher.build import open_watch
 
-    hands = ThreadHandlerPool(how.concurrency) if how.concurrency > 1 else None
-    with ExitStack() as stack:
-        stack.enter_context(raised_open_files())
-        displays, pulse = stack.enter_context(
-            outlets(how.display, how.metrics_port, how.stop_timeout)
-        )
-        handlers = [options.handler(each) for each in observers]
-        store = stack.enter_context(_opened(how, stream))
-        queue = Queue()
-        wanted = how.streams(stream)
-        streams = find(wanted, how, strict=how.strict, yes=how.yes, tell=queue.wake)
-        start = ProcessStarter(how.record_filter, with_threads=hands is not None)
-        manager = Manager(
-            streams,
-            handlers,
-            how,
-            workers=Workers(queue, start, processes=how.processes),
-            store=store,
-            displays=displays,
-            hands=hands,
-            pulse=pulse,
-        )
-        at_once = [each.close for each in displays]
-        with output.whole(), manager.shutdown.handle_signals(manager.stop, at_once):
-            return manager.run()
-
-
-def _opened(how: WatchOptions, stream: object) -> "AbstractContextManager[Store | None]":
-    from watcher.stores.stores import store_of
-
-    if how.checkpoint is None:
-        return nullcontext()
-    return closing(store_of(how.checkpoint, how.connection, stream))
+    handlers = [options.handler(each) for each in observers]
+    with open_watch(how, named=stream, handlers=handlers) as manager:
+        return manager.run()

@@ -318,7 +318,7 @@ def test_a_stuck_observer_is_broken_off_and_gets_its_record_again(
     ) as program:
         program.wait_for_lines(1)
         assert program.end() == 0
-    assert program.err[-3].startswith("warning: Broken off: an observer")
+    assert program.err[-3].startswith("warning: Broken off: a handler")
     assert program.err[-1].startswith("Done: 0 records")
     with watching(sim, "-pj", *checkpoint) as second:
         second.wait_for_lines(10)

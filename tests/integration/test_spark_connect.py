@@ -30,7 +30,7 @@ pyspark = pytest.importorskip("pyspark")
 
 ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
-_CATALOG = ROOT / "tests" / "spark" / "MergingCatalog.java"
+_CATALOG = ROOT / "tests" / "spark" / "MergingCatalog.scala"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _CHANGES = 5
 _VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
@@ -148,6 +148,17 @@ def play_the_pipeline(spark: Any, server: str, *, needs_checkpoint: bool) -> Non
         assert rows == [("b", Decimal(5), False), ("b", Decimal(6), True), ("c", Decimal(7), True)]
 
 
+def compile_catalog(folder: Path) -> None:
+    """With Spark's own compiler: not every Java has one."""
+    folder.mkdir()
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else "java"
+    compiler = [str(java), "-Xss4m", "-cp", f"{SPARK / 'jars'}/*", "scala.tools.nsc.Main"]
+    options = ["-usejavacp", "-nowarn", "-d", str(folder), str(_CATALOG)]
+    done = subprocess.run([*compiler, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @contextmanager
 def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
     """A server of Spark Connect; yields its address."""
@@ -158,11 +169,7 @@ def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
         jvm.use()
     except UsageError as error:
         missing(str(error))
-    if shutil.which("javac") is None:
-        missing("there is no javac")
-    jars = f"{SPARK / 'jars'}/*"
-    compile_ = ["javac", "-nowarn", "-cp", jars, "-d", str(folder / "classes"), str(_CATALOG)]
-    subprocess.run(compile_, check=True, capture_output=True)
+    compile_catalog(folder / "classes")
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
     settings = {

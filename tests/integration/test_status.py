@@ -217,4 +217,4 @@ def test_an_error_stands_on_a_line_of_its_own(sim: RemoteSimulator, tmp_path: Pa
         sim.write("a")
         assert terminal.end() == 1
         assert not leftovers(terminal)
-        assert any(line.startswith("error: observer broken failed") for line in terminal.shown)
+        assert any(line.startswith("error: handler broken failed") for line in terminal.shown)

@@ -15,7 +15,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient
 from watcher.records.record import native_item, wire_item
-from watcher.time_machine.as_of import copy_to, items_as_of
+from watcher.time_machine.as_of import copy_to_table, items_as_of
 from watcher.time_machine.sources import Sources, StreamSource
 from watcher.time_machine.undo import ChangeSelection, plan_revert, plan_undo
 from watcher.time_machine.write_back import Outcome
@@ -99,5 +99,5 @@ def test_a_table_as_it_was_goes_into_another(orders: Orders) -> None:
         orders.put(number, an_item(random.Random(number)))
     sources = orders.sources()
     found = items_as_of(sources, datetime.now(UTC))
-    assert copy_to(sources, "orders-then", found.images()) == 60
+    assert copy_to_table(sources, "orders-then", found.images()) == 60
     assert orders.items("orders-then") == orders.items()

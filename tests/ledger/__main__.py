@@ -16,7 +16,7 @@ from tests.ledger.ledger import DisturbedTables, Ledger, by_key
 from tests.ledger.local_ledger import LocalLedger
 from watcher.time_machine.as_of import items_as_of
 from watcher.time_machine.undo import ChangeSelection, plan_revert, plan_undo
-from watcher.time_machine.undo_log import key_of, lines, made
+from watcher.time_machine.undo_log import entry_item, possible_writes, read_log
 from watcher.time_machine.write_back import Outcome
 
 FAST = 1e9
@@ -101,8 +101,8 @@ def undo(ledger: Ledger, began: int, end: int, log: Path) -> None:
 
 def note(ledger: Ledger, log: Path) -> None:
     """What an undo has written are changes, too."""
-    for entry in made(lines(log)) if log.exists() else ():
-        ((_, key),) = key_of(entry)
+    for entry in possible_writes(read_log(log)) if log.exists() else ():
+        ((_, key),) = entry_item(entry)
         ledger.note(key, msgspec.json.decode(entry.new))
 
 

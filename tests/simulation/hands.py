@@ -21,7 +21,7 @@ class SimulatedHands:
     """
 
     def __init__(self, scheduler: Scheduler, life: Life, count: int) -> None:
-        self.count = count
+        self.size = count
         self.scheduler = scheduler
         self._life = life
         self._works: deque[_Work] = deque()
@@ -29,14 +29,14 @@ class SimulatedHands:
         self._all: list[_Hand] = []
         life.waits = self.waits
 
-    def take(self, work: _Work) -> None:
+    def submit(self, work: _Work) -> None:
         """See `HandlerPool`."""
         if self._life.killed:
             return
         self._works.append(work)
         if self._idle:
             self._idle.pop().wake(0.0)
-        elif len(self._all) < self.count:
+        elif len(self._all) < self.size:
             self._all.append(_Hand(self, len(self._all)))
             self._all[-1].wake(0.0)
 

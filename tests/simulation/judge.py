@@ -73,7 +73,7 @@ class Judge(Alarms):
         self._pass(shard, run)
 
     def failed(self, shard_id: str, sequence_number: str) -> None:
-        """An observer has failed on a record, and its policy says that this was all."""
+        """An handler has failed on a record, and its policy says that this was all."""
         self._done.setdefault(shard_id, set()).add(int(sequence_number))
         self._last_progress[shard_id] = self._now()
         if (shard := self.shard(shard_id)) is not None:

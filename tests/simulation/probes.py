@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from tests.simulation.scheduler import Life
 from tests.simulation.universe import Universe
 from watcher.aws.model import ShardKey
-from watcher.observability import watch_stats
 from watcher.observability.watch_stats import Display, Health, WatchStats
 
 LATE_SECONDS = 45.0
@@ -17,16 +15,6 @@ _READY_SECONDS = 20.0
 _SAID_SECONDS = 3.0
 _HANDLER = ": a handler "
 _IS_ENDING = "the watch is ending"
-
-
-@contextmanager
-def sooner() -> Iterator[None]:
-    """In here what is due is late sooner."""
-    before, watch_stats.LATE_SECONDS = watch_stats.LATE_SECONDS, LATE_SECONDS
-    try:
-        yield
-    finally:
-        watch_stats.LATE_SECONDS = before
 
 
 class Probes(Display):

@@ -17,6 +17,7 @@ from tests.simulation.universe import Universe
 from watcher.aws.counters import SharedCounters
 from watcher.aws.lease_table import Leased
 from watcher.aws.model import TrimHorizon
+from watcher.build import build_manager
 from watcher.delivery.handler import Handler
 from watcher.errors import CheckpointError, LeaseLostError, WatcherError
 from watcher.options import WatchOptions
@@ -267,10 +268,10 @@ class Standby:
             self._processes.append(process)
             return process
 
-        self._manager = Manager(
-            WatchedStreams([followed], clock=life),
-            [Handler("recorder", take)],
+        self._manager = build_manager(
             settings,
+            streams=WatchedStreams([followed], clock=life),
+            handlers=[Handler("recorder", take)],
             workers=Workers(queue, start, life, processes=2, board=SharedCounters(64)),
             store=store,
             clock=life,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tests.simulation.judge import Judge
 from tests.simulation.scheduler import Killed, Life, Scheduler
 from watcher.errors import UsageError
-from watcher.stores.checkpoint_saver import Store
+from watcher.stores.protocol import Store
 from watcher.streams.token import Token, all_from_json, encode_all
 
 

@@ -16,11 +16,13 @@ from tests.simulation.universe import TABLE, Universe
 from watcher.aws.counters import SharedCounters
 from watcher.aws.model import ShardKey
 from watcher.aws.retry import retry_at_start
+from watcher.build import build_manager
 from watcher.delivery.batches import Batches, BatchSettings
 from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
+from watcher.runtime.health import HealthTiming
 from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment, Writer
 from watcher.runtime.watched_stream import WatchedStream
@@ -51,9 +53,8 @@ class Watch(Program):
         self._hung: dict[ShardKey, float] = {}  # since when
 
     def _live(self, life: Life) -> None:
-        with probes.sooner():
-            self._manager = self._new_manager(life)
-            self._manager.run()
+        self._manager = self._new_manager(life)
+        self._manager.run()
 
     def _end(self) -> None:
         if self._manager is None:  # nobody handles the signal yet
@@ -66,7 +67,7 @@ class Watch(Program):
     def _clean_up(self) -> None:
         if self._manager is not None:
             self._manager.workers.queue.close()
-            if (dead_letters := self._manager.dispatcher._given_up._file) is not None:
+            if (dead_letters := self._manager.dispatcher.given_up.file) is not None:
                 dead_letters.close()
         self._manager = None
         if self._hands is not None:
@@ -111,10 +112,10 @@ class Watch(Program):
             followed.append(WatchedStream(arn, settings, first=client, service=client, clock=life))
         if scenario.concurrency > 1:
             self._hands = SimulatedHands(self._scheduler, life, scenario.concurrency)
-        return Manager(
-            WatchedStreams(followed, clock=life),
-            [self._observer(life)],
+        return build_manager(
             settings,
+            streams=WatchedStreams(followed, clock=life),
+            handlers=[self._observer(life)],
             workers=Workers(
                 queue,
                 self._start_process,
@@ -131,7 +132,8 @@ class Watch(Program):
             ),
             displays=[probes.Probes(self._universe, life, self._hung)],
             clock=life,
-            hands=self._hands,
+            pool=self._hands,
+            health_timing=HealthTiming(late_seconds=probes.LATE_SECONDS),
         )
 
     def _start_process(

@@ -103,9 +103,9 @@ def test_a_handler_that_fails_stops_the_query_where_that_is_asked_for(
 
     assert not_closed.status == stopped.status == 1
     assert not_closed.err.splitlines()[-1] == (
-        "error: observer failing failed to close: OSError: can't close"
+        "error: handler failing failed to close: OSError: can't close"
     )
-    assert "error: observer failing failed on record" in stopped.err.splitlines()[-1]
+    assert "error: handler failing failed on record" in stopped.err.splitlines()[-1]
     printed = stopped.out.split()
     assert "INSERT" in printed[: printed.index("REMOVE")], "what came before it is out"
     assert printed.count("REMOVE") == 1, "and it is not tried again by Spark"

@@ -22,11 +22,11 @@ from tests.support.wire import FIRST
 from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import Service, ShardKey, TrimHorizon
+from watcher.build import build_manager
 from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
-from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import Queue, ShardAssignment, Writer
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
@@ -85,12 +85,12 @@ def _watched(
 ) -> Outcome:
     outcome = Outcome()
     queue = _ReadingQueue(stream, clock)
-    manager = Manager(
-        WatchedStreams(
+    manager = build_manager(
+        settings,
+        streams=WatchedStreams(
             [WatchedStream(ARN, settings, first=stream, service=stream, clock=clock)], clock=clock
         ),
-        [Handler("seen", lambda record: outcome.numbers.append(_number(record)))],
-        settings,
+        handlers=[Handler("seen", lambda record: outcome.numbers.append(_number(record)))],
         workers=Workers(queue, queue.start, clock),
         clock=clock,
     )

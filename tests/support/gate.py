@@ -1,4 +1,4 @@
-"""Hands that a test can wait for, at a gate that it opens record by record: no clock decides."""
+"""Threads that a test can wait for, at a gate that it opens record by record: no clock decides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 
 from tests.support.hand_clock import HandClock
 from tests.support.wire import FIRST
-from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.records.record import Record
 
 SECONDS = 30.0
@@ -22,7 +22,7 @@ class Gate:
         self.lock = threading.Condition()
         self.begun: list[int] = []
         self.done: list[int] = []
-        self.hands: WatchedHands | None = None
+        self.pool: WatchedPool | None = None
         self._opened: set[int] = set()
         self._here: list[int] = []
 
@@ -76,11 +76,11 @@ class Gate:
         return step
 
     def _settle(self) -> None:
-        if self.hands is not None:
-            self.hands.settle()
+        if self.pool is not None:
+            self.pool.settle()
 
 
-class WatchedHands(ThreadHandlerPool):
+class WatchedPool(ThreadHandlerPool):
     """Threads of which one can tell that each has no work, or stands at the gate."""
 
     def __init__(self, count: int, gate: Gate | None = None) -> None:
@@ -89,12 +89,12 @@ class WatchedHands(ThreadHandlerPool):
         self._count = threading.Lock()
         self._given = self._begun_works = self._ended = 0
         if gate is not None:
-            gate.hands = self
+            gate.pool = self
 
-    def take(self, work: Callable[[], Iterator[None]]) -> None:
+    def submit(self, work: Callable[[], Iterator[None]]) -> None:
         with self._count:
             self._given += 1
-        super().take(partial(self._counted, work))
+        super().submit(partial(self._counted, work))
 
     def _counted(self, work: Callable[[], Iterator[None]]) -> Iterator[None]:
         with self._count:
@@ -117,19 +117,19 @@ class WatchedHands(ThreadHandlerPool):
         standing = 0 if self._gate is None else self._gate.standing
         with self._count:
             running, waiting = self._begun_works - self._ended, self._given - self._begun_works
-        return not self._is_open or (running == standing and (not waiting or running == self.count))
+        return not self.is_open or (running == standing and (not waiting or running == self.size))
 
 
 class ThreadsClock(HandClock):
     """Threads have a moment while it is moved, or all the time that they need."""
 
-    def __init__(self, hands: WatchedHands | None = None) -> None:
+    def __init__(self, pool: WatchedPool | None = None) -> None:
         super().__init__()
-        self._hands = hands
+        self._pool = pool
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
-        if self._hands is not None and threading.current_thread() is threading.main_thread():
-            self._hands.settle()
+        if self._pool is not None and threading.current_thread() is threading.main_thread():
+            self._pool.settle()
         else:
             time.sleep(0.002)

@@ -17,8 +17,9 @@ from tests.support.wire import FIRST, body
 from watcher.aws.arns import table_name, table_of
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import Listing, Position, Service, Shard, ShardKey, TrimHorizon
-from watcher.delivery.concurrent import HandlerPool
+from watcher.build import build_manager
 from watcher.delivery.handler import Handler
+from watcher.delivery.handler_pool import HandlerPool
 from watcher.errors import ShardNotFoundError, WatcherError
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display
@@ -26,12 +27,11 @@ from watcher.options import WatchOptions
 from watcher.pull.table_snapshot import Items
 from watcher.records.page import decode
 from watcher.records.record import Record
-from watcher.runtime.loop import Manager
 from watcher.runtime.protocol import Command, Queue, ReadShard, ShardAssignment, Writer
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
-from watcher.stores.checkpoint_saver import Store
+from watcher.stores.protocol import Store
 from watcher.streams import token as tokens
 from watcher.streams.messages import Message, Page, part
 from watcher.streams.token import Token
@@ -55,11 +55,11 @@ class PlayedService:
         self.tally = Counters()
         self.listings = 0
         self.renewed = 0
-        self._clock = clock
+        self.clock = clock
 
     @property
     def now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock.time()).astimezone()
+        return datetime.fromtimestamp(self.clock.time()).astimezone()
 
     def add(self, name: str, parent: str | None = None, *, hidden: bool = False) -> None:
         self.shards[name] = Shard(name, parent, "1")
@@ -212,7 +212,7 @@ class Play:
         clock: HandClock | None = None,
         others: Mapping[str, PlayedService] | None = None,
         newcomers: Any = None,
-        hands: HandlerPool | None = None,
+        pool: HandlerPool | None = None,
         items: Items | None = None,
         asides: Mapping[str, Service] | None = None,
         displays: Sequence[Display] = (),
@@ -221,7 +221,7 @@ class Play:
         """`others` are streams beside the first, by their ARNs; `items` those of its table; what
         makes streams' first listings is `asides`."""
         self.clock = clock or HandClock()
-        self.pulse = Heartbeat(clock=self.clock)
+        self.heartbeat = Heartbeat(clock=self.clock)
         self.service = service or PlayedService(self.clock)
         self.store = Memory() if store is None else store
         self.begun: list[tuple[str, Position]] = []
@@ -230,6 +230,7 @@ class Play:
         """Why the next processes can't be started."""
         self.exitcode = -9
         self.queue = PlayedQueue(self.clock)
+        self.processes: list[PlayedProcess] = []
         settings.setdefault("start", TrimHorizon())
         settings.setdefault("poll_max", 1.0)
         of_table = settings.pop("of_table", False)
@@ -247,16 +248,16 @@ class Play:
             )
             for arn, service in {ARN: self.service, **(others or {})}.items()
         ]
-        self.manager = Manager(
-            WatchedStreams(followed, [newcomers] if newcomers else (), clock=self.clock),
-            [observe if isinstance(observe, Handler) else Handler("seen", observe)],
+        self.manager = build_manager(
             made,
+            streams=WatchedStreams(followed, [newcomers] if newcomers else (), clock=self.clock),
+            handlers=[observe if isinstance(observe, Handler) else Handler("seen", observe)],
             workers=Workers(self.queue, self._start, self.clock),
             store=self.store,
             displays=displays,
             clock=self.clock,
-            hands=hands,
-            pulse=self.pulse,
+            pool=pool,
+            heartbeat=self.heartbeat,
         )
         self.totals = self.manager.totals
 
@@ -272,7 +273,8 @@ class Play:
             self.begun.append((work.shard_id, work.position))
             self.begun_by_origin.append((work.origin, work.position))
 
-        return PlayedProcess(self.exitcode, begun)
+        self.processes.append(PlayedProcess(self.exitcode, begun))
+        return self.processes[-1]
 
     @property
     def names(self) -> list[str]:

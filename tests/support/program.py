@@ -18,11 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support import prefork
+
 
 class Killed(ABC):
     """A process in a group of its own, which does not outlive its `with` block."""
 
-    process: subprocess.Popen[Any]
+    process: subprocess.Popen[Any] | prefork.Forked
 
     @abstractmethod
     def release(self) -> None:
@@ -53,16 +55,8 @@ class Program(Killed):
         output: str | None = None,
     ) -> None:
         self._output = open(output, "w") if output else None
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "watcher", *arguments],
-            env={**os.environ, **env},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output or subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,
+        self.process = prefork.start(
+            "watcher", arguments, env={**os.environ, **env}, cwd=cwd, stdout=self._output
         )
         self.out: list[str] = []
         self.err: list[str] = []

@@ -7,12 +7,15 @@ import time
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from tests.simulator import Simulator, judge
 from tests.support import hanging_parents
 from watcher import DataLossError, Record, Stream, StreamError, UsageError
+from watcher.pull.shard_pool import PullOptions
+from watcher.pull.timing import Timing
 
 
 @pytest.fixture
@@ -21,10 +24,14 @@ def sim() -> Iterator[Simulator]:
         yield simulator
 
 
+def with_timing(monkeypatch: pytest.MonkeyPatch, timing: Timing) -> None:
+    monkeypatch.setattr("watcher.stream.PullOptions", partial(PullOptions, timing=timing))
+
+
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read that takes long is waited for: then None means that there is nothing."""
-    monkeypatch.setattr("watcher.pull.merged._MOST_SECONDS", 20.0)
+    with_timing(monkeypatch, Timing(poll_seconds=20.0))
 
 
 def stream(sim: Simulator, start: object = "trim_horizon", **settings: object) -> Stream:
@@ -64,7 +71,7 @@ def test_what_was_written_while_a_full_page_was_taken_comes_before_none(sim: Sim
 def test_of_several_one_that_is_refused_at_first_goes_on_where_all_began(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("watcher.pull.several._REST_SECONDS", 0.1)
+    with_timing(monkeypatch, Timing(retry_stream_seconds=0.1))
     sim.add_table("users")
     sim.fail_next("DescribeStream", "AccessDeniedException")
     where = {"region": "us-east-1", "endpoint_url": sim.endpoint}

@@ -33,8 +33,8 @@ from watcher.records.filters import record_filter
 from watcher.records.plain_json import plain, plain_json
 from watcher.records.record import Record
 from watcher.time_machine import counts
-from watcher.time_machine.as_of import INEXACT, ItemsAsOf, copy_to, items_as_of
-from watcher.time_machine.counts import Counts, Row
+from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
+from watcher.time_machine.counts import CountRow, Counts
 from watcher.time_machine.exports import Baseline
 from watcher.time_machine.item_keys import ItemKey, check_key_values
 from watcher.time_machine.sources import Sources
@@ -323,9 +323,9 @@ def _as_of(
     with _target(to) as out:
         found = items_as_of(sources, then, one, test, exports)
         if not found.exact and (dynamodb_json or to_table):
-            raise UsageError(INEXACT)
+            raise UsageError(INEXACT_ARCHIVE)
         if to_table is not None:
-            count = copy_to(sources, to_table, found.images())
+            count = copy_to_table(sources, to_table, found.images())
         else:
             count = _write(found, output or "jsonl", dynamodb_json, out, csv_raw=csv_raw)
     return _said(found.at, count, to or to_table)
@@ -496,7 +496,9 @@ def _refuse_bad_key(sources: Sources, key: Sequence[str] | None) -> None:
             check_key_values(key, sources.stream.table.description.types)
 
 
-def _print_counts(by: Sequence[str], rows: Sequence[Row], output: str, *, csv_raw: bool) -> None:
+def _print_counts(
+    by: Sequence[str], rows: Sequence[CountRow], output: str, *, csv_raw: bool
+) -> None:
     names = *by, "changes"
     if output == "json":
         found = [dict(zip(names, (*row.values, row.changes), strict=True)) for row in rows]

@@ -21,8 +21,8 @@ from watcher.version import install
 if TYPE_CHECKING:
     from watcher.aws.model import Listing
     from watcher.delivery.handler import Handler
-    from watcher.live.app import Watch
-    from watcher.live.buffer import Shown
+    from watcher.live.app import RunWatch
+    from watcher.live.buffer import ChangeLine
     from watcher.observability.watch_stats import Display, Totals
     from watcher.records.record import Record
 
@@ -87,16 +87,16 @@ def view(
         apart.close()
 
 
-def _shown(watch: Watch, streams: Sequence[str], values: Mapping[str, Any]) -> Totals | None:
+def _shown(watch: RunWatch, streams: Sequence[str], values: Mapping[str, Any]) -> Totals | None:
     """The view of a watch, until it ends."""
-    from watcher.live.app import LiveView, Notes
+    from watcher.live.app import LiveView, NotesHandler
 
     made = LiveView(watch, _history(values), _listings(streams, values))
-    notes = Notes(made)
+    notes = NotesHandler(made)
     before = logger.handlers[:]
     logger.handlers[:] = [notes]
     try:
-        made.end_by_signals()
+        made.stop_on_signals()
         totals = made.run()
     finally:
         made.join()
@@ -113,8 +113,8 @@ def _refuse_missing(module: str) -> None:
         raise UsageError(f"this needs Textual: {install('live')}", "live")
 
 
-def _history(values: Mapping[str, Any]) -> Callable[[Shown], Iterable[Record]]:
-    def history(entry: Shown) -> Iterable[Record]:
+def _history(values: Mapping[str, Any]) -> Callable[[ChangeLine], Iterable[Record]]:
+    def history(entry: ChangeLine) -> Iterable[Record]:
         from watcher.time_machine import timeline
 
         aws = {name: values[name] for name in options.AWS}

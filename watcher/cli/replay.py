@@ -72,12 +72,12 @@ def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> 
             raise UsageError("choose the handlers to replay to, such as --print-record")
         test = _test(values)
         replay = RecordLines(file)
-        dispatcher = Dispatcher(observers, on_error, Shutdown(values["stop_timeout"]))
+        dispatcher = Dispatcher(observers, on_error, shutdown=Shutdown(values["stop_timeout"]))
         with output.status_line(**options.values(output.status_line, values)) as line:
             progress = None if line is None else _ReplayStatus(line, file)
             _deliver(replay, test, dispatcher, progress)
     ended = dispatcher.shutdown.signal
-    failures, left = dispatcher.failures, dispatcher.left
+    failures, left = dispatcher.failures, dispatcher.pending_count
     left_out = f"{replay.filtered} filtered out, " if replay.filtered else ""
     unprocessed = f", {left} not processed" if left else ""
     replayed = replay.records - replay.filtered - left

@@ -28,14 +28,14 @@ from watcher.options import WatchOptions
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
-from watcher.report.changes import UnreadableChangeError, of_record, of_row
-from watcher.report.latest import CHOSEN, LATEST, LatestChanges
+from watcher.report.changes import UnreadableChangeError, change_of_record, change_of_row
+from watcher.report.latest import LATEST_OF_ALL, LATEST_OF_ITEM, LatestChanges
 from watcher.report.page import Report, page
 from watcher.report.pictures import bars
 from watcher.report.summary import Summary
 from watcher.time_machine import archives
-from watcher.time_machine.archives import ALL, Archive
-from watcher.time_machine.sources import is_path
+from watcher.time_machine.archives import ALL_COLUMNS, Archive
+from watcher.time_machine.sources import source_path
 from watcher.watching import watch
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _report(
 ) -> int:
     given.log_used()
     target = _target(output)
-    paths = [each for each in (source, *others) if is_path(each)]
+    paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
         raise UsageError(f"several sources have to be streams, and {paths[0]} is a path")
     if not paths:
@@ -117,8 +117,8 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
     tables: Counter[str] = Counter()
 
     def add(record: Record) -> None:
-        summary.add(of_record(record))
-        latest.take(record)
+        summary.add(change_of_record(record))
+        latest.add(record)
         tables[table_of(record.stream)] += 1
 
     totals = watch(sources, [Handler("report", add, begin=arns.append)], follow=False, **values)
@@ -172,13 +172,13 @@ def _of_folder(name: str, values: dict[str, Any]) -> Report:
     is_wanted = record_filter(*(values[each] for each in _FILTERS))
     summary, latest = Summary(), _latest(values)
     filtered = unreadable = 0
-    for row in archive.rows(ALL):
+    for row in archive.rows(ALL_COLUMNS):
         try:
             if is_wanted is not None and not is_wanted(archives.record_of_row(row)):
                 filtered += 1
                 continue
-            summary.add(of_row(row))
-            latest.take_row(row)
+            summary.add(change_of_row(row))
+            latest.add_row(row)
         except (UnreadableChangeError, UsageError) as error:
             unreadable += 1
             reason = str(error)
@@ -207,8 +207,8 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
         for record in read_records(lines, source):
             try:
                 if is_wanted is None or is_wanted(record):
-                    summary.add(of_record(record))
-                    latest.take(record)
+                    summary.add(change_of_record(record))
+                    latest.add(record)
                 else:
                     filtered += 1
             except UnreadableChangeError as error:
@@ -233,7 +233,7 @@ def _of_file(source: str, values: dict[str, Any]) -> Report:
 
 def _latest(values: Mapping[str, Any]) -> LatestChanges:
     """The latest changes; where something is picked by its key, as many as a page can take."""
-    return LatestChanges(CHOSEN if values["key"] else LATEST)
+    return LatestChanges(LATEST_OF_ITEM if values["key"] else LATEST_OF_ALL)
 
 
 def _item(values: Mapping[str, Any]) -> str:

@@ -367,9 +367,9 @@ def history(
 
 
 def _refuse_streams(archives: Sequence[str]) -> None:
-    from watcher.time_machine.sources import is_path
+    from watcher.time_machine.sources import source_path
 
-    streams = [name for name in archives if not is_path(name)]
+    streams = [name for name in archives if not source_path(name)]
     if streams or not archives:
         what = f"{streams[0]} is none" if streams else "name one"
         raise UsageError(f"spark reads archives: {what}", "engine")

@@ -1,4 +1,4 @@
-"""Several shards' records to the observers at once: of each shard one after the other."""
+"""Delivery of several shards' records at once: of each shard one after the other."""
 
 from __future__ import annotations
 
@@ -7,93 +7,65 @@ import logging
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, Protocol
 
-from watcher.aws.model import AfterSequence, ShardKey
+from watcher.aws.model import ShardKey
+from watcher.clock import CLOCK, Clock
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.handler_pool import HandlerPool
 from watcher.delivery.output import OutputClosed
-from watcher.delivery.sequential import Heard, SequentialDelivery
+from watcher.delivery.progress import Progress
+from watcher.delivery.protocol import HandlerStep, ShardEnd
 from watcher.delivery.shutdown import Overdue
 from watcher.errors import HandlerError
 from watcher.formatting.text import printable_key
-from watcher.observability.heartbeat import Phase
+from watcher.observability.heartbeat import Heartbeat, Phase
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
-from watcher.runtime.workers import Workers
+from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished, Message, Page, Wanted
-
-_Work = Callable[[], Iterator[None]]
-
-
-class HandlerPool(Protocol):
-    """What works: threads, or what the simulation has in their place."""
-
-    count: int
-    """How many there are."""
-
-    def take(self, work: _Work) -> None:
-        """Have one of them go through this once it is free; what came first is begun first."""
-
-    def close(self) -> None:
-        """Nothing more comes."""
-
-
-class ThreadHandlerPool:
-    """Up to so many threads, begun as they are needed; they keep no program from its end."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._works: SimpleQueue[_Work | None] = SimpleQueue()
-        self._begun = 0
-        self._is_open = True
-        self._lock = threading.Lock()
-
-    def take(self, work: _Work) -> None:
-        """See `HandlerPool`."""
-        with self._lock:
-            if not self._is_open:
-                return
-            self._works.put(work)
-            if self._begun < self.count:
-                self._begun += 1
-                threading.Thread(target=self._run, name="watcher handler", daemon=True).start()
-
-    def close(self) -> None:
-        """See `HandlerPool`."""
-        with self._lock:
-            self._is_open = False
-            for _ in range(self._begun):
-                self._works.put(None)
-
-    def _run(self) -> None:
-        while (work := self._works.get()) is not None:
-            for _ in work():
-                pass
-
+from watcher.streams.messages import Finished, Page, Wanted
 
 logger = logging.getLogger("watcher")
 
-# So long an observer may be at work on one record before that is said.
-_LONG_SECONDS = 10.0
+
+@dataclass(frozen=True, kw_only=True)
+class ConcurrentTiming:
+    """What bounds the memory, and how long one shard keeps others waiting."""
+
+    shard_bytes: int = 4 * 1024 * 1024
+    """So much may wait of one shard before it is read no further for a while."""
+    all_bytes: int = 64 * 1024 * 1024
+    """So much of all of them, beside twice `shard_bytes` for each thread."""
+    turn_seconds: float = 0.5
+    """After so long a shard gives its thread to another one."""
+    tick_seconds: float = 0.2
+    """How often what has waited long is looked for: as often as the loop waits for messages."""
+    look_seconds: float = 0.02
+    """How often the loop looks whether handlers have made room, or have ended."""
+    slow_seconds: float = 10.0
+    """A handler that takes longer for one record is worth a line."""
+    last_seconds: float = 0.5
+    """Of the time that a stop has, so much is for tasks that were cancelled to end."""
+    reserve_seconds: float = 5.0
+    """So long nothing is begun so that items can be read; then changes get as long again."""
 
 
 class PartialPage:
-    """A page that is being handed over."""
+    """A page that is being delivered."""
 
     def __init__(self, page: Page, records: RecordPage, wanted: Wanted | None) -> None:
         self.page = page
         self.wires = records.wires
         self.records = enumerate(records.masked(wanted))
-        self.passed_over = 0
-        """How many that a worker has left out of it are counted."""
+        self._left_out = 0
 
     def left_out_before(self, index: int) -> int:
-        """How many of those are to be counted now."""
+        """How many records that a worker has left out of it are to be counted now."""
         found = self.page.left_out[index] if self.page.left_out else 0
-        new, self.passed_over = found - self.passed_over, found
+        new, self._left_out = found - self._left_out, found
         return new
 
 
@@ -105,27 +77,33 @@ class ShardQueue:
         self.shard = shard
         self.jobs: deque[Page | Callable[[], object]] = deque()
         self.is_taken = False
-        """Whether somebody works for it, or will do so soon."""
+        """True while a thread works for it, or will do so soon."""
         self.page: PartialPage | None = None
-        """What is left of the page that is being handed over."""
+        """What is left of the page that is being delivered."""
         self.bytes = 0
-        self.left = 0
-        """How many records are not handed over."""
+        self.undelivered = 0
+        """How many records have not reached the handlers."""
         self.last: tuple[str, float | None] | None = None
-        """Number and time of the last that was since somebody looked; and of which kinds."""
+        """Number and time of the last record delivered since the last commit …"""
         self.kinds: Counter[str] = Counter()
+        """… the kinds of all of them …"""
         self.filtered = 0
+        """… and how many a filter has left out meanwhile."""
         self.in_hand: tuple[Record, float] | None = None
-        """The record that is being handed over, and since when."""
-        self.since = math.inf
-        """When (monotonic) the step was begun that is at work for it."""
-        self.said: Record | None = None
-        """The record of which it was said that it takes long."""
-        self.later: list[Message | None] = []
-        """What its worker has said, and the manager is to hear once all is handed over."""
+        """The record that is being delivered, and since when."""
+        self.step_since = math.inf
+        """When (monotonic) the step began that is at work for it."""
+        self.ends: list[Finished | None] = []
+        """How its reading ended, to be given back once all is delivered."""
+        self._reported: Record | None = None
 
     @property
-    def named(self) -> str:
+    def is_empty(self) -> bool:
+        """True where nothing waits, and no thread is at work."""
+        return not (self.is_taken or self.jobs)
+
+    @property
+    def title(self) -> str:
         """What it is called in a line for people."""
         record = self.in_hand and self.in_hand[0]
         if record is None:
@@ -133,333 +111,335 @@ class ShardQueue:
         key = printable_key(record["dynamodb"]["Keys"])
         return f"record {record.sequence_number} ({key}) of {self.origin.shard_id}"
 
-    def say_if_it_stands(self, now: float) -> None:
-        """Once for each record that an observer takes long for."""
+    def report_slow(self, now: float, slow_seconds: float) -> None:
+        """Log, once for each record, that a handler takes long for it."""
         record, since = self.in_hand or (None, math.inf)
-        if now - since >= _LONG_SECONDS and record is not self.said:
-            self.said = record
+        if now - since >= slow_seconds and record is not self._reported:
+            self._reported = record
             logger.warning(
-                f"An observer has been at work for {now - since:.0f} s on {self.named}: its "
+                f"A handler has been at work for {now - since:.0f} s on {self.title}: its "
                 "shard stands, the others go on",
                 extra={"stream": self.origin.stream, "shard": self.origin.shard_id},
             )
 
 
-# So much may wait of one shard before it is read no further for a while, and of all of them.
-_LANE_BYTES = 4 * 1024 * 1024
-_BYTES = 64 * 1024 * 1024
-# After so long others have a turn.
-_TURN_SECONDS = 0.5
-_TICK_SECONDS = 0.2
-_LAST_SECONDS = 0.5
-# So long nothing more is begun so that items can be read; else that is tried again later.
-_STAND_SECONDS = 5.0
-_LOOK_SECONDS = 0.02
+class ConcurrentDelivery:
+    """Delivers each shard's records in their order, those of several shards at once.
 
-
-class ConcurrentDelivery(SequentialDelivery):
-    """Hands each shard's records over in their order, those of several shards at once.
-
-    What says that the reading of a shard has ended waits until its last record was handed over:
-    so no child of it begins earlier, nor is it begun again where records of it still wait.
+    How the reading of a shard ended is given back behind its last record: so no child of it begins
+    earlier, nor is it read again where records of it still wait. See `Delivery`.
     """
 
     def __init__(
         self,
-        hands: HandlerPool,
-        workers: Workers,
-        moved: Callable[[], object],
-        *arguments: Any,
+        *,
+        pool: HandlerPool,
+        dispatcher: Dispatcher,
+        progress: Progress,
+        heartbeat: Heartbeat,
+        pause_reading: Callable[[ShardKey], object],
+        wake_loop: Callable[[], object],
+        clock: Clock = CLOCK,
+        timing: ConcurrentTiming | None = None,
     ) -> None:
-        super().__init__(*arguments)
-        self._hands = hands
-        self._workers = workers
-        self._moved = moved
+        """`pause_reading` tells a shard's worker that its records wait, `wake_loop` to poll now."""
+        self._pool = pool
+        self._dispatcher = dispatcher
+        self._progress = progress
+        self._heartbeat = heartbeat
+        self._pause_reading = pause_reading
+        self._wake_loop = wake_loop
+        self._clock = clock
+        self._timing = timing or ConcurrentTiming()
         self._lock = threading.Lock()
-        self._lanes: dict[ShardKey, ShardQueue] = {}
+        self._queues: dict[ShardKey, ShardQueue] = {}
+        self._ends: list[ShardEnd] = []
+        """Those of shards of which nothing was submitted."""
         self._begun = 0
         """How many records were begun, of those that count for the limit."""
         self._bytes = 0
+        self._most_bytes = self._timing.all_bytes + pool.size * 2 * self._timing.shard_bytes
         self._error: BaseException | None = None
-        self._is_over = False
+        self._has_stopped = False
         self._tick_due = 0.0
         self._items: ShardKey | None = None
-        """The items that alone are handed over, or are to be read next."""
-        self._is_asked = False
-        self._stand_until = -math.inf
+        """The items that alone are delivered, or are to be read next."""
+        self._reserved_until = -math.inf
 
     @property
-    def at_work(self) -> bool:
-        """Whether anything is being handed over."""
-        return any(lane.is_taken for lane in self._lanes.values())
+    def has_room(self) -> bool:
+        """See `Delivery`."""
+        return self._bytes < self._most_bytes
 
-    def holds(self, origin: ShardKey) -> bool:
-        """See `SequentialDelivery.holds`."""
-        lane = self._lanes.get(origin)
-        return lane is not None and bool(lane.jobs or lane.is_taken)
+    @property
+    def is_complete(self) -> bool:
+        """See `Delivery`."""
+        return self._progress.is_complete
 
-    def standing(self) -> list[tuple[ShardKey, float, float]]:
-        """See `SequentialDelivery.standing`."""
-        tried_at = self._dispatcher.tried_at
+    @property
+    def undelivered(self) -> int:
+        """See `Delivery`."""
+        return sum(queue.undelivered for queue in self._queues.values())
+
+    def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
+        """See `Delivery`."""
+        self._progress.limit_to(count, is_within)
+
+    def is_delivering(self, origin: ShardKey) -> bool:
+        """See `Delivery`."""
+        queue = self._queues.get(origin)
+        return queue is not None and not queue.is_empty
+
+    def has_changes_beside(self, items: ShardKey | None) -> bool:
+        """See `Delivery`."""
+        return any(queue.jobs for queue in self._queues.values() if queue.origin != items)
+
+    def steps(self) -> Sequence[HandlerStep]:
+        """See `Delivery`."""
+        retried_at = self._dispatcher.retried_at
         return [
-            (lane.origin, lane.since, tried_at.get(lane.origin, 0.0))
-            for lane in self._lanes.values()
-            if lane.since < math.inf
+            HandlerStep(queue.origin, queue.step_since, retried_at.get(queue.origin, 0.0))
+            for queue in self._queues.values()
+            if queue.step_since < math.inf
         ]
 
-    # The manager's thread
+    # The loop's thread
 
-    @property
-    def has_items(self) -> bool:
-        """See `SequentialDelivery.has_items`."""
-        return self._items is not None and self.holds(self._items)
-
-    @property
-    def has_changes(self) -> bool:
-        """See `SequentialDelivery.has_changes`."""
-        return any(lane.jobs for lane in self._lanes.values() if lane.origin != self._items)
-
-    def stands_for(self, origin: ShardKey) -> bool:
-        """See `SequentialDelivery.stands_for`; what waits goes on once nobody asks for it."""
-        now = self._clock.monotonic()
-        if now >= self._stand_until + _STAND_SECONDS:
-            self._items, self._stand_until = origin, now + _STAND_SECONDS
-        # One observer that takes long must not hold all shards up for ever.
-        self._is_asked = self._items is not None and now < self._stand_until
-        if not self._is_asked or self.at_work:
-            return False
-        self._items, self._stand_until = origin, -math.inf
-        return True
-
-    def settle(self, origin: ShardKey) -> None:
-        """See `SequentialDelivery.settle`."""
-        self._add(self._lanes[origin], partial(self._dispatcher.drain, origin))
-
-    def _go_on(self) -> None:
-        """With what waits for items, if those were handed over, or are not asked for any more."""
-        if self._items is not None and not (self._is_asked or self.has_items):
-            self._items = None
-            for lane in self._lanes.values():
-                if lane.jobs:
-                    self._add(lane)
-        self._is_asked = False
-
-    def deliver(self, stream: str, shard: TrackedShard, page: Page) -> Iterator[None]:
-        """Have a page handed over; its shard's position moves as that goes on (`receive`)."""
-        lane = self._lane(ShardKey(stream, shard.id), shard)
+    def submit(
+        self, origin: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
+    ) -> None:
+        """See `Delivery`."""
+        if origin not in self._queues:
+            self._queues[origin] = ShardQueue(origin, shard)
+        queue = self._queues[origin]
         with self._lock:
-            lane.bytes += len(page.body)
-            lane.left += page.count
+            queue.bytes += len(page.body)
+            queue.undelivered += page.count
             self._bytes += len(page.body)
-        self._add(lane, page)
-        return iter(())
+        self._add(queue, page)
+        if then_drain:
+            self._add(queue, partial(self._dispatcher.drain, origin))
 
-    def receive(self, receive: Callable[[float], Heard | None], seconds: float) -> Heard | None:
-        """See `SequentialDelivery.receive`. Raises what handing over has raised."""
-        self._look()
-        self._go_on()
-        if (heard := self._heard_now()) is not None:
-            return heard
-        if self._bytes >= _BYTES + self._hands.count * 2 * _LANE_BYTES:
-            self._clock.sleep(_LOOK_SECONDS)
-            return None
-        received = receive(seconds)
-        if received is None or not isinstance(received[1], Finished | None):
-            return received
-        origin, message = received
-        lane = self._lanes.get(origin)
-        if isinstance(message, Finished) and self._dispatcher.pending(origin) and lane:
-            self._add(lane, partial(self._dispatcher.drain, origin))
-        if lane is None or not (lane.is_taken or lane.jobs or lane.later):
-            self._look()
-            self._forget(origin, message)
-            return received
-        lane.later.append(message)
-        return None
+    def submit_end(self, origin: ShardKey, message: Finished | None) -> None:
+        """See `Delivery`."""
+        queue = self._queues.get(origin)
+        if queue is None:
+            self._ends.append((origin, message))
+            return
+        if message is not None and self._dispatcher.pending(origin):
+            self._add(queue, partial(self._dispatcher.drain, origin))
+        queue.ends.append(message)
 
-    def _heard_now(self) -> Heard | None:
-        for lane in self._lanes.values():
-            if lane.later and not lane.is_taken and not lane.jobs:
-                self._collect()
-                message = lane.later.pop(0)
-                self._forget(lane.origin, message)
-                return lane.origin, message
-        return None
+    def poll(self) -> Sequence[ShardEnd]:
+        """See `Delivery`. Raises what a handler's thread has raised."""
+        self._tick()
+        self.commit()
+        if self._error is not None:
+            raise self._error
+        ends = [*self._ends, *self._ends_behind_records()]
+        self._ends.clear()
+        if not (ends or self.has_room):
+            self._clock.sleep(self._timing.look_seconds)
+        return ends
 
-    def _forget(self, origin: ShardKey, message: Message | None) -> None:
-        if message is None:
-            self._lanes.pop(origin, None)
+    def _ends_behind_records(self) -> list[ShardEnd]:
+        found: list[ShardEnd] = []
+        for queue in [queue for queue in self._queues.values() if queue.ends]:
+            if queue.is_empty:
+                self.commit()
+                found += ((queue.origin, message) for message in queue.ends)
+                queue.ends.clear()
+                if found[-1][1] is None:
+                    del self._queues[queue.origin]
+        return found
 
-    def tick(self) -> None:
-        """See `SequentialDelivery.tick`: of each shard in its turn."""
+    def _tick(self) -> None:
         now = self._clock.monotonic()
         if now < self._tick_due:
             return
-        self._tick_due = now + _TICK_SECONDS
+        self._tick_due = now + self._timing.tick_seconds
         self._dispatcher.log_repeats()
-        for lane in self._lanes.values():
-            if not self.holds(lane.origin) and self._dispatcher.pending(lane.origin):
-                self._add(lane, partial(self._dispatcher.tick, lane.origin))
-            if lane.bytes >= _LANE_BYTES:
-                self._workers.rest(lane.origin)
-            lane.say_if_it_stands(now)
+        for queue in self._queues.values():
+            if queue.is_empty and self._dispatcher.pending(queue.origin):
+                self._add(queue, partial(self._dispatcher.tick, queue.origin))
+            if queue.bytes >= self._timing.shard_bytes:
+                self._pause_reading(queue.origin)
+            queue.report_slow(now, self._timing.slow_seconds)
 
-    def rest(self) -> None:
-        """See `SequentialDelivery.rest`."""
-        self._is_over = True
+    def commit(self) -> None:
+        """See `Delivery`."""
+        found = []
+        for queue in self._queues.values():
+            with self._lock:
+                if queue.last is not None:
+                    found.append((queue, queue.last, queue.kinds, queue.filtered))
+                    queue.last, queue.kinds, queue.filtered = None, Counter(), 0
+        if not found:
+            return
+        with self._heartbeat.during(Phase.DELIVERING):
+            self._dispatcher.flush()
+        for queue, (number, created), kinds, filtered in found:
+            self._progress.count(kinds, kinds.total(), filtered)
+            self._progress.move(queue.origin, queue.shard, number, created)
+
+    def reserve(self, items: ShardKey) -> bool:
+        """See `Delivery`: one handler that takes long must not hold all shards up for ever."""
+        now = self._clock.monotonic()
+        if now >= self._reserved_until + self._timing.reserve_seconds:
+            self._items = items
+            self._reserved_until = now + self._timing.reserve_seconds
+        if self._items is None or now >= self._reserved_until:
+            self.release()
+            return False
+        if self._is_at_work:
+            return False
+        self._items, self._reserved_until = items, -math.inf
+        return True
+
+    def release(self) -> None:
+        """See `Delivery`."""
+        if self._items is not None and not self.is_delivering(self._items):
+            self._items = None
+            for queue in self._queues.values():
+                if queue.jobs:
+                    self._add(queue)
+
+    def drain(self) -> None:
+        """See `Delivery`."""
+        self._stop()
+        self._dispatcher.drain()
+
+    def close(self) -> None:
+        """See `Delivery`."""
+        if not self._has_stopped:
+            with contextlib.suppress(OutputClosed, HandlerError, Overdue):
+                self._stop()
+        self._dispatcher.close()
+
+    def _stop(self) -> None:
+        """Begin nothing more, and wait for the records in hand."""
+        self._has_stopped = True
         shutdown = self._dispatcher.shutdown
-        last = min(_LAST_SECONDS, shutdown.timeout / 4)
+        last = min(self._timing.last_seconds, shutdown.timeout / 4)
         self._wait(shutdown.seconds_left - last)
-        if self.at_work:  # what is cancelled may need a moment for its end
+        if self._is_at_work:  # what is cancelled may need a moment for its end
             self._dispatcher.cancel()
             self._wait(last)
-        self._hands.close()
-        self.left = sum(lane.left for lane in self._lanes.values())
-        self._collect()
-        for lane in self._lanes.values():
-            if lane.is_taken and lane.in_hand:
-                logger.warning(f"Broken off: an observer is still at work on {lane.named}")
+        self._pool.close()
+        self.commit()
+        for queue in self._queues.values():
+            if queue.is_taken and queue.in_hand:
+                logger.warning(f"Broken off: a handler is still at work on {queue.title}")
 
-    def give_up(self) -> None:
-        """See `SequentialDelivery.give_up`."""
-        if not self._is_over:
-            with contextlib.suppress(OutputClosed, HandlerError, Overdue):
-                self.rest()
+    @property
+    def _is_at_work(self) -> bool:
+        return any(queue.is_taken for queue in self._queues.values())
 
     def _wait(self, seconds: float) -> None:
         until = self._clock.monotonic() + seconds
-        while self.at_work and self._clock.monotonic() < until:
-            self._clock.sleep(_LOOK_SECONDS)
+        while self._is_at_work and self._clock.monotonic() < until:
+            self._clock.sleep(self._timing.look_seconds)
 
-    def _lane(self, origin: ShardKey, shard: TrackedShard) -> ShardQueue:
-        if origin not in self._lanes:
-            self._lanes[origin] = ShardQueue(origin, shard)
-        return self._lanes[origin]
+    # The handlers' threads
 
-    def _look(self) -> None:
-        self._collect()
-        if self._error is not None:
-            raise self._error
-
-    def _collect(self) -> None:
-        """Move the positions behind what was handed over. Raises as `Dispatcher.flush`."""
-        found = []
-        for lane in self._lanes.values():
-            with self._lock:
-                if lane.last is not None:
-                    found.append((lane, lane.last, lane.kinds, lane.filtered))
-                    lane.last, lane.kinds, lane.filtered = None, Counter(), 0
-        if not found:
-            return
-        with self._pulse.during(Phase.DELIVERING):
-            self._dispatcher.flush()
-        for lane, last, kinds, filtered in found:
-            self._totals.kinds.update(kinds)
-            self._totals.records += kinds.total()
-            self._totals.filtered += filtered
-            number, created = last
-            lane.shard.position = AfterSequence(number)
-            self._figures.moved(lane.origin, created, self._totals)
-        self._moved()
-
-    # The hands
-
-    def _add(self, lane: ShardQueue, *jobs: Page | Callable[[], object]) -> None:
+    def _add(self, queue: ShardQueue, *jobs: Page | Callable[[], object]) -> None:
         with self._lock:
-            lane.jobs.extend(jobs)
-            is_taken, lane.is_taken = lane.is_taken, True
+            queue.jobs.extend(jobs)
+            is_taken, queue.is_taken = queue.is_taken, True
         if not is_taken:
-            self._hands.take(partial(self._turn, lane))
+            self._pool.submit(partial(self._turn, queue))
 
-    def _goes_on(self, lane: ShardQueue) -> bool:
-        has_turn = self._items in (None, lane.origin)
-        is_over = self._is_over or self._error or self._dispatcher.shutdown.requested
+    def _may_begin(self, queue: ShardQueue) -> bool:
+        """True while one more step of a shard may begin."""
+        has_turn = self._items in (None, queue.origin)
+        is_over = self._has_stopped or self._error or self._dispatcher.shutdown.requested
         return has_turn and not is_over
 
-    def _turn(self, lane: ShardQueue) -> Iterator[None]:
+    def _turn(self, queue: ShardQueue) -> Iterator[None]:
         """Work for a shard for a while; stops after each step of that."""
-        until = self._clock.monotonic() + _TURN_SECONDS
+        until = self._clock.monotonic() + self._timing.turn_seconds
         goes_on = True
         try:
-            while goes_on and lane.jobs and self._goes_on(lane):
-                job = lane.jobs[0]
-                lane.since = self._clock.monotonic()
+            while goes_on and queue.jobs and self._may_begin(queue):
+                job = queue.jobs[0]
+                queue.step_since = self._clock.monotonic()
                 if isinstance(job, Page):
-                    goes_on = yield from self._hand_over(lane, job, until)
+                    goes_on = yield from self._deliver(queue, job, until)
                 else:
                     job()
                 if goes_on:
-                    lane.jobs.popleft()
+                    queue.jobs.popleft()
                     yield
         except Overdue:
             goes_on = False
         except BaseException as error:
             self._error = self._error or error
         finally:
-            self._leave(lane)
+            self._end_turn(queue)
 
-    def _leave(self, lane: ShardQueue) -> None:
-        lane.since = math.inf
+    def _end_turn(self, queue: ShardQueue) -> None:
+        queue.step_since = math.inf
         with self._lock:
-            lane.is_taken = bool(lane.jobs) and self._goes_on(lane) and not self._is_full()
-        if lane.is_taken:
-            self._hands.take(partial(self._turn, lane))
+            queue.is_taken = bool(queue.jobs) and self._may_begin(queue) and not self._is_full()
+        if queue.is_taken:
+            self._pool.submit(partial(self._turn, queue))
         else:
-            self._workers.queue.wake()
+            self._wake_loop()
 
     def _is_full(self) -> bool:
-        return self._begun >= self._limit
+        return self._begun >= self._progress.limit
 
-    def _hand_over(self, lane: ShardQueue, page: Page, until: float) -> Generator[None, None, bool]:
-        """Records of a page, up to a time; answers whether that was all of them."""
-        if lane.page is None:
-            records = RecordPage(page.body, lane.origin, range(page.first, page.last))
-            lane.page = PartialPage(page, records, self._test(lane.origin))
-        left, monotonic = lane.page, self._clock.monotonic
-        while self._goes_on(lane) and monotonic() < until:
-            index, record = next(left.records, (-1, None))
+    def _deliver(self, queue: ShardQueue, page: Page, until: float) -> Generator[None, None, bool]:
+        """Deliver records of a page, up to a time; answers whether that was all of them."""
+        if queue.page is None:
+            records = RecordPage(page.body, queue.origin, range(page.first, page.last))
+            queue.page = PartialPage(page, records, self._progress.selection(queue.origin))
+        partial_page, monotonic = queue.page, self._clock.monotonic
+        while self._may_begin(queue) and monotonic() < until:
+            index, record = next(partial_page.records, (-1, None))
             if index < 0:
-                self._end_page(lane, left)
+                self._end_page(queue, partial_page)
                 return True
             if record is not None:
-                if not self._counts():
+                if not self._begin_record():
                     return False
-                lane.in_hand = record, monotonic()
-                lane.since = lane.in_hand[1]
+                queue.in_hand = record, monotonic()
+                queue.step_since = queue.in_hand[1]
                 self._dispatcher.deliver(record)
-                lane.in_hand = None
-            self._handed_over(lane, left, index, record)
+                queue.in_hand = None
+            self._note(queue, partial_page, index, record)
             yield
         return False
 
-    def _counts(self) -> bool:
-        """Begin one more of those that are wanted; False where that would be one too many."""
+    def _begin_record(self) -> bool:
+        """Count one more of those that are wanted; False where that would be one too many."""
         with self._lock:
             if self._is_full():
                 return False
             self._begun += 1
             return True
 
-    def _handed_over(
-        self, lane: ShardQueue, left: PartialPage, index: int, record: Record | None
+    def _note(
+        self, queue: ShardQueue, partial_page: PartialPage, index: int, record: Record | None
     ) -> None:
-        change = left.wires[index].dynamodb
+        """Note that a record was delivered, or (None) left out by a filter."""
+        change = partial_page.wires[index].dynamodb
         with self._lock:
-            lane.last = change.SequenceNumber, change.ApproximateCreationDateTime
-            lane.left -= 1
-            lane.filtered += left.left_out_before(index)
+            queue.last = change.SequenceNumber, change.ApproximateCreationDateTime
+            queue.undelivered -= 1
+            queue.filtered += partial_page.left_out_before(index)
             if record is None:
-                lane.filtered += 1
+                queue.filtered += 1
             else:
-                lane.kinds[record.event_name] += 1
+                queue.kinds[record.event_name] += 1
 
-    def _end_page(self, lane: ShardQueue, left: PartialPage) -> None:
-        self._dispatcher.page_end(lane.origin)
-        self._dispatcher.tick(lane.origin)
-        page, lane.page = left.page, None
+    def _end_page(self, queue: ShardQueue, partial_page: PartialPage) -> None:
+        self._dispatcher.page_end(queue.origin)
+        self._dispatcher.tick(queue.origin)
+        page, queue.page = partial_page.page, None
         with self._lock:
             if page.read and not self._is_full():
-                lane.last = page.last_sequence_number, page.last_created
-                lane.filtered += left.left_out_before(-1)
-            lane.bytes -= len(page.body)
+                queue.last = page.last_sequence_number, page.last_created
+                queue.filtered += partial_page.left_out_before(-1)
+            queue.bytes -= len(page.body)
             self._bytes -= len(page.body)

@@ -1,4 +1,4 @@
-"""Runs what an observer only begins: the coroutine that an `async def` answers."""
+"""Runs what a handler only begins: the coroutine that an `async def` answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Coroutines:
         self._is_ending = False
 
     def finish(self, answer: object) -> None:
-        """Wait for an observer's answer where it is a coroutine.
+        """Wait for a handler's answer where it is a coroutine.
 
         Raises what that does, Overdue where it was cancelled by `cancel`, NotRunError for what is
         for nobody to run.

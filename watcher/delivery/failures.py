@@ -1,4 +1,4 @@
-"""What the user wants done when an observer fails, and where records end that it failed on."""
+"""What the user wants done when a handler fails, and where records end that it failed on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
 
-_TELL_SECONDS = 10.0
+# So often known errors are logged again, with how often they came.
+_REPEAT_SECONDS = 10.0
 _KINDS_MAX = 100
 # Where code is that is not the user's own.
 _PACKAGE = Path(__file__).parents[1]
@@ -35,7 +36,7 @@ _UNWRITABLE = (
 
 
 class FailurePolicy(msgspec.Struct, frozen=True):
-    """What to do when an observer raises: `log`, `stop`, `retry:N` or `dead-letter:FILE`."""
+    """What to do when a handler raises: `log`, `stop`, `retry:N` or `dead-letter:FILE`."""
 
     policy: str = "log"
     retries: int = 0
@@ -56,7 +57,7 @@ class FailurePolicy(msgspec.Struct, frozen=True):
 
 
 class _Repeated(msgspec.Struct):
-    """An error that was said, and comes again."""
+    """An error that was logged, and comes again."""
 
     times: int = 0
     """How often it came since."""
@@ -65,27 +66,28 @@ class _Repeated(msgspec.Struct):
 
 
 class GivenUp:
-    """Takes the records that an observer has failed on for good: to the log, or to a file.
+    """Takes the records that a handler has failed on for good: to the log, or to a file.
 
-    In the log an error of one type and place is said once; then how often it came again.
+    The log has an error of one type and place once; then how often it came again.
     """
 
     def __init__(self, on_error: FailurePolicy, clock: Clock = CLOCK) -> None:
         self._on_error = on_error
         self._clock = clock
-        self._said: dict[tuple[str, str], _Repeated] = {}
+        self._seen: dict[tuple[str, str], _Repeated] = {}
         self._due = 0.0
         self.repeats = 0
-        """How many errors are not said yet."""
-        self._file: WholeFile | None = None
+        """How many errors are not logged yet."""
+        self.file: WholeFile | None = None
+        """The dead letters', where the policy has one."""
         if on_error.file:
             try:
-                self._file = append_lines(on_error.file)
+                self.file = append_lines(on_error.file)
             except OSError as error:
                 reason = f"can't write {on_error.file}: {error.strerror}"
                 raise UsageError(reason, "on_error") from None
 
-    def take(self, observer: str, records: Sequence[Record], error: BaseException) -> None:
+    def take(self, handler: str, records: Sequence[Record], error: BaseException) -> None:
         """Take records of one shard. Raises HandlerError where the watch is to end instead."""
         first, last = records[0].sequence_number, records[-1].sequence_number
         several = f"{len(records)} records from {first} to {last}"
@@ -94,24 +96,24 @@ class GivenUp:
         place = place_of(error)
         what = type(error).__name__ + (f" at {place}" if place else "")
         which += f" of {records[0].shard_id}{_key(records[0])}"
-        text = f"observer {observer} failed on {which}: {type(error).__name__}: {reason}"
+        text = f"handler {handler} failed on {which}: {type(error).__name__}: {reason}"
         text += f" at {place}" if place else ""
         # Where a disk is full or a file closed, all that follows would fail as well.
         lasting = isinstance(error, OSError) and error.errno in _UNWRITABLE
-        if self._on_error.policy == "stop" or (lasting and self._file is None):
+        if self._on_error.policy == "stop" or (lasting and self.file is None):
             about = [] if lasting else ["on_error"]
             text += "; stopped before it"
-            raise HandlerError(text, about=about, observer=observer) from error
-        if self._file is not None:
+            raise HandlerError(text, about=about, observer=handler) from error
+        if self.file is not None:
             try:
-                letters = [_dead_letter(observer, record, error) for record in records]
-                self._file.write(b"".join(letters))
+                letters = [_dead_letter(handler, record, error) for record in records]
+                self.file.write(b"".join(letters))
             except OSError as trouble:
                 raise HandlerError(
                     f"{text}; {self._on_error.file} can't be written: {trouble.strerror}; "
                     "stopped before it"
                 ) from error
-        if self._is_repeated(observer, what, which):
+        if self._count_repeat(handler, what, which):
             return
         logger.error(
             text,
@@ -119,49 +121,49 @@ class GivenUp:
             extra={
                 "stream": records[0].stream,
                 "shard": records[0].shard_id,
-                "observer": observer,
+                "observer": handler,
             },
         )
 
-    def _is_repeated(self, observer: str, what: str, which: str) -> bool:
-        """Whether it need not be said now."""
+    def _count_repeat(self, handler: str, what: str, which: str) -> bool:
+        """Count an error; True where it is a known one, which is logged later."""
         if logger.isEnabledFor(logging.DEBUG):
             return False
-        if len(self._said) >= _KINDS_MAX:
-            self._tell()
-            self._said.clear()
-        found = self._said.get((observer, what))
+        if len(self._seen) >= _KINDS_MAX:
+            self._log_repeats()
+            self._seen.clear()
+        found = self._seen.get((handler, what))
         if found is None:
-            self._said[observer, what] = _Repeated()
-            self._due = self._due or self._clock.monotonic() + _TELL_SECONDS
+            self._seen[handler, what] = _Repeated()
+            self._due = self._due or self._clock.monotonic() + _REPEAT_SECONDS
             return False
         found.times += 1
         found.last = which
         self.repeats += 1
-        self.tell_if_due()
+        self.log_repeats_if_due()
         return True
 
-    def tell_if_due(self) -> None:
-        """Say how often what was said has come again, now and then."""
+    def log_repeats_if_due(self) -> None:
+        """Log how often known errors came again, now and then."""
         if self._clock.monotonic() >= self._due:
-            self._tell()
+            self._log_repeats()
 
-    def _tell(self) -> None:
-        for (observer, what), repeated in self._said.items():
+    def _log_repeats(self) -> None:
+        for (handler, what), repeated in self._seen.items():
             if repeated.times:
                 times = f"\N{MULTIPLICATION SIGN}{repeated.times}"
-                text = f"observer {observer}: same error {times} ({what})"
-                logger.error(f"{text}, the last on {repeated.last}", extra={"observer": observer})
+                text = f"handler {handler}: same error {times} ({what})"
+                logger.error(f"{text}, the last on {repeated.last}", extra={"observer": handler})
                 repeated.times = 0
         self.repeats = 0
-        self._due = self._clock.monotonic() + _TELL_SECONDS
+        self._due = self._clock.monotonic() + _REPEAT_SECONDS
 
     def close(self) -> None:
-        """No more come."""
-        self._tell()
-        if self._file is not None:
+        """Log what is left, and close the file."""
+        self._log_repeats()
+        if self.file is not None:
             try:
-                self._file.close()
+                self.file.close()
             except OSError as error:  # a network's disk
                 logger.error(f"{self._on_error.file} may lack its last lines: {error.strerror}")
 
@@ -182,13 +184,13 @@ def _key(record: Record) -> str:
     return f" ({printable_key(keys)})" if keys else ""
 
 
-def _dead_letter(observer: str, record: Record, error: BaseException) -> bytes:
+def _dead_letter(handler: str, record: Record, error: BaseException) -> bytes:
     """One JSON line: the record's wire JSON as it came, and what went wrong with it."""
     letter = {
         "record": record.raw,
         "shard_id": record.shard_id,
         "stream": record.stream,
-        "observer": observer,
+        "observer": handler,
         "error": without_passwords(f"{type(error).__name__}: {error}"),
         "failed_at": datetime.now(UTC),
     }

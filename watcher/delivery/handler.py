@@ -1,4 +1,4 @@
-"""What gets the records: the protocol that every observer keeps, and its form for a callable."""
+"""What gets the records: the protocol that every handler keeps, and its form for a callable."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from watcher.records.record import Record
 
 
 class Failure(Exception):
-    """An observer has failed on records of one shard: raised by what it was asked to do.
+    """A handler has failed on records of one shard: raised by what it was asked to do.
 
-    They stay pending, and the observer lets their shard rest, until it is told to go on with them
+    They stay pending, and the handler lets their shard rest, until it is told to go on with them
     or without them (`resume`).
     """
 
@@ -25,7 +25,7 @@ class Failure(Exception):
         self.records = records
         self.error = error
         self.retry_in = retry_in
-        """After so many seconds they are worth another try; None: the observer gives them up."""
+        """After so many seconds they are worth another try; None: the handler gives them up."""
 
 
 class Handler:

@@ -157,15 +157,15 @@ def load(handler: HandlerModule, options: Mapping[str, Any] | None = None) -> Ha
     except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {error}"
         raise UsageError(f"handler {handler.path} can't be imported: {text}") from error
-    made = observer(module, handler.name, str(handler.path))
+    made = module_handler(module, handler.name, str(handler.path))
     if handler.is_built_in:
         made.handle_page = getattr(module, "handle_page", None)
     _configure(handler, module, options or {})
     return made
 
 
-def observer(module: ModuleType, name: str, place: str) -> Handler:
-    """The observer that a module offers: its `handle`, and its `close` if it has one.
+def module_handler(module: ModuleType, name: str, place: str) -> Handler:
+    """The handler that a module offers: its `handle`, and its `close` if it has one.
 
     Raises UsageError, naming the place, where it can't be used.
     """

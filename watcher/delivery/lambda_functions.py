@@ -73,7 +73,7 @@ def lambda_function(
         Parameter(metavar="SECONDS", group="lambda", help="give up records that are older"),
     ] = None,
 ) -> "Handler":
-    """An observer that calls a Lambda function, `handler(event, context)`, batch by batch.
+    """A handler that calls a Lambda function, `handler(event, context)`, batch by batch.
 
     `handler` is the function, or its name as Lambda has it (`app.handler`, or `app:handler`). A
     checkpoint never passes a record whose batch has neither succeeded nor been given up. Raises

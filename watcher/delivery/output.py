@@ -1,4 +1,4 @@
-"""Standard output as observers leave it: brought out, full, or with nobody to read it any more."""
+"""Standard output as handlers leave it: brought out, full, or with nobody to read it any more."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def whole() -> Iterator[None]:
 
 
 def flush() -> None:
-    """Bring out what observers have printed. Raises OutputClosed, HandlerError (disk full)."""
+    """Bring out what handlers have printed. Raises OutputClosed, HandlerError (disk full)."""
     if sys.stdout is not None:  # `>&-`
         _flush(sys.stdout)
 
 
 def _flush(out: TextIO) -> None:
-    if out.closed:  # an observer's doing
+    if out.closed:  # a handler's doing
         return
     try:
         out.flush()
@@ -73,7 +73,7 @@ def _flush(out: TextIO) -> None:
 
 
 def caused(error: BaseException) -> bool:
-    """Whether an observer's error is none of its own: nobody reads what it prints."""
+    """Whether a handler's error is none of its own: nobody reads what it prints."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, BrokenPipeError):
         cause = cause.__cause__ or cause.__context__
@@ -84,7 +84,7 @@ def _is_closed() -> bool:
     """Whether nobody reads our output any more; a flush can't tell, it may have nothing left."""
     try:
         descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):  # an observer has closed or replaced it
+    except (AttributeError, OSError, ValueError):  # a handler has closed or replaced it
         return False
     poll = select.poll()
     poll.register(descriptor, 0)

@@ -86,7 +86,7 @@ class Reloading(Handler):
         try:
             self.finish(old.close())
         except Exception as error:
-            logger.error(f"observer {old.name} failed to close: {type(error).__name__}: {error}")
+            logger.error(f"handler {old.name} failed to close: {type(error).__name__}: {error}")
         logger.info(f"Loaded again: {os.path.relpath(self._path)}")
 
     def _loaded(self) -> Handler:

@@ -1,193 +1,207 @@
-"""A page's records to the observers, and how far that has come."""
+"""Delivery of one record after the other, in the loop's own thread."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from watcher.aws.model import AfterSequence, ShardKey
+from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
 from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.progress import Progress
+from watcher.delivery.protocol import HandlerStep, ShardEnd
 from watcher.observability.heartbeat import Heartbeat, Phase
-from watcher.observability.watch_stats import Totals
 from watcher.records.page import RecordPage
-from watcher.runtime.stats import StatsCollector
-from watcher.runtime.tail import Tail
+from watcher.records.wire import WireRecord
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Message, Page, Wanted
-
-_TICK_SECONDS = 0.2
-# Of records that an observer takes together: so many at first, and at most, and more if it was so
-# quick with those before.
-_AT_ONCE = 16
-_MOST_AT_ONCE = 1024
-_QUICK_SECONDS = 0.02
+from watcher.streams.messages import Finished, Page, Wanted
 
 
-Heard = tuple[ShardKey, Message | None]
-"""A shard, and what is said of it; None: it is not being read any more."""
+@dataclass(frozen=True, kw_only=True)
+class SequentialTiming:
+    """How long delivery keeps the loop, and how many records a handler takes together."""
+
+    turn_seconds: float = 0.2
+    """After so long the loop looks around: a slow handler must not hold up saves and listings."""
+    first_together: int = 16
+    """So many records at first for a handler that takes several together, then more and more."""
+    most_together: int = 1024
+    """At most so many: about a page."""
+    quick_seconds: float = 0.02
+    """A handler that took less for the last ones gets twice as many; a slower one a quarter."""
 
 
-class SequentialDelivery:
-    """Hands records over, and moves their shards' positions behind what was delivered."""
+class _PageInHand:
+    """The page that is being delivered, and how far that has come."""
 
     def __init__(
         self,
+        origin: ShardKey,
+        shard: TrackedShard,
+        page: Page,
+        passed_before: int,
+        *,
+        then_drain: bool,
+    ) -> None:
+        self.origin = origin
+        self.shard = shard
+        self.page = page
+        self.passed_before = passed_before
+        """How many records were counted before the page."""
+        self.then_drain = then_drain
+        self.left_out = 0
+        """How many of those that a worker has left out of it are counted."""
+        self.behind: tuple[RecordPage, int] | Page | None = None
+        """The last record delivered, or filtered out, since the position moved; or all of it."""
+
+
+class SequentialDelivery:
+    """Delivers one page at a time; see `Delivery`."""
+
+    def __init__(
+        self,
+        *,
         dispatcher: Dispatcher,
-        figures: StatsCollector,
-        totals: Totals,
-        wanted: Wanted | None = None,
-        max_records: int | None = None,
+        progress: Progress,
+        heartbeat: Heartbeat,
         clock: Clock = CLOCK,
-        pulse: Heartbeat | None = None,
+        timing: SequentialTiming | None = None,
     ) -> None:
         self._dispatcher = dispatcher
-        self._figures = figures
-        self._totals = totals
-        self.left = 0
-        """How many records of the last page the position is not behind yet."""
-        self._wanted = wanted
-        self._tail: Tail | None = None
-        self._limit = math.inf if max_records is None else max_records
+        self._shutdown = dispatcher.shutdown
+        self._progress = progress
+        self._heartbeat = heartbeat
         self._clock = clock
-        self._pulse = pulse or Heartbeat(clock=clock)
-        self._at_once = _AT_ONCE
-        self._shard: TrackedShard | None = None
-        self._page = Page(0, 0, "")
-        self._origin = ShardKey("", "")
-        self._began = 0  # how many records were counted before the page
-        self._passed_over = 0  # how many that a worker has left out of it are counted
-        self._tick_due = 0.0
+        self._timing = timing or SequentialTiming()
+        self._together = self._timing.first_together
+        self._in_hand: _PageInHand | None = None
+        self._steps: Iterator[None] = iter(())
+        """Delivers the page in hand; stops where the turn is over."""
+        self._turn_ends = 0.0
+        self._undelivered = 0
+        self._ends: list[ShardEnd] = []
         # What was delivered one by one and is not counted yet: from which place on of which
         # records, of which kinds each was, and how many of them a filter has left out.
-        self._uncounted = RecordPage(b"", self._origin, range(0)), 0
+        self._uncounted = RecordPage(b"", ShardKey("", ""), range(0)), 0
         self._kinds: list[str] = []
         self._filtered = 0
-        # What was delivered last, or left out by a filter; the page once that is all of it.
-        self._behind: tuple[RecordPage, int] | Page | None = None
 
     @property
-    def at_work(self) -> bool:
-        """Whether anything is being handed over, beside what the manager itself does."""
-        return False
-
-    @property
-    def has_items(self) -> bool:
-        """Whether a page of a table's items is being handed over."""
-        return False
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether changes wait here, beside what the workers send."""
-        return False
-
-    def stands_for(self, origin: ShardKey) -> bool:
-        """Whether nothing is at work, nor will be before a page of these items was handed over."""
-        return True
-
-    def settle(self, origin: ShardKey) -> None:
-        """Let nothing of a page of items wait. Raises as `Dispatcher.deliver`."""
-        self._dispatcher.drain(origin)
-
-    def holds(self, origin: ShardKey) -> bool:
-        """Whether records of a shard wait here, and what its worker reads has to wait, too."""
-        return False
-
-    def standing(self) -> list[tuple[ShardKey, float, float]]:
-        """The shards for which a step is at work, beside what the manager itself does.
-
-        Since when (monotonic) that is so, and when it was tried again (0: it was not).
-        """
-        return []
-
-    def receive(self, receive: Callable[[float], Heard | None], seconds: float) -> Heard | None:
-        """What a worker says, or has said, and is to be heard now; `receive` waits for it."""
-        return receive(seconds)
-
-    def tick(self) -> None:
-        """Time has passed. Raises as `Dispatcher.deliver`."""
-        with self._pulse.during(Phase.DELIVERING):
-            self._dispatcher.tick()
-
-    def rest(self) -> None:
-        """Nothing more is begun; let what is at work come to its end, as long as there is time.
-
-        Raises as `Dispatcher.flush`.
-        """
-
-    def give_up(self) -> None:
-        """The same, at the end of a watch that may have failed: raises nothing."""
+    def has_room(self) -> bool:
+        """See `Delivery`: there is room for one page."""
+        return self._in_hand is None
 
     @property
     def is_complete(self) -> bool:
-        """Whether as many records were delivered as were asked for."""
-        return self._totals.records >= self._limit
+        """See `Delivery`."""
+        return self._progress.is_complete
 
-    def end_with(self, tail: Tail | None) -> None:
-        """Deliver no more than what there was when these last changes were looked for, if any."""
-        if tail is None:
-            return
-        self._tail = tail
-        self._limit = min(self._limit, tail.found)
+    @property
+    def undelivered(self) -> int:
+        """See `Delivery`: of the last page."""
+        return self._undelivered
 
-    def deliver(self, stream: str, shard: TrackedShard, page: Page) -> Iterator[None]:
-        """Hand a page over; stops a few times a second, for what must not wait for slow observers.
+    def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
+        """See `Delivery`."""
+        self._progress.limit_to(count, is_within)
 
-        Once the end has begun, what is `left` of the page stays where it is, and no further page
-        of the shard may follow. Raises as `Dispatcher.deliver`; the position is then before the
-        record that it failed on.
-        """
-        shutdown = self._dispatcher.shutdown
-        self._shard, self._page = shard, page
-        self._origin = origin = ShardKey(stream, shard.id)
-        self._began, self._passed_over = self._counted, 0
-        self.left = page.count
-        self._tick_due = self._clock.monotonic() + _TICK_SECONDS
-        deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
+    def submit(
+        self, origin: ShardKey, shard: TrackedShard, page: Page, *, then_drain: bool = False
+    ) -> None:
+        """See `Delivery`."""
+        passed = self._progress.passed
+        self._in_hand = _PageInHand(origin, shard, page, passed, then_drain=then_drain)
+        self._undelivered = page.count
         records = RecordPage(page.body, origin, range(page.first, page.last))
-        doing = self._pulse.begin(Phase.DELIVERING)
+        deliver = self._in_parts if self._dispatcher.takes_pages else self._one_by_one
+        self._steps = deliver(records, self._progress.selection(origin))
+
+    def submit_end(self, origin: ShardKey, message: Finished | None) -> None:
+        """See `Delivery`."""
+        self._ends.append((origin, message))
+
+    def poll(self) -> Sequence[ShardEnd]:
+        """See `Delivery`."""
+        with self._heartbeat.during(Phase.DELIVERING):
+            self._dispatcher.tick()
+            if self._in_hand is not None:
+                self._take_turn(self._in_hand)
+        if self._in_hand is not None or not self._ends:
+            return ()
+        ends, self._ends = self._ends, []
+        return ends
+
+    def is_delivering(self, origin: ShardKey) -> bool:
+        """See `Delivery`."""
+        return self._in_hand is not None and self._in_hand.origin == origin
+
+    def has_changes_beside(self, items: ShardKey | None) -> bool:
+        """See `Delivery`."""
+        return self._in_hand is not None and self._in_hand.origin != items
+
+    def reserve(self, items: ShardKey) -> bool:
+        """See `Delivery`."""
+        return self._in_hand is None
+
+    def release(self) -> None:
+        """See `Delivery`: nothing is held back beside the page in hand."""
+
+    def steps(self) -> Sequence[HandlerStep]:
+        """See `Delivery`: handlers work in the loop's thread alone."""
+        return ()
+
+    def drain(self) -> None:
+        """See `Delivery`."""
+        if self._in_hand is not None:
+            self._take_turn(self._in_hand)
+        self._dispatcher.drain()
+
+    def close(self) -> None:
+        """See `Delivery`."""
+        self._dispatcher.close()
+
+    # The page in hand
+
+    def _take_turn(self, in_hand: _PageInHand) -> None:
+        """Deliver on for a while.
+
+        Once the shutdown was requested, what is left of the page stays where it is.
+        """
+        self._turn_ends = self._clock.monotonic() + self._timing.turn_seconds
+        is_over = True
         try:
-            shutdown.interruptible = True
-            for _ in deliver(records, self._test(origin)):
-                shutdown.interruptible = False
-                self.move()
-                yield
-                shutdown.interruptible = True
-                self._tick_due = self._clock.monotonic() + _TICK_SECONDS
-            if not shutdown.requested or self._done == page.count:
-                self._dispatcher.page_end(origin)
-                if page.read and not self.is_complete:
-                    self._behind = page
+            self._shutdown.interruptible = True
+            is_over = next(self._steps, self) is self
+            if is_over and (not self._shutdown.requested or self._is_whole(in_hand)):
+                self._dispatcher.page_end(in_hand.origin)
+                if in_hand.page.read and not self._progress.is_complete:
+                    in_hand.behind = in_hand.page
+            if is_over and in_hand.then_drain:
+                self._dispatcher.drain(in_hand.origin)
         finally:
-            shutdown.interruptible = False
-            self.move()
-            self._pulse.resume(doing)
-            self._shard = None
+            self._shutdown.interruptible = False
+            try:
+                self.commit()
+            finally:
+                if is_over:
+                    self._in_hand = None
 
-    @property
-    def _counted(self) -> int:
-        return self._totals.records + self._totals.filtered
-
-    @property
-    def _done(self) -> int:
+    def _done(self, in_hand: _PageInHand) -> int:
         """How many records of the page are delivered, or left out by a filter here."""
-        return self._counted - self._began - self._passed_over
+        return self._progress.passed - in_hand.passed_before - in_hand.left_out
 
-    def _test(self, origin: ShardKey) -> Wanted | None:
-        """Whether a record of this shard goes to the observers; None: every one."""
-        wanted, tail = self._wanted, self._tail
-        if tail is None:
-            return wanted
-        return lambda wire: tail.is_within(origin, wire) and (wanted is None or wanted(wire))
+    def _is_whole(self, in_hand: _PageInHand) -> bool:
+        return self._done(in_hand) == in_hand.page.count
 
     def _one_by_one(self, records: RecordPage, wanted: Wanted | None) -> Iterator[None]:
-        """Deliver each record by itself; stops where a look around is due.
+        """Deliver each record by itself; stops where the turn is over.
 
-        In the loop there is only what can't wait until then: it takes as long as many an observer.
+        In the loop there is only what can't wait until then: it takes as long as many a handler.
         """
-        deliver, shutdown = self._dispatcher.deliver, self._dispatcher.shutdown
-        monotonic, kinds, most = self._clock.monotonic, self._kinds, self._limit
-        most -= self._totals.records
+        deliver, shutdown = self._dispatcher.deliver, self._shutdown
+        monotonic, kinds = self._clock.monotonic, self._kinds
+        most = self._progress.limit - self._progress.delivered
         self._uncounted = records, 0
         for wire, record in zip(records.wires, records.masked(wanted), strict=True):
             if len(kinds) >= most or shutdown.requested:
@@ -197,79 +211,76 @@ class SequentialDelivery:
             else:
                 deliver(record)
                 kinds.append(wire.eventName or "")
-            if monotonic() >= self._tick_due:
+            if monotonic() >= self._turn_ends:
                 yield
-                most = self._limit - self._totals.records
+                most = self._progress.limit - self._progress.delivered
         self._count()
 
     def _count(self) -> None:
         """Bring the totals up to what was delivered one by one."""
         records, first = self._uncounted
-        if done := len(self._kinds) + self._filtered:
-            self._totals.kinds.update(self._kinds)
-            self._totals.records += len(self._kinds)
-            self._totals.filtered += self._filtered
+        done = len(self._kinds) + self._filtered
+        if done and self._in_hand is not None:
+            self._progress.count(Counter(self._kinds), len(self._kinds), self._filtered)
             self._kinds.clear()
             self._filtered = 0
             self._uncounted = records, first + done
-            self._behind = records, first + done - 1
+            self._in_hand.behind = records, first + done - 1
 
     def _in_parts(self, records: RecordPage, wanted: Wanted | None) -> Iterator[None]:
-        """A shortcut: as many at once as take the observer no longer than a look around may wait.
+        """A shortcut: as many together as take the handler no longer than a turn may be.
 
         A slow reader of what is printed (a pipe's) gets a few at a time.
         """
-        monotonic, shutdown = self._clock.monotonic, self._dispatcher.shutdown
-        while records and not shutdown.requested:
-            part, records = records[: self._at_once], records[self._at_once :]
+        monotonic, timing = self._clock.monotonic, self._timing
+        while records and not self._shutdown.requested:
+            part, records = records[: self._together], records[self._together :]
             began = monotonic()
-            if self._totals.records + len(part) > self._limit or not self._together(part, wanted):
+            is_last = self._progress.delivered + len(part) > self._progress.limit
+            if is_last or not self._deliver_together(part, wanted):
                 yield from self._one_by_one(part, wanted)
                 continue
-            self._behind = part, len(part) - 1
-            factor = 2 if monotonic() - began < _QUICK_SECONDS else 0.25
-            self._at_once = min(max(1, int(self._at_once * factor)), _MOST_AT_ONCE)
-            if monotonic() >= self._tick_due:
+            factor = 2 if monotonic() - began < timing.quick_seconds else 0.25
+            self._together = min(max(1, int(self._together * factor)), timing.most_together)
+            if monotonic() >= self._turn_ends:
                 yield
 
-    def _together(self, part: RecordPage, wanted: Wanted | None) -> bool:
+    def _deliver_together(self, part: RecordPage, wanted: Wanted | None) -> bool:
         """Deliver records together; False where each has to be by itself."""
-        chosen = part
+        in_hand, chosen = self._in_hand, part
         if wanted is not None:
             try:
                 chosen = part.filtered(wanted)
             except Exception:  # which is raised again, where its record's turn has come
                 return False
-        if chosen and not self._dispatcher.deliver_page(chosen):
+        if in_hand is None or (chosen and not self._dispatcher.deliver_page(chosen)):
             return False
-        is_whole = len(chosen) == self._page.count
-        kinds = self._page.kinds if is_whole else None
-        self._totals.kinds.update(kinds or [wire.eventName or "" for wire in chosen.wires])
-        self._totals.records += len(chosen)
-        self._totals.filtered += len(part) - len(chosen)
+        is_whole = len(chosen) == in_hand.page.count
+        kinds = in_hand.page.kinds if is_whole else None
+        if kinds is None:
+            kinds = Counter(wire.eventName or "" for wire in chosen.wires)
+        self._progress.count(kinds, len(chosen), len(part) - len(chosen))
+        in_hand.behind = part, len(part) - 1
         return True
 
-    def move(self) -> None:
-        """The position is behind the last record delivered: what has left us, not what waits.
-
-        Raises as `Dispatcher.flush`.
-        """
+    def commit(self) -> None:
+        """See `Delivery`: behind what has left the handlers, not behind what they keep back."""
         self._count()
-        if self._behind is None or self._shard is None:
+        in_hand = self._in_hand
+        if in_hand is None or in_hand.behind is None:
             return
         self._dispatcher.flush()
-        page, done = self._page, self._done
-        if isinstance(self._behind, Page):
+        page, done = in_hand.page, self._done(in_hand)
+        if isinstance(in_hand.behind, Page):
             number, created = page.last_sequence_number, page.last_created
-            passed_over = page.read - page.count
+            left_out = page.read - page.count
         else:
-            records, place = self._behind
+            records, place = in_hand.behind
             change = records.wires[place].dynamodb
             number, created = change.SequenceNumber, change.ApproximateCreationDateTime
-            passed_over = page.left_out[done - 1] if page.left_out else 0
-        self._totals.filtered += passed_over - self._passed_over
-        self._passed_over = passed_over
-        self.left = page.count - done
-        self._shard.position = AfterSequence(number)
-        self._figures.moved(self._origin, created, self._totals)
-        self._behind = None
+            left_out = page.left_out[done - 1] if page.left_out else 0
+        self._progress.count({}, 0, left_out - in_hand.left_out)
+        in_hand.left_out = left_out
+        self._undelivered = page.count - done
+        self._progress.move(in_hand.origin, in_hand.shard, number, created)
+        in_hand.behind = None

@@ -1,1 +1,1 @@
-"""A view of a watch to sit in front of, on Textual; of what is here, only the cli imports."""
+"""The live view of a watch, in a terminal or a browser, on Textual (an extra)."""

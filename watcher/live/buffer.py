@@ -1,4 +1,4 @@
-"""The changes that a live view can still show: the last ones, and how many fell out."""
+"""The latest changes, kept for the live view, and the search in them."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ from watcher.formatting.text import printable_key
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 
-MOST = 20_000
-"""So many changes are kept."""
+MAX_CHANGES = 20_000
+"""The number of changes that a view keeps."""
 
 
-class Shown(msgspec.Struct, frozen=True, gc=False):
-    """A change as a line, and what it takes to make the record again."""
+class ChangeLine(msgspec.Struct, frozen=True, gc=False):
+    """A change as one line of the view, with the bytes to make its record again."""
 
     number: int
-    """Counted from 1 in the order of arrival."""
+    """The place in the order of arrival, from 1."""
     time: str
     kind: str
     key: str
     raw: bytes
-    """The wire JSON: a copy, so that a page of which one record is kept can go."""
+    """A copy of the wire JSON: the record itself would keep its whole page in memory."""
     origin: ShardKey
 
     @property
     def table(self) -> str:
-        """The ARN of the table that was changed: two may have one name."""
+        """The ARN of the changed table; two tables may have one name."""
         return table_of(self.origin.stream)
 
     @property
     def record(self) -> Record:
-        """The whole record."""
+        """The record, made again."""
         return Record.from_json(self.raw, self.origin.shard_id, self.origin.stream)
 
 
 class ChangeBuffer:
-    """Written by the watch's thread, read by the view's."""
+    """The latest changes; the watch's thread writes them, the view's reads them."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._entries: deque[Shown] = deque(maxlen=most)
+    def __init__(self, most: int = MAX_CHANGES) -> None:
+        self._lines: deque[ChangeLine] = deque(maxlen=most)
         self._lock = threading.Lock()
         self.taken = 0
-        """How many changes have come."""
+        """The number of all changes so far."""
         self.tables: dict[str, str] = {}
-        """What to call each table that one has come of, by its ARN."""
+        """The name shown for each table with a change, by the table's ARN."""
 
     def add(self, record: Record) -> None:
-        """Take one more change; the oldest falls out of a full ring."""
+        """Adds a change; the oldest falls out of a full buffer."""
         kind = "TTL" if record.expired_by_ttl else record.event_name
         key = printable_key(record["dynamodb"]["Keys"])
         time, raw = shown_time(record.created_at), bytes(record.raw)
@@ -64,29 +64,29 @@ class ChangeBuffer:
             self.tables = apart([*self.tables, table])
         with self._lock:
             self.taken += 1
-            self._entries.append(Shown(self.taken, time, kind, key, raw, record.origin))
+            self._lines.append(ChangeLine(self.taken, time, kind, key, raw, record.origin))
 
-    def since(self, number: int) -> list[Shown]:
-        """Those that came after the one of this number, oldest first."""
+    def since(self, number: int) -> list[ChangeLine]:
+        """Returns the changes after the one of this number, oldest first."""
         with self._lock:
-            new = min(self.taken - number, len(self._entries))
-            return list(itertools.islice(self._entries, len(self._entries) - new, None))
+            new = min(self.taken - number, len(self._lines))
+            return list(itertools.islice(self._lines, len(self._lines) - new, None))
 
     @property
     def fallen(self) -> int:
-        """How many are no longer there to be shown."""
-        return self.taken - len(self._entries)
+        """The number of changes that fell out of the buffer."""
+        return self.taken - len(self._lines)
 
 
-Test = Callable[[Shown], bool]
+LineTest = Callable[[ChangeLine], bool]
 
 
-def search(text: str, called: Callable[[str], str] = table_name) -> Test | None:
-    """Which changes a search is for; None: all. `called` says what a table's ARN is shown as.
+def parse_search(text: str, shown_name: Callable[[str], str] = table_name) -> LineTest | None:
+    """Returns the test of a search; None where it is empty. `shown_name` names a table's ARN.
 
-    A text that begins with `{` is a filter pattern as `--filter` takes it; NAME=VALUE, of a key's
-    attribute, is `--key`'s; any other is looked for in the line and the wire JSON, whatever its
-    case. Raises UsageError for a pattern that can't be.
+    A text that begins with `{` is a filter pattern, as for `--filter`; NAME=VALUE of a key's
+    attribute works as `--key`; any other text is searched for in the line and in the wire JSON,
+    in any case. Raises UsageError for a bad pattern.
     """
     text = text.strip()
     if not text:
@@ -99,12 +99,12 @@ def search(text: str, called: Callable[[str], str] = table_name) -> Test | None:
     word = text.lower()
     inside = word.encode()
     return lambda entry: (
-        word in f"{entry.kind} {entry.key} {called(entry.table)}".lower()
+        word in f"{entry.kind} {entry.key} {shown_name(entry.table)}".lower()
         or inside in entry.raw.lower()
     )
 
 
-def _matching(test: Callable[[Record], bool] | None) -> Test:
+def _matching(test: Callable[[Record], bool] | None) -> LineTest:
     if test is None:
         raise UsageError("an empty pattern")
     return lambda entry: test(entry.record)

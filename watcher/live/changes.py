@@ -1,4 +1,4 @@
-"""The list of changes: draws the lines that are in sight, so that its length costs nothing."""
+"""The list of changes: it draws only the visible lines, so that its length costs nothing."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from watcher.formatting.style import time_of_day
-from watcher.live.buffer import MOST, ChangeBuffer, Shown, Test
+from watcher.live.buffer import MAX_CHANGES, ChangeBuffer, ChangeLine, LineTest
 
 _COLORS: Final = {"INSERT": "green", "MODIFY": "yellow", "REMOVE": "red", "TTL": "magenta"}
 _PLAIN: Final = Style()
-# With fewer columns a key is worth more than a date.
+# With fewer columns, the key needs the room of the date.
 _NARROW: Final = 70
 
 
 class ChangeList(ScrollView, can_focus=True):
-    """Changes, the newest at the bottom; it follows them until somebody moves up."""
+    """The changes, the newest at the bottom; the list follows them until the user moves up."""
 
     BINDINGS = [
         Binding("up", "move(-1)", "Up", show=False),
@@ -39,83 +39,88 @@ class ChangeList(ScrollView, can_focus=True):
     following = reactive(True)
 
     class Opened(Message):
-        """Somebody wants to see this change."""
+        """Sent when the user opens a change."""
 
-        def __init__(self, entry: Shown) -> None:
+        def __init__(self, entry: ChangeLine) -> None:
             super().__init__()
             self.entry = entry
 
-    def __init__(self, ring: ChangeBuffer) -> None:
+    def __init__(self, buffer: ChangeBuffer) -> None:
         super().__init__()
-        self._ring = ring
-        self._shown: list[Shown] = []
+        self._buffer = buffer
+        self._lines: list[ChangeLine] = []
         self._seen = 0
         self._cursor = 0
-        self.test: Test | None = None
+        self.test: LineTest | None = None
         self.hidden: set[str] = set()
-        """The tables that are not shown, by their ARNs."""
+        """The ARNs of the tables that are not shown."""
 
     @property
-    def selected(self) -> Shown | None:
-        """The change that the cursor is on."""
-        return self._shown[self._cursor] if 0 <= self._cursor < len(self._shown) else None
+    def selected(self) -> ChangeLine | None:
+        """The change under the cursor."""
+        return self._lines[self._cursor] if 0 <= self._cursor < len(self._lines) else None
+
+    @property
+    def newest(self) -> ChangeLine | None:
+        """The last change of the list."""
+        return self._lines[-1] if self._lines else None
 
     @property
     def shown(self) -> int:
-        """How many changes the list has."""
-        return len(self._shown)
+        """The number of changes in the list."""
+        return len(self._lines)
 
     def take_new(self) -> None:
-        """Add what has come; while it does not follow, what is in sight stays where it is."""
-        new = self._ring.since(self._seen)
+        """Adds new changes; unless the list follows them, the visible lines stay in place."""
+        new = self._buffer.since(self._seen)
         if not new:
             return
         self._seen = new[-1].number
-        self._shown += [each for each in new if self._fits(each)]
-        if (surplus := len(self._shown) - MOST) > 0:
-            del self._shown[:surplus]
+        self._lines += [each for each in new if self._fits(each)]
+        if (surplus := len(self._lines) - MAX_CHANGES) > 0:
+            del self._lines[:surplus]
             self._cursor = max(0, self._cursor - surplus)
             if not self.following:
                 self.scroll_to(y=max(0, self.scroll_offset.y - surplus), animate=False, force=True)
         self._arrange()
 
-    def sift(self, test: Test | None) -> None:
-        """Show only what fits a search (None: all), of what there is and what is to come."""
+    def search(self, test: LineTest | None) -> None:
+        """Shows only changes that pass a search (None: all), old ones and new ones."""
         self.test = test
-        self._again()
+        self._rebuild()
 
     def hide(self, tables: set[str]) -> None:
-        """Show no changes of these tables."""
+        """Hides the changes of these tables."""
         self.hidden = tables
-        self._again()
+        self._rebuild()
 
-    def _again(self) -> None:
+    def _rebuild(self) -> None:
         selected = self.selected
-        every = self._ring.since(0)
+        every = self._buffer.since(0)
         self._seen = every[-1].number if every else self._seen
-        self._shown = [each for each in every if self._fits(each)]
-        last = max(0, len(self._shown) - 1)
+        self._lines = [each for each in every if self._fits(each)]
+        last = max(0, len(self._lines) - 1)
         number = selected.number if selected else math.inf
-        fitting = (at for at, each in enumerate(self._shown) if each.number >= number)
+        fitting = (at for at, each in enumerate(self._lines) if each.number >= number)
         self._cursor = next(fitting, last)
         self._arrange()
 
-    def _fits(self, entry: Shown) -> bool:
+    def _fits(self, entry: ChangeLine) -> bool:
         return entry.table not in self.hidden and (self.test is None or self.test(entry))
 
     def _arrange(self) -> None:
-        self.virtual_size = Size(1, len(self._shown))
+        self.virtual_size = Size(1, len(self._lines))
         if self.following:
-            self._cursor = max(0, len(self._shown) - 1)
+            self._cursor = max(0, len(self._lines) - 1)
             self.scroll_end(animate=False, immediate=True, force=True)
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One change, cut where the terminal ends."""
+        """Draws one change, cut at the terminal's edge."""
         at = y + self.scroll_offset.y
-        if at >= len(self._shown):
+        if at >= len(self._lines):
             return Strip.blank(self.size.width)
-        entry, tables = self._shown[at], self._ring.tables
+        entry, tables = self._lines[at], self._buffer.tables
         color = Style(color=_COLORS.get(entry.kind))
         segments = [
             Segment(f"{self._time(entry)} ", Style(dim=True)),
@@ -126,14 +131,14 @@ class ChangeList(ScrollView, can_focus=True):
         strip = Strip(segments).adjust_cell_length(self.size.width)
         return strip.apply_style(Style(reverse=True)) if at == self._cursor else strip
 
-    def _time(self, entry: Shown) -> str:
-        """As `--time` says; where there is little room, only the time of day of it."""
+    def _time(self, entry: ChangeLine) -> str:
+        """Returns the time in the form of `--time`; on a narrow terminal only the time of day."""
         return time_of_day(entry.time) if self.size.width < _NARROW else entry.time
 
     def action_move(self, by: int) -> None:
-        """Go up or down; at the last change it follows again."""
-        self._cursor = min(max(0, self._cursor + by), max(0, len(self._shown) - 1))
-        self.following = self._cursor >= len(self._shown) - 1
+        """Moves the cursor; at the last change the list follows again."""
+        self._cursor = min(max(0, self._cursor + by), max(0, len(self._lines) - 1))
+        self.following = self._cursor >= len(self._lines) - 1
         top, height = self.scroll_offset.y, max(1, self.size.height)
         if self._cursor < top:
             self.scroll_to(y=self._cursor, animate=False, force=True)
@@ -142,19 +147,19 @@ class ChangeList(ScrollView, can_focus=True):
         self.refresh()
 
     def action_page(self, by: int) -> None:
-        """Go up or down by what is in sight."""
+        """Moves the cursor by a page."""
         self.action_move(by * max(1, self.size.height - 1))
 
     def action_first(self) -> None:
-        """Go to the oldest."""
-        self.action_move(-len(self._shown))
+        """Moves the cursor to the oldest change."""
+        self.action_move(-len(self._lines))
 
     def action_follow(self) -> None:
-        """Go to the newest, and stay there."""
+        """Moves the cursor to the newest change, and follows."""
         self.following = True
         self._arrange()
 
     def action_open(self) -> None:
-        """Show the change in full."""
+        """Opens the change under the cursor."""
         if self.selected is not None:
             self.post_message(self.Opened(self.selected))

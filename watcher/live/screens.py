@@ -1,4 +1,4 @@
-"""What opens over the list: a change, an item's history, shards, tables, the keys."""
+"""The screens over the list: a change, an item's history, shards, tables, the keys."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from watcher.formatting.differences import change_lines, shortened, shown_item
 from watcher.formatting.text import printable
 from watcher.records.record import Record
 
-# A level of the tree is so much to the right; the mark that folds a line is as wide.
+# Each level of the tree is indented by so much; the mark that folds a line is as wide.
 _GUIDE = 2
 _FIRST_LEVEL = 3  # below the stream, with the mark
-# Of a shard's id in a narrow terminal: shardId-…-5ee6d958
+# The length of a shard's id on a narrow terminal: shardId-…-5ee6d958
 _FEW, _ANY = 18, 1_000
 
 KEYS = """\
@@ -41,16 +41,18 @@ Escape     back
 """
 
 
-class Over(ModalScreen[None]):
-    """Lines over the list; Escape leads back."""
+class TextScreen(ModalScreen[None]):
+    """A scrolled text over the list; Escape closes it."""
 
     BINDINGS = [
         Binding("escape,q", "app.pop_screen", "Back"),
         Binding("y", "copy", "Copy"),
     ]
     DEFAULT_CSS = """
-    Over { align: center middle; }
-    Over > VerticalScroll { width: 90%; height: 85%; border: round $accent; background: $surface; }
+    TextScreen { align: center middle; }
+    TextScreen > VerticalScroll {
+        width: 90%; height: 85%; border: round $accent; background: $surface;
+    }
     """
 
     def __init__(self, title: str, copied: str = "") -> None:
@@ -59,23 +61,23 @@ class Over(ModalScreen[None]):
         self._copied = copied
 
     def compose(self) -> ComposeResult:
-        """A scrolled text."""
+        """Builds the scrolled text."""
         with VerticalScroll() as box:
             box.border_title = Text(self._title)  # a key may be `[/]`, which is markup
             yield Static(id="text")
 
-    def say(self, text: str) -> None:
-        """Show it; colours are those of the terminal's escape sequences in it."""
+    def show_text(self, text: str) -> None:
+        """Shows a text in the colours of its escape sequences."""
         self.query_one("#text", Static).update(Text.from_ansi(text))
 
     def action_copy(self) -> None:
-        """Put the wire JSON into the clipboard."""
+        """Copies the wire JSON to the clipboard."""
         if self._copied:
             self.app.copy_to_clipboard(self._copied)
             self.app.notify("Copied")
 
 
-class ChangeScreen(Over):
+class ChangeScreen(TextScreen):
     """One change, attribute by attribute, and the item in full."""
 
     def __init__(self, table: str, record: Record) -> None:
@@ -83,26 +85,26 @@ class ChangeScreen(Over):
         self._record = record
 
     def on_mount(self) -> None:
-        """Both are made once."""
+        """Fills the screen with the change and the item."""
         record = self._record
         lines = [*change_lines(record), ""]
         for name, image in (("before", record.old), ("now", record.new)):
             if image is not None:
                 lines.append(f"{name}: {shown_item(image, record.key)}")
         lines += ["", f"shard {printable(record.shard_id)}, number {record.sequence_number}"]
-        self.say("\n".join(lines))
+        self.show_text("\n".join(lines))
 
 
-class HistoryScreen(Over):
-    """What happened to an item, as far as the stream goes back."""
+class HistoryScreen(TextScreen):
+    """An item's history, as far as the stream goes back."""
 
     def __init__(self, title: str, changes: Callable[[], Iterable[Record]]) -> None:
         super().__init__(title)
         self._changes = changes
 
     def on_mount(self) -> None:
-        """The service is asked aside."""
-        self.say("reading the stream …")
+        """Asks the service in a thread."""
+        self.show_text("reading the stream …")
         self._read()
 
     @work(thread=True, exit_on_error=False)
@@ -112,26 +114,26 @@ class HistoryScreen(Over):
             text = "\n".join(lines) or "no change in what the stream holds"
         except WatcherError as error:
             text = f"error: {error}"
-        self.app.call_from_thread(self._told, text)
+        self.app.call_from_thread(self._show_if_open, text)
 
-    def _told(self, text: str) -> None:
+    def _show_if_open(self, text: str) -> None:
         if self.is_attached:
-            self.say(text)
+            self.show_text(text)
 
 
-class KeysScreen(Over):
-    """What the keys do."""
+class KeysScreen(TextScreen):
+    """The list of keys."""
 
     def __init__(self) -> None:
         super().__init__("keys")
 
     def on_mount(self) -> None:
-        """A fixed text."""
-        self.say(KEYS)
+        """Shows the fixed text."""
+        self.show_text(KEYS)
 
 
 class ShardsScreen(ModalScreen[None]):
-    """Each stream's lineage, with how far behind the shards being read are."""
+    """Each stream's lineage, with the lag of the shards being read."""
 
     BINDINGS = [Binding("escape,q,s", "app.pop_screen", "Back")]
     DEFAULT_CSS = """
@@ -149,40 +151,40 @@ class ShardsScreen(ModalScreen[None]):
         self._lags = lags
 
     def compose(self) -> ComposeResult:
-        """Empty, until the service has answered."""
+        """Builds a tree, empty until the service has answered."""
         yield Tree("reading the listings …")
 
     def on_mount(self) -> None:
-        """The service is asked aside."""
+        """Asks the service in a thread."""
         self._list()
 
     @work(thread=True, exit_on_error=False)
     def _list(self) -> None:
         try:
-            listings, trouble = self._listings(), ""
+            listings, error_text = self._listings(), ""
         except WatcherError as error:
-            listings, trouble = [], f"error: {error}"
-        self.app.call_from_thread(self._fill, listings, trouble)
+            listings, error_text = [], f"error: {error}"
+        self.app.call_from_thread(self._fill, listings, error_text)
 
-    def _fill(self, listings: Sequence[Listing], trouble: str) -> None:
+    def _fill(self, listings: Sequence[Listing], error_text: str) -> None:
         if not self.is_attached:
             return
         tree: Tree[None] = self.query_one(Tree)
-        tree.root.set_label(Text(trouble or "streams"))
+        tree.root.set_label(Text(error_text or "streams"))
         tree.guide_depth = _GUIDE
         names = apart(listing.arn for listing in listings)
         for listing in listings:
-            called = names[table_of(listing.arn)]
-            name = called if "/" in called else listing.table
+            shown_name = names[table_of(listing.arn)]
+            name = shown_name if "/" in shown_name else listing.table
             stream = tree.root.add(Text(f"{name} ({listing.status.lower()})"), expand=True)
-            lineage(stream, listing, self._lags(), tree.size.width)
+            add_lineage(stream, listing, self._lags(), tree.size.width)
         tree.root.expand()
 
 
-def lineage(
+def add_lineage(
     root: TreeNode[None], listing: Listing, lags: Mapping[ShardKey, float], columns: int
 ) -> None:
-    """Below `root`, each shard under its parent, said so that a line fits into the columns."""
+    """Adds each shard below its parent, in labels short enough for the columns."""
     levels: dict[str, int] = {}
     for shard in listing.shards:
         levels[shard.id] = levels.get(shard.parent or "", _FIRST_LEVEL - 1) + 1
@@ -216,12 +218,12 @@ def _label(shard_id: str, *, is_open: bool, lag: float | None, opened: datetime 
     return label
 
 
-def _clock(moment: datetime) -> str:
-    return moment.astimezone().strftime("%H:%M")
+def _clock(time: datetime) -> str:
+    return time.astimezone().strftime("%H:%M")
 
 
 class TablesScreen(ModalScreen[set[str]]):
-    """Which tables are shown, of these by their ARNs."""
+    """The choice of tables to show; it returns the ARNs of the hidden ones."""
 
     BINDINGS = [Binding("escape,q,t", "done", "Back")]
     DEFAULT_CSS = """
@@ -235,13 +237,13 @@ class TablesScreen(ModalScreen[set[str]]):
         self._hidden = hidden
 
     def compose(self) -> ComposeResult:
-        """A box for each."""
+        """Builds a box for each table."""
         if not self._tables:
             yield Label("no change has come yet")
         rows = [(Text(name), arn, arn not in self._hidden) for arn, name in self._tables.items()]
         yield SelectionList[str](*rows)
 
     def action_done(self) -> None:
-        """Give the ones that are off."""
+        """Returns the tables that are off."""
         on = {*self.query_one(SelectionList).selected}
         self.dismiss({*self._tables} - on)

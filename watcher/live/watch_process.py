@@ -1,4 +1,4 @@
-"""A watch in a process of its own: the view's threads and terminal are nothing to its workers."""
+"""Runs the live view's watch in its own process, away from the view's threads and terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
 
 from watcher.aws.model import ShardKey
 from watcher.delivery.handler import Handler
@@ -21,68 +20,73 @@ from watcher.records.record import Record
 
 logger = logging.getLogger("watcher")
 
-_LOOK_SECONDS = 0.1
+# The view's thread notices the user's wish to stop within so long.
+_POLL_SECONDS = 0.1
 
-Watch = Callable[[Handler, Display], Totals]
-"""Ends in order when its process gets SIGTERM."""
+RunWatch = Callable[[Handler, Display], Totals]
+"""Runs a watch, which stops in order when its process gets SIGTERM."""
 
 
 class WatchProcess:
-    """A watch's process, begun before there is a view; `run` is what a view's thread does."""
+    """The process of a watch, started before the view; the view's thread calls `run`."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: RunWatch) -> None:
         receiving, sending = multiprocessing.Pipe(duplex=False)
-        # As cheap as any fork: nothing else runs here yet.
+        # A fork is cheap here: nothing else runs yet.
         context = multiprocessing.get_context("fork")
         self._process = context.Process(
-            target=_live, args=(watch, sending, receiving), name="watcher live"
+            target=_run, args=(watch, sending, receiving), name="watcher live"
         )
         self._process.start()
         sending.close()
         self._receiving = receiving
 
     def run(
-        self, take: Callable[[Record], Any], display: Display, stop: threading.Event
+        self, on_record: Callable[[Record], None], display: Display, stop: threading.Event
     ) -> Totals | None:
-        """Hand over what comes, until the watch has ended. Raises what the watch raised."""
-        told = False
+        """Hands records and statistics over until the watch has ended. Raises the watch's error."""
+        is_stopping = False
         while True:
-            if stop.is_set() and not told:
-                told = True
+            if stop.is_set() and not is_stopping:
+                is_stopping = True
                 self._process.terminate()
-            if not self._receiving.poll(_LOOK_SECONDS):
+            if not self._receiving.poll(_POLL_SECONDS):
                 continue
             try:
                 message = self._receiving.recv()
             except EOFError:
                 self._process.join()
-                if told:  # before it could end in order
+                if is_stopping:  # it was terminated before it could stop in order
                     return None
                 text = f"the watch's process has ended by itself ({self._process.exitcode})"
                 raise WatcherError(text) from None
-            match message:
-                case list():
-                    for raw, origin in message:
-                        take(Record.from_json(raw, origin.shard_id, origin.stream))
-                case WatchStats():
-                    display.show(message)
-                case logging.LogRecord():
-                    logger.handle(message)
-                case BaseException():
-                    raise message
-                case Totals():
-                    return message
+            if isinstance(message, Totals):
+                return message
+            _on_message(message, on_record, display)
 
     def close(self) -> None:
-        """See to it that its process ends."""
+        """Ends the process."""
         if self._process.is_alive():
             self._process.terminate()
         self._process.join()
         self._receiving.close()
 
 
-def _live(watch: Watch, sending: Connection, others: Connection) -> None:
-    """The process's whole life."""
+def _on_message(message: object, on_record: Callable[[Record], None], display: Display) -> None:
+    match message:
+        case list():
+            for raw, origin in message:
+                on_record(Record.from_json(raw, origin.shard_id, origin.stream))
+        case WatchStats():
+            display.show(message)
+        case logging.LogRecord():
+            logger.handle(message)
+        case BaseException():
+            raise message
+
+
+def _run(watch: RunWatch, sending: Connection, others: Connection) -> None:
+    """Runs the watch in its process, from beginning to end."""
     others.close()
     # The terminal is the view's.
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -91,61 +95,61 @@ def _live(watch: Watch, sending: Connection, others: Connection) -> None:
     sys.stdout = open(os.devnull, "w")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sender = _Sender(sending)
-    logger.handlers[:] = [_Forwarding(sender)]
+    logger.handlers[:] = [_ForwardingHandler(sender)]
     ended: object
     try:
-        ended = watch(sender, sender.figures)
+        ended = watch(sender, sender.display)
     except BaseException as error:
-        error.__cause__ = error.__context__ = None  # what they hold may be of this process alone
+        error.__cause__ = error.__context__ = None  # they may hold things that don't pickle
         ended = error
     sender.send(ended)
 
 
 class _Sender(Handler):
-    """Sends records page by page; ends the watch where nobody takes them any more."""
+    """Sends records page by page; stops the watch once the view is gone."""
 
     def __init__(self, sending: Connection) -> None:
         super().__init__("live", self._add)
         self._sending = sending
         self._held: list[tuple[bytes, ShardKey]] = []
-        self.figures = _Sending(self)
+        self.display = _SendingDisplay(self)
 
     def _add(self, record: Record) -> None:
         self._held.append((bytes(record.raw), record.origin))
 
     def page_end(self, origin: ShardKey) -> None:
-        """Let them be seen."""
+        """Sends the records of the page."""
         if self._held:
             self.send(self._held)
             self._held = []
 
     def send(self, message: object) -> None:
-        """The view may have gone."""
+        """Sends a message; a broken pipe stops the watch, as the view is gone."""
         try:
             self._sending.send(message)
         except OSError:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-class _Sending(Display):
+class _SendingDisplay(Display):
     def __init__(self, sender: _Sender) -> None:
         self._sender = sender
 
     def show(self, snapshot: WatchStats) -> None:
-        """A few times a second."""
+        """Sends the statistics, a few times a second."""
         self._sender.send(snapshot)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is nothing to release."""
 
 
-class _Forwarding(logging.Handler):
+class _ForwardingHandler(logging.Handler):
     def __init__(self, sender: _Sender) -> None:
         super().__init__()
         self._sender = sender
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As text: arguments and tracebacks need not cross, nor what tables are called here."""
+        """Sends a log record as text: its arguments and tables' names stay in this process."""
         text = about_table(record.getMessage(), vars(record).get("stream", ""))
         record.msg, record.args, record.exc_info = text, (), None
         self._sender.send(record)

@@ -1,4 +1,4 @@
-"""The live view in a browser: textual-serve, on the loopback, for those who know the token."""
+"""Serves the live view to browsers that know a token: textual-serve on the loopback."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import secrets
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from textual_serve.server import Server
 
 from watcher.sockets import listening, url
@@ -19,7 +19,7 @@ from watcher.sockets import listening, url
 logger = logging.getLogger("watcher")
 
 _COOKIE = "watcher-live"
-# What the page needs, and nothing from elsewhere.
+# The page needs no more, and nothing from other servers.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; connect-src 'self' ws: wss:"
@@ -28,12 +28,12 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def serve(command: str, address: str) -> None:
-    """Serve what `command` shows until Ctrl-C or SIGTERM. Raises UsageError: it can't listen."""
+    """Serves the command's view until Ctrl-C or SIGTERM. Raises UsageError if it can't listen."""
     with listening(address, "live_web") as made:
-        asyncio.run(_serve(_Guarded(command, made), made))
+        asyncio.run(_serve(_TokenServer(command, made), made))
 
 
-async def _serve(server: _Guarded, made: socket.socket) -> None:
+async def _serve(server: _TokenServer, made: socket.socket) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -47,8 +47,8 @@ async def _serve(server: _Guarded, made: socket.socket) -> None:
         await runner.cleanup()
 
 
-class _Guarded(Server):
-    """Asks for the token of the URL once, then for the cookie that it has given."""
+class _TokenServer(Server):
+    """Serves requests with the URL's token, and later ones with the cookie that it set."""
 
     def __init__(self, command: str, made: socket.socket) -> None:
         host, port = made.getsockname()[:2]
@@ -56,21 +56,21 @@ class _Guarded(Server):
         self._token = secrets.token_urlsafe(24)
 
     async def on_startup(self, app: web.Application) -> None:
-        """It is said where the page is once there is one."""
+        """Prints nothing: the URL is logged once the server listens."""
 
     @property
     def url(self) -> str:
-        """What to open."""
+        """The URL to open, with the token."""
         return f"{self.public_url}/?token={self._token}"
 
     async def guarded(self) -> web.Application:
-        """The pages, for those who know the token."""
+        """Returns the application behind the check of the token."""
         app = await self._make_app()
         app.middlewares.append(self._guard)
         return app
 
     @property
-    def _guard(self) -> Any:
+    def _guard(self) -> Middleware:
         @web.middleware
         async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
             given = request.query.get("token")

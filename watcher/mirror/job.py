@@ -21,6 +21,7 @@ from watcher.mirror.delta_table import MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
+from watcher.pull.shard_pool import PullOptions
 from watcher.streams import token as tokens
 from watcher.streams.losses import Losses
 from watcher.streams.token import Token
@@ -118,10 +119,10 @@ class MirrorJob:
             self._service,
             self._arn,
             start,
-            self._losses,
-            self._clock,
+            losses=self._losses,
             calls=self._calls,
-            up_to_now=self._once,
+            clock=self._clock,
+            options=PullOptions(up_to_now=self._once),
         )
 
     def _refuse_view(self, listing: Listing) -> None:
@@ -179,14 +180,14 @@ class MirrorJob:
         size = 0
         until = self._clock.monotonic() + every
         while not stopped():
-            if self._puller.look() is None:
+            if self._puller.poll() is None:
                 if self._once and self._puller.has_caught_up:
                     return found, True
                 if self._clock.monotonic() >= until:
                     return found, False
                 self._clock.sleep(_PAUSE_SECONDS)
                 continue
-            record = self._puller.take()
+            record = self._puller.pop()
             size += len(record.raw)
             found.append(change_of(record))
             if len(found) >= _ITEMS or size >= _BYTES:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from concurrent.futures import Future
 from datetime import UTC, datetime
-from functools import partial
 
 import msgspec
 
@@ -21,41 +19,25 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.clock import CLOCK, Clock
-from watcher.pull import executor
 from watcher.pull.calls import CallPool
+from watcher.pull.shard_pool import PooledShard, PullOptions, ShardPool
+from watcher.pull.timing import TIMING, Timing
 from watcher.records import page as pages
 from watcher.records.record import Record
-from watcher.streams.coordinator import AGAIN_SECONDS, Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses, held_since
-from watcher.streams.messages import (
-    Chosen,
-    Message,
-    Page,
-)
-from watcher.streams.shard_reader import ShardReader
-
-# So many shards are read at a time, each over a connection of its own.
-_LANES = 8
-
-
-class _Pending(msgspec.Struct):
-    """A shard that is being read."""
-
-    tracked: TrackedShard
-    reader: ShardReader
-    lane: int
-    due: float = 0.0
+from watcher.streams.messages import Chosen
 
 
 class BacklogReader:
     """A stream's records, from `start` (None: its trim horizon) up to now, and later on up to then.
 
-    The changes of one item come in their order. `lanes` makes clients for one thread each; memory
-    holds a page for each. What is not `chosen` may be left out. With `strict`, records that were
-    gone before they could be read raise DataLossError; else they are said as a warning, and stand
-    in `losses`. `asking` is the service for what must not keep the reading waiting. Raises
-    StreamError.
+    The changes of one item come in their order, page by page: to merge the shards by time, each
+    would have to wait for the slowest. `clients` makes so many services, for one thread each;
+    memory holds a page for each. What is not `matching` may be left out. With `strict`, records
+    that were gone before they could be read raise DataLossError; else they are logged as a
+    warning, and stand in `losses`. `listing_service` is for what must not keep the reading
+    waiting. Raises StreamError.
     """
 
     def __init__(
@@ -64,163 +46,127 @@ class BacklogReader:
         service: Service,
         start: datetime | None = None,
         *,
-        lanes: Callable[[int], Sequence[Service]] | None = None,
+        clients: Callable[[int], Sequence[Service]] | None = None,
         strict: bool = False,
-        chosen: Chosen | None = None,
+        matching: Chosen | None = None,
         clock: Clock = CLOCK,
-        asking: Service | None = None,
+        listing_service: Service | None = None,
+        timing: Timing = TIMING,
     ) -> None:
         self._arn = arn
         self._service = service
-        self._asking = asking or service
-        self._chosen = chosen
+        self._listing_service = listing_service or service
+        self._options = PullOptions(up_to_now=True, matching=matching, timing=timing)
+        self._timing = timing
         self._clock = clock
         self._losses = Losses(is_error=strict, clock=clock)
         self.losses = self._losses.lines
-        self._pending: dict[str, _Pending] = {}
-        self._in_call: dict[Future[list[Message]], _Pending] = {}
-        self._turn = 0
-        position = TrimHorizon() if start is None else AtTime(start.astimezone(UTC))
-        self._coordinator = self._new_coordinator(position)
-        executor.begin(self._coordinator, service, clock)
-        count = max(1, min(_LANES, len(self.listing.shards)))
-        self._lanes = [service] if lanes is None else lanes(count)
+        self._calls = CallPool()
+        self._new_clients = clients
+        self._clients: Sequence[Service] = []
+        self._pool = self._new_pool(
+            TrimHorizon() if start is None else AtTime(start.astimezone(UTC))
+        )
 
     @property
     def listing(self) -> Listing:
-        """What the service last said of the stream, and its time then."""
-        return self._coordinator.listing
+        """The last listing of the stream, with the service's time then."""
+        return self._pool.listing
 
     @property
     def since(self) -> datetime:
-        """From when on it holds every change: a day ago, by the service, or since it is enabled."""
-        return held_since(self.listing, self._coordinator.now)
+        """The time from which on it holds every change: a day ago, or when it was enabled."""
+        return held_since(self.listing, self._pool.coordinator.now)
 
-    def say_if_begins_late(self) -> None:
-        """Whether it holds nothing yet of the time that it is to begin at."""
+    def warn_if_starting_late(self) -> None:
+        """Logs a warning if the stream holds nothing yet of the time that it is to start at."""
         self._losses.say_if_begins_late(self.listing)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the stream gets no more records."""
-        return self._coordinator.has_ended
+        """True if the stream gets no more records."""
+        return self._pool.coordinator.has_ended
 
     def read(self) -> Iterator[Record]:
-        """All records up to now (or up to the end, if the stream has ended)."""
-        calls = CallPool()
+        """Yields all records up to now (or up to the end, if the stream has ended)."""
+        pool = self._pool
         try:
             while True:
-                self._attend()
-                self._begin_reads(calls)
-                is_idle = not self._in_call
-                for shard, messages in self._answered():
-                    for message in messages:
-                        yield from self._on_message(shard, message)
-                    shard.due = self._clock.monotonic() + shard.reader.pause
-                if not self._pending and self._coordinator.is_settled():
-                    return self._coordinator.log_left()
+                pool.refresh()
+                # With one client, nothing goes on beside its reads.
+                pool.start_reads(self._due(), inline=1 if len(self._clients) == 1 else 0)
+                is_idle = not pool.reading
+                # A read that drips keeps no other waiting.
+                answered = pool.collect(
+                    pool.reading.values(), self._pause(), return_when=futures.FIRST_COMPLETED
+                )
+                for shard, found in answered:
+                    for page in found:
+                        origin = ShardKey(self._arn, shard.tracked.id)
+                        yield from pages.records(page.body, origin, page.first, page.last)
+                        shard.tracked.position = AfterSequence(page.last_sequence_number)
+                    if shard.has_ended:
+                        pool.finish(shard)
+                if pool.has_caught_up:
+                    return pool.coordinator.log_left()
                 if is_idle:
-                    self._clock.sleep(self._rest())
+                    self._clock.sleep(self._pause())
         finally:
-            self._in_call.clear()
-            calls.close(wait=False)
+            pool.forget_reads()
+            self._calls.close(wait=False)
 
     def read_on(self) -> Iterator[Record]:
-        """All records that have come since, up to now."""
-        lineage = self._coordinator.lineage.shards.values()
+        """Yields all records that have come since, up to now."""
         resumed = [
-            msgspec.structs.replace(
-                shard,
-                status=ShardStatus.FINISHED
-                if shard.status is ShardStatus.FINISHED
-                else ShardStatus.WAITING,
-            )
-            for shard in lineage
+            shard
+            if shard.status is ShardStatus.FINISHED
+            else msgspec.structs.replace(shard, status=ShardStatus.WAITING)
+            for shard in self._pool.coordinator.lineage.shards.values()
         ]
-        self._coordinator = self._new_coordinator(Latest(), resumed)
-        executor.begin(self._coordinator, self._service, self._clock)
+        self._pool = self._new_pool(Latest(), resumed)
         return self.read()
 
-    def _new_coordinator(
+    def _new_pool(
         self, start: Position, resumed: Sequence[TrackedShard] | None = None
-    ) -> Coordinator:
-        return Coordinator(
+    ) -> ShardPool:
+        pool = ShardPool(
             self._arn,
             start,
             resumed,
+            service=self._service,
             losses=self._losses,
-            in_use=self._pending,
+            calls=self._calls,
             clock=self._clock,
+            options=self._options,
+            clients=self._connect,
         )
+        pool.listing_service = self._listing_service
+        return pool
 
-    def _attend(self) -> None:
-        executor.refresh(self._coordinator, self._asking)
-        for shard in self._pending.values():
-            shard.reader.closed = shard.reader.closed or self._coordinator.is_closed(
-                shard.tracked.id
-            )
-        for tracked in self._coordinator.to_start():
-            self._turn += 1
-            lane = self._turn % len(self._lanes)
-            self._pending[tracked.id] = _Pending(tracked, self._reader(tracked), lane)
+    def _connect(self, shards: int) -> Sequence[Service]:
+        """Returns the services that read; they are made once, for so many shards at most."""
+        if not self._clients:
+            count = max(1, min(self._timing.backlog_clients, shards))
+            make = self._new_clients
+            self._clients = [self._service] if make is None else make(count)
+        return self._clients
 
-    def _reader(self, tracked: TrackedShard) -> ShardReader:
-        return ShardReader(
-            self._arn,
-            tracked.id,
-            tracked.position,
-            closed=self._coordinator.is_closed(tracked.id),
-            until=self._coordinator.written_at,
-            chosen=self._chosen,
-            latest=self._coordinator.began_at,
-            clock=self._clock,
-        )
-
-    def _begin_reads(self, calls: CallPool) -> None:
-        """One shard a lane that is free, those first that have waited longest."""
+    def _due(self) -> list[PooledShard]:
+        """Returns one shard for each idle client: the one that has waited longest."""
         now = self._clock.monotonic()
-        chosen: dict[int, _Pending] = {}
-        for shard in sorted(self._free(), key=lambda shard: shard.due):
-            if shard.due <= now:
-                chosen.setdefault(shard.lane, shard)
-        # With one lane, nothing goes on beside its reads.
-        few = 1 if len(self._lanes) == 1 else 0
-        attempts = [
-            partial(executor.read, shard.reader, self._lanes[shard.lane])
-            for shard in chosen.values()
-        ]
-        answers = calls.start(attempts, few)
-        self._in_call.update(zip(answers, chosen.values(), strict=True))
+        first: dict[int, PooledShard] = {}
+        for shard in sorted(self._readable(), key=lambda shard: shard.due_at):
+            if shard.due_at <= now:
+                first.setdefault(shard.client, shard)
+        return list(first.values())
 
-    def _answered(self) -> Iterator[tuple[_Pending, list[Message]]]:
-        """What the reads bring that have an answer; one that has none keeps no other waiting."""
-        if self._in_call:
-            first = futures.FIRST_COMPLETED
-            for answer in futures.wait(self._in_call, self._rest(), return_when=first).done:
-                yield self._in_call.pop(answer), answer.result()
+    def _readable(self) -> list[PooledShard]:
+        """Returns the shards whose client has no read under way."""
+        busy = {shard.client for shard in self._pool.reading.values()}
+        return [shard for shard in self._pool.shards.values() if shard.client not in busy]
 
-    def _rest(self) -> float:
-        """Seconds until a shard is due; a listing may be due sooner."""
-        now = self._clock.monotonic()
-        due = min((shard.due for shard in self._free()), default=now + 0.1)
-        return min(max(due - now, 0.01), 0.1)
-
-    def _free(self) -> list[_Pending]:
-        """The shards whose lane is."""
-        busy = {shard.lane for shard in self._in_call.values()}
-        return [shard for shard in self._pending.values() if shard.lane not in busy]
-
-    def _on_message(self, shard: _Pending, message: Message) -> Iterator[Record]:
-        tracked = shard.tracked
-        match self._coordinator.on_message(tracked, message):
-            case Page(first, last, number, body):
-                yield from pages.records(body, ShardKey(self._arn, tracked.id), first, last)
-                tracked.position = AfterSequence(number)
-            case ShardEnd.READ_AGAIN:
-                shard.reader = self._reader(tracked)
-                shard.reader.pause = AGAIN_SECONDS
-            case ShardEnd.CLOSED:
-                del self._pending[tracked.id]
-                self._coordinator.finish(tracked)
-            case ShardEnd.CAUGHT_UP:
-                del self._pending[tracked.id]
+    def _pause(self) -> float:
+        """Returns the seconds until a shard is due; a listing may be due sooner."""
+        now, longest = self._clock.monotonic(), self._timing.backlog_pause_seconds
+        due_at = min((shard.due_at for shard in self._readable()), default=now + longest)
+        return min(max(due_at - now, self._timing.least_backlog_pause_seconds), longest)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter, methodcaller
 
 from watcher.aws.arns import table_name
 from watcher.aws.background import BackgroundService, CachedListing
@@ -15,135 +16,181 @@ from watcher.aws.retry import RetryingAtStart
 from watcher.clock import Clock, no_later
 from watcher.errors import CredentialsError, NoAnswerYetError, StreamError
 from watcher.pull.merged import MergedReader
+from watcher.pull.timing import TIMING, Timing
+from watcher.records.record import Record
 from watcher.streams.token import Token
-
-# A shard's turn comes sooner than that, also where it is read less than once a second, and where
-# that is just being learnt.
-_TURN_SECONDS = 2.5
-# What other shards may bring is not to wait for it.
-_STEP_SECONDS = 0.05
-_LEAST_SECONDS = 0.01
-
-
-def poll_schedule(pullers: Collection[MergedReader], clock: Clock) -> Iterator[bool]:
-    """Whether to look at all shards at once, each time; the end says that there is nothing now.
-
-    That can't be said of a shard that may have more, and that the service lets be read only so
-    often: its turn is waited for.
-    """
-    yield False
-    yield True
-    until = clock.monotonic() + _TURN_SECONDS
-    while (wait := min(each.turn_in for each in pullers)) <= until - clock.monotonic():
-        clock.sleep(min(max(wait, _LEAST_SECONDS), _STEP_SECONDS))
-        yield False
-
 
 logger = logging.getLogger("watcher")
 
-# So long a stream of several rests that can't be read.
-_REST_SECONDS = 30.0
-# So long one of several may take until it is listed; then the others are read without it.
-_BEGIN_SECONDS = 10.0
-_LOOK_SECONDS = 0.1
-
 StartPosition = Position | Token
+_time = itemgetter(0)
 
 
 class MergedReaders:
-    """A puller for each of the `services` (by their streams' ARNs), which `make` makes.
+    """A reader for each of the `services` (by their streams' ARNs), merged by creation time.
 
-    With `aside`, those of several streams are listed in threads: one that hangs keeps no other.
+    `new_reader` makes one. With `in_threads`, several streams are listed in threads: one that hangs
+    keeps no other waiting.
     """
 
     def __init__(
         self,
         services: Mapping[str, Service],
-        make: Callable[[Service, str, StartPosition], MergedReader],
+        new_reader: Callable[[Service, str, StartPosition], MergedReader],
         clock: Clock,
         *,
-        aside: bool,
+        in_threads: bool,
+        timing: Timing = TIMING,
     ) -> None:
         self.errors: dict[str, StreamError] = {}
-        """Of several, why some can't be read just now."""
+        """Why some of several streams can't be read just now."""
         self.starts: dict[str, StartPosition] = {}
-        """Where each begins, or was to begin."""
-        self.made: dict[str, MergedReader] = {}
-        """Those that have begun."""
+        """Where each starts, or is to start."""
+        self.started: dict[str, MergedReader] = {}
+        """The readers of the streams that have started."""
         self._services = services
-        self._make = make
+        self._new_reader = new_reader
         self._clock = clock
-        self._rests: dict[str, float] = {}
-        self._news = threading.Event()
-        self._asides: dict[Service, BackgroundService] = {}
-        if aside and len(services) > 1:
+        self._timing = timing
+        self._retry_at: dict[str, float] = {}
+        self._is_answered = threading.Event()
+        self._in_background: dict[Service, BackgroundService] = {}
+        if in_threads and len(services) > 1:
             for each in set(services.values()):
-                self._asides[each] = BackgroundService(
-                    RetryingAtStart(each), self._news.set, fresh=math.inf
+                self._in_background[each] = BackgroundService(
+                    RetryingAtStart(each), self._is_answered.set, fresh=math.inf
                 )
 
-    def begin(self, starts: dict[str, StartPosition]) -> None:
-        """Have all of them begin here. Raises StreamError where none can."""
-        self.starts, self.made, self._rests = starts, {}, {}
-        self._began = self._clock.time(), self._clock.boottime()
-        self._latest = AtTime(datetime.fromtimestamp(int(self._began[0]), UTC) - CLOCKS_APART)
-        until = self._clock.monotonic() + _BEGIN_SECONDS
-        asked = list(starts)
-        while asked:
-            self._news.clear()
-            for arn in asked:
-                self.let(arn, lambda puller: None)
-            asked = [arn for arn in asked if not (arn in self.made or arn in self._rests)]
-            if self.made and self._clock.monotonic() >= until:
+    def start(self, starts: Mapping[str, StartPosition]) -> None:
+        """Starts all streams here, anew if they have started. Raises StreamError where none can."""
+        self.starts, self.started, self._retry_at = dict(starts), {}, {}
+        self._started_at = self._clock.time(), self._clock.boottime()
+        self._latest = AtTime(datetime.fromtimestamp(int(self._started_at[0]), UTC) - CLOCKS_APART)
+        timing = self._timing
+        until = self._clock.monotonic() + timing.start_seconds
+        left = list(starts)
+        while left:
+            self._is_answered.clear()
+            for arn in left:
+                self.attempt(arn, lambda reader: None)
+            left = [arn for arn in left if not (arn in self.started or arn in self._retry_at)]
+            if self.started and self._clock.monotonic() >= until:
                 break
-            if asked:
-                self._news.wait(_LOOK_SECONDS)
-        for arn in asked:
-            late = (
-                f"{table_name(arn)} is not listed yet, after {_BEGIN_SECONDS:g} s; it begins then"
-            )
-            self._failed(arn, StreamError(late))
-        self.raise_if_all_fail()
+            if left:
+                self._is_answered.wait(timing.start_check_seconds)
+        for arn in left:
+            late = f"not listed yet, after {timing.start_seconds:g} s; it begins then"
+            self._on_error(arn, StreamError(f"{table_name(arn)} is {late}"))
+        self._raise_if_all_fail()
 
-    def let(self, arn: str, step: Callable[[MergedReader], float | None]) -> float | None:
-        """Let a stream do something; what is wrong with one of several is its own."""
-        if self._clock.monotonic() < self._rests.get(arn, -math.inf):
+    def pop(self) -> Record | None:
+        """Returns the next record of all streams; None when there is nothing now.
+
+        Raises StreamError where no stream can be read.
+        """
+        for at_once in self._polls():
+            if found := self.poll(at_once=at_once):
+                return min(found, key=_time)[1].pop()
+        return None
+
+    def _polls(self) -> Iterator[bool]:
+        """Yields for each poll whether it reads all shards at once, until there is nothing now.
+
+        That can't be said of a shard that may have more, and that the service throttles: its turn
+        is waited for.
+        """
+        timing = self._timing
+        yield False
+        yield True
+        until = self._clock.monotonic() + timing.allowed_seconds
+        while (wait := self._allowed_in()) <= until - self._clock.monotonic():
+            self._clock.sleep(min(max(wait, timing.least_step_seconds), timing.step_seconds))
+            yield False
+
+    def _allowed_in(self) -> float:
+        return min(each.allowed_in for each in self.started.values())
+
+    def poll(self, *, at_once: bool = False) -> list[tuple[float, MergedReader]]:
+        """Returns the readers with a next record, with its time; all read side by side."""
+        if len(self._services) > 1:
+            for arn in self._services:
+                self.attempt(arn, methodcaller("start_reads", at_once=at_once))
+        poll = methodcaller("poll", at_once=at_once)
+        times = {arn: self.attempt(arn, poll) for arn in self._services}
+        self._raise_if_all_fail()
+        return [(time, self.started[arn]) for arn, time in times.items() if time is not None]
+
+    def pop_buffered(self, *, poll_is_due: bool) -> Record | None:
+        """Returns the next record of those that were read.
+
+        None where there is none, or where `poll_is_due` and a stream may have an earlier one.
+        """
+        times = [(each.next_at, each) for each in self.started.values()]
+        found = [(time, each) for time, each in times if time is not None]
+        if not found or (poll_is_due and len(found) < len(times)):
+            return None
+        return min(found, key=_time)[1].pop_buffered()
+
+    @property
+    def has_buffered(self) -> bool:
+        """True if a record was read and waits to be taken."""
+        return any(each.next_at is not None for each in self.started.values())
+
+    @property
+    def left_out(self) -> int:
+        """The number of records that were left out as they do not match."""
+        return sum(each.left_out for each in list(self.started.values()))
+
+    @property
+    def tokens(self) -> list[Token]:
+        """The token of each stream; of one that could not start, the one it is to start from."""
+        waiting = (start for arn, start in self.starts.items() if arn not in self.started)
+        unread = [start for start in waiting if isinstance(start, Token)]
+        return [*(each.token for each in self.started.values()), *unread]
+
+    def read_all(self) -> None:
+        """Reads each shard with nothing buffered once; see `MergedReader`."""
+        for arn in self._services:
+            self.attempt(arn, methodcaller("read_all"))
+
+    def attempt(self, arn: str, step: Callable[[MergedReader], float | None]) -> float | None:
+        """Makes a step of a stream, started if need be; what is wrong with one is its own."""
+        if self._clock.monotonic() < self._retry_at.get(arn, -math.inf):
             return None
         try:
-            if arn not in self.made:
-                self.made[arn] = self._make(self._listed(arn), arn, self.starts[arn])
-            found = step(self.made[arn])
+            if arn not in self.started:
+                self.started[arn] = self._new_reader(self._listed(arn), arn, self.starts[arn])
+            found = step(self.started[arn])
         except NoAnswerYetError:
             return None
         except StreamError as error:
             if len(self._services) == 1 or isinstance(error, CredentialsError):
                 raise
-            self._failed(arn, error)
-            self._rests[arn] = self._clock.monotonic() + _REST_SECONDS
+            self._on_error(arn, error)
+            self._retry_at[arn] = self._clock.monotonic() + self._timing.retry_stream_seconds
             return None
         self.errors.pop(arn, None)
         return found
 
     def _listed(self, arn: str) -> Service:
-        """The service of a stream that is about to begin. Raises StillAskingError, StreamError."""
+        """The service of a stream that is about to start. Raises NoAnswerYetError, StreamError."""
         service = self._services[arn]
-        if (aside := self._asides.get(service)) is None:
+        if (in_background := self._in_background.get(service)) is None:
             return service
-        listing = aside.listing(arn)
+        listing = in_background.listing(arn)
         if self.starts[arn] is self._latest:  # a time to come, by the service's clock, is refused
-            ours, since = self._began
+            ours, since = self._started_at
             passed = timedelta(seconds=self._clock.boottime() - since)
             self.starts[arn] = AtTime(no_later(listing.time - passed, ours) - CLOCKS_APART)
         return CachedListing(service, listing)
 
-    def _failed(self, arn: str, error: StreamError) -> None:
+    def _on_error(self, arn: str, error: StreamError) -> None:
         if arn not in self.errors:
             logger.error(f"{error}; the other streams are read on", extra={"stream": arn})
         self.errors[arn] = error
-        if arn not in self.made and isinstance(self.starts[arn], Latest):
+        if arn not in self.started and isinstance(self.starts[arn], Latest):
             self.starts[arn] = self._latest  # not when it can be read again
 
-    def raise_if_all_fail(self) -> None:
-        """Raise StreamError where there is no stream that can be read."""
+    def _raise_if_all_fail(self) -> None:
         if len(self.errors) == len(self._services):
             raise next(iter(self.errors.values()))

@@ -1,4 +1,4 @@
-"""Changes as a report counts them, from records of a stream and from rows of an archive."""
+"""Converts records of a stream, and rows of an archive, to the changes that a report counts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _image: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class UnreadableChangeError(WatcherError):
-    """It is a change of a kind that is not known, or its key or images are not what they are."""
+    """Raised for a change of an unknown kind, or with a malformed key or image."""
 
 
-def of_record(record: Record) -> CountedChange:
-    """What a report looks at in a record. Raises UnreadableChangeError."""
+def change_of_record(record: Record) -> CountedChange:
+    """Returns the part of a record that a report counts. Raises UnreadableChangeError."""
     wire = record.wire
     change = wire.dynamodb
     try:
@@ -44,8 +44,8 @@ def of_record(record: Record) -> CountedChange:
         raise UnreadableChangeError(str(error)) from error
 
 
-def of_row(row: Mapping[str, Any]) -> CountedChange:
-    """What a report looks at in a row of an archive. Raises UnreadableChangeError."""
+def change_of_row(row: Mapping[str, Any]) -> CountedChange:
+    """Returns the part of an archive's row that a report counts. Raises UnreadableChangeError."""
     try:
         kind = _kind(row.get("event_name"))
         identity = row.get("user_identity") or {}
@@ -58,8 +58,12 @@ def of_row(row: Mapping[str, Any]) -> CountedChange:
             row.get("shard_id") or "",
         )
     except (
-        *(msgspec.DecodeError, DecimalException, RecursionError, AttributeError),
-        *(ValueError, TypeError),
+        msgspec.DecodeError,
+        DecimalException,
+        RecursionError,
+        AttributeError,
+        ValueError,
+        TypeError,
     ) as error:
         raise UnreadableChangeError(str(error)) from error
 
@@ -71,7 +75,7 @@ def _kind(name: object) -> str:
 
 
 def _known(seconds: float | None) -> float | None:
-    """A time, unless nothing can have been changed then."""
+    """Returns a plausible time; None for one at which nothing can have been changed."""
     return seconds if seconds is not None and 0 < seconds < _YEAR_2200 else None
 
 
@@ -88,7 +92,7 @@ def _key_of_wire(keys: bytes) -> Key:
 
 @lru_cache(maxsize=10_000)
 def _key_of_json(keys: str) -> Key:
-    """Numbers keep their digits: all that is no text stays as it is written."""
+    """Returns a key of plain JSON; a number keeps its digits as written."""
     return tuple(sorted((name, _text(value)) for name, value in _image.decode(keys).items()))
 
 

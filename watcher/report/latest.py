@@ -1,4 +1,4 @@
-"""The latest changes as differences: of all items, or one item's whole life."""
+"""The latest changes with their differences: of all items, or one item's whole history."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from watcher.records.record import Record
 from watcher.report.markup import element, second
 from watcher.time_machine import archives
 
-LATEST: Final = 20
-CHOSEN: Final = 200
+LATEST_OF_ALL: Final = 20
+LATEST_OF_ITEM: Final = 200
 _LINES: Final = 40
 _CHARACTERS: Final = 300
 _WORDS: Final = {"+": "added", "~": "changed", "-": "removed"}
@@ -28,44 +28,44 @@ _KINDS: Final = {"+": "insert", "~": "modify", "-": "remove"}
 
 
 class LatestChanges:
-    """The latest changes by their time, at most so many; each item's in their order."""
+    """Keeps the latest `most` changes by their time; each item's in their order."""
 
-    def __init__(self, most: int = LATEST) -> None:
+    def __init__(self, most: int = LATEST_OF_ALL) -> None:
         self.most = most
         self.seen = 0
         self._kept: list[tuple[float, int, int, Callable[[], Record]]] = []
         self._turn = count()
 
-    def take(self, record: Record) -> None:
-        """Take in a change."""
+    def add(self, record: Record) -> None:
+        """Takes in a change."""
         change = record.wire.dynamodb
-        # Not the record itself, which would keep its page.
+        # Keeps a copy of the bytes: the record would keep its whole page.
         again = partial(Record.from_json, bytes(record.raw), record.shard_id, record.stream)
         self._add(change.ApproximateCreationDateTime, change.SequenceNumber, again)
 
-    def take_row(self, row: Mapping[str, Any]) -> None:
-        """Take in a row of an archive."""
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Takes in a row of an archive."""
         time = row.get("approximate_creation_time")
         number = row.get("sequence_number") or ""
         self._add(time and time.timestamp(), number, partial(archives.record_of_row, row))
 
     def _add(self, seconds: float | None, number: str, record: Callable[[], Record]) -> None:
-        """By its time and sequence number; it is looked at only if it is kept."""
+        """Keeps a change by its time and sequence number; only a kept one is decoded."""
         self.seen += 1
-        place = int(number) if number.isdecimal() else 0
-        heapq.heappush(self._kept, (seconds or 0.0, place, next(self._turn), record))
+        order = int(number) if number.isdecimal() else 0
+        heapq.heappush(self._kept, (seconds or 0.0, order, next(self._turn), record))
         if len(self._kept) > self.most:
             heapq.heappop(self._kept)
 
     def records(self) -> Iterator[Record]:
-        """Them, the oldest first; but those that can't be read."""
+        """Yields the kept changes that can be read, the oldest first."""
         for *_, record in sorted(self._kept, key=lambda each: each[:3]):
             with suppress(WatcherError, msgspec.DecodeError):
                 yield record()
 
 
 def section(latest: LatestChanges, item: str) -> Element:
-    """The part of the page: an item's life, oldest first, or all items' latest changes."""
+    """Builds the page's section: an item's history, oldest first, or the latest changes of all."""
     name = f"What happened to {item}" if item else "Latest changes"
     made = element("section", element("h2", name))
     shown = list(latest.records())

@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG, built as a tree: what is text can never become markup."""
+"""Builds HTML and SVG as a tree of elements, so that text never becomes markup."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from watcher.formatting.text import printable
 
 
 def utc(seconds: float) -> datetime:
-    """Epoch seconds as a time."""
+    """Converts epoch seconds to a time."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def minute(seconds: float) -> str:
-    """`2026-11-21 08:00`"""
+    """Formats a time to the minute: `2026-11-21 08:00`."""
     return f"{utc(seconds):%Y-%m-%d %H:%M}"
 
 
 def second(seconds: float) -> str:
-    """`2026-11-21 08:00:00`"""
+    """Formats a time to the second: `2026-11-21 08:00:00`."""
     return f"{utc(seconds):%Y-%m-%d %H:%M:%S}"
 
 
@@ -28,9 +28,9 @@ Node: TypeAlias = "ElementTree.Element | str | None"
 
 
 def element(name: str, /, *children: Node, **attributes: str | float) -> ElementTree.Element:
-    """An element; its text may be anything. `class_` is class, `text_anchor` is text-anchor.
+    """Makes an element with any text. `class_` sets class, `text_anchor` sets text-anchor.
 
-    Control characters are shown as escapes; children that are None are left out.
+    Control characters become escapes; children that are None are left out.
     """
     made = ElementTree.Element(name)
     for attribute, value in attributes.items():
@@ -52,5 +52,5 @@ def _append_text(parent: ElementTree.Element, text: str) -> None:
 
 
 def document(root: ElementTree.Element) -> str:
-    """The whole page's text."""
+    """Returns the text of a whole page."""
     return "<!DOCTYPE html>\n" + ElementTree.tostring(root, "unicode", method="html") + "\n"

@@ -1,4 +1,4 @@
-"""The page: one file that needs nothing beside it, no script and no network."""
+"""The report's page: one HTML file without scripts, which needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from watcher.records.wire import KINDS
 from watcher.report import latest, pictures
 from watcher.report.latest import LatestChanges
 from watcher.report.markup import document, element, minute, second
-from watcher.report.pictures import Bar, lanes
+from watcher.report.pictures import Bar, lineage_rows
 from watcher.report.summary import Busiest, Key, Summary
 
 _TOP = 20
 _BUCKETS_SHOWN = 300
 _NAME_SHOWN = 200
 _SHARDS_SHOWN = 500
-_LANES_SHOWN = 40
+_ROWS_SHOWN = 40
 _SHARDS_LISTED = 1_000
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -32,33 +32,33 @@ _Name = TypeVar("_Name", Key, str)
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a page is made of: the changes added up, where they are from, and what is to be said."""
+    """The contents of a page: the sums, the latest changes, their origin, notes and warnings."""
 
     title: str
     origin: str
-    """Where the changes were read: a stream's ARN, a path."""
+    """The source of the changes: a stream's ARN, a path."""
     summary: Summary
     latest: LatestChanges
     item: str = ""
-    """What was picked by its key, if anything was: its life is told whole."""
+    """The key of the one item chosen, whose whole history is shown; "" for all items."""
     shards: Sequence[Bar] = ()
     lineage_note: str = ""
-    """What is not known of the lineage."""
+    """The reason why the lineage is incomplete; "" where it is complete."""
     notes: Sequence[str] = ()
-    """What was chosen of the changes."""
+    """The filters that chose the changes."""
     warnings: Sequence[str] = ()
-    """What keeps the numbers from being all of it."""
+    """The reasons why the numbers are incomplete."""
 
 
 def page(report: Report, made: datetime | None = None) -> str:
-    """The report as HTML, made at that time (default: now)."""
+    """Returns the report as HTML, with `made` (default: now) as its time."""
     summary = report.summary
     main = element("main")
     if summary.changes:
-        told = latest.section(report.latest, report.item)
-        main.extend([told] if report.item else [])
-        main.extend([_timeline(summary), _keys(summary), _attributes(summary)])
-        main.extend([] if report.item else [told])
+        latest_changes = latest.section(report.latest, report.item)
+        main.extend([latest_changes] if report.item else [])
+        main.extend([_histogram(summary), _keys(summary), _attributes(summary)])
+        main.extend([] if report.item else [latest_changes])
         main.append(_ttl(summary))
     else:
         main.append(element("h2", "There are no changes."))
@@ -83,15 +83,15 @@ def page(report: Report, made: datetime | None = None) -> str:
 
 def _head(report: Report) -> list[Element]:
     summary = report.summary
-    first, last = summary.timeline.first, summary.timeline.last
+    first, last = summary.histogram.first, summary.histogram.last
     parts = [
         element("h1", report.title),
         element("p", element("code", report.origin), class_="quiet"),
     ]
     if first is not None and last is not None:
-        until = f" to {minute(last)}" if minute(first) != minute(last) else ""
+        end = f" to {minute(last)}" if minute(first) != minute(last) else ""
         span = f" ({_span(last - first)})" if last > first else ""
-        parts.append(element("p", f"{minute(first)}{until} UTC{span}"))
+        parts.append(element("p", f"{minute(first)}{end} UTC{span}"))
     parts += [element("p", note, class_="quiet") for note in report.notes]
     if summary.untimed:
         parts.append(_quiet(f"{summary.untimed:,} changes carry no time and are in no picture."))
@@ -109,8 +109,8 @@ def _tile(name: str, value: str, kind: str = "all") -> Element:
     return element("div", element("dt", name), element("dd", value), class_=kind)
 
 
-def _timeline(summary: Summary) -> Element:
-    width, buckets = summary.timeline.buckets(_BUCKETS_SHOWN)
+def _histogram(summary: Summary) -> Element:
+    width, buckets = summary.histogram.buckets(_BUCKETS_SHOWN)
     section = element("section", element("h2", f"Changes per {_width(width)}"))
     if not buckets:
         section.append(_quiet("The changes carry no times."))
@@ -122,13 +122,13 @@ def _timeline(summary: Summary) -> Element:
         text += f" A bar is {_width(width)}, since the minutes are too many for one picture."
     legend = element("p", class_="legend quiet")
     legend.extend(_legend(kind.lower(), kind) for kind in KINDS)
-    chart = element("figure", pictures.timeline(width, buckets))
+    chart = element("figure", pictures.histogram(width, buckets))
     section.extend([_quiet(text), legend, chart, _buckets(buckets)])
     return section
 
 
 def _buckets(buckets: Mapping[int, Counter[str]]) -> Element:
-    """The picture's numbers, for who can't see it."""
+    """Builds the table of the picture's numbers, for readers who can't see it."""
     table = element("table", _header("from", *KINDS))
     for start, counts in buckets.items():
         row = element("tr", element("th", minute(start), scope="row"))
@@ -138,14 +138,14 @@ def _buckets(buckets: Mapping[int, Counter[str]]) -> Element:
 
 
 def _header(first: str, *others: str) -> Element:
-    """A table's first row; what is counted stands at the right."""
+    """Builds a table's first row; columns of counts are aligned at the right."""
     row = element("tr", element("th", first, scope="col"))
     row.extend(element("th", name, scope="col", class_="count") for name in others)
     return row
 
 
 def _folded(name: str, table: Element) -> Element:
-    """A table that is there for who opens it; it is scrolled with the keyboard, too."""
+    """Builds a table that a reader can open, and scroll with the keyboard."""
     scroll = element("div", table, class_="scroll", tabindex="0", role="region", aria_label=name)
     return element("details", element("summary", name), scroll)
 
@@ -164,21 +164,23 @@ def _keys(summary: Summary) -> Element:
 def _attributes(summary: Summary) -> Element:
     section = element("section", element("h2", "Attributes that change most"))
     modified = summary.kinds["MODIFY"]
-    told = modified - summary.without_images
+    compared = modified - summary.without_images
     if summary.without_images:
         text = f"{summary.without_images:,} of {modified:,} modifications carry no images to tell."
         section.append(_quiet(text))
-    if told:
-        section.append(_quiet(f"In {told:,} modifications; the share of those that changed it."))
+    if compared:
+        section.append(
+            _quiet(f"In {compared:,} modifications; the share of those that changed it.")
+        )
         rows = [(_cut(name), count) for name, count in summary.attributes.top(_TOP)]
-        section.extend([*_imprecise(summary.attributes), _ranking("attribute", rows, told)])
+        section.extend([*_imprecise(summary.attributes), _ranking("attribute", rows, compared)])
     elif not modified:
         section.append(_quiet("There are no modifications."))
     return section
 
 
 def _imprecise(busiest: Busiest[_Name]) -> list[Element]:
-    """What a bounded count is worth, where it is not exact."""
+    """Returns a note on the precision of counts that are not exact."""
     if not busiest.error:
         return []
     return [
@@ -190,7 +192,7 @@ def _imprecise(busiest: Busiest[_Name]) -> list[Element]:
 
 
 def _ranking(name: str, rows: Sequence[tuple[str, int]], whole: int) -> Element:
-    """Each name, beside it its numbers, and a bar that is as long as its share of all."""
+    """Builds a table of names with their counts, and bars as long as their shares."""
     header = _header(name, "changes", "share")
     header.append(element("td", class_="bar"))
     table = element("table", header)
@@ -218,8 +220,9 @@ def _ttl(summary: Summary) -> Element:
     table = element("table", names)
     for seconds, key in summary.expired:
         time = second(seconds) if seconds else ""
-        cells = element("td", time, class_="time"), element("td", element("code", _key(key)))
-        table.append(element("tr", *cells))
+        row = element("tr", element("td", time, class_="time"))
+        row.append(element("td", element("code", _key(key))))
+        table.append(row)
     section.append(table)
     return section
 
@@ -230,9 +233,9 @@ def _shards(report: Report) -> Element:
         section.append(_quiet(report.lineage_note))
     if not report.shards:
         return section
-    drawn = lanes(report.shards[-_SHARDS_SHOWN:])
-    busiest = sorted(drawn, key=lambda lane: -sum(bar.changes for bar in lane))[:_LANES_SHOWN]
-    shown = [lane for lane in drawn if lane in busiest][:_LANES_SHOWN]
+    drawn = lineage_rows(report.shards[-_SHARDS_SHOWN:])
+    busiest = sorted(drawn, key=lambda row: -sum(bar.changes for bar in row))[:_ROWS_SHOWN]
+    shown = [row for row in drawn if row in busiest][:_ROWS_SHOWN]
     count = sum(map(len, shown))
     total = len(report.shards)
     text = f"{grouped(total, 'shard')}; in each bar its changes and the end of its id."
@@ -256,7 +259,7 @@ def _shard_table(shards: Sequence[Bar]) -> Element:
     table[0].append(element("th", "changes", class_="count", scope="col"))
     for bar in listed:
         begin = second(bar.begin)
-        cells = [bar.id, bar.parent or "", begin, pictures.until(bar)]
+        cells = [bar.id, bar.parent or "", begin, pictures.end_text(bar)]
         row = element("tr", *(element("td", cell) for cell in cells))
         row.append(element("td", f"{bar.changes:,}", class_="count"))
         table.append(row)
@@ -282,7 +285,7 @@ def _share(count: int, whole: int) -> str:
 
 
 def _width(seconds: int) -> str:
-    """`minute`, `10 minutes`, `day`."""
+    """Formats a bucket's width: `minute`, `10 minutes`, `day`."""
     for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds % unit == 0:
             return name if seconds == unit else f"{seconds // unit} {name}s"
@@ -290,7 +293,7 @@ def _width(seconds: int) -> str:
 
 
 def _span(seconds: float) -> str:
-    """`1 h 20 min`."""
+    """Formats a span of time: `1 h 20 min`."""
     days, rest = divmod(round(seconds), 86400)
     hours, rest = divmod(rest, 3600)
     minutes, rest = divmod(rest, 60)

@@ -1,4 +1,4 @@
-"""The two pictures of a report, as SVG that fits any width: changes in time, and the lineage."""
+"""The two pictures of a report, as SVG of any width: changes in time, and the shards' lineage."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from watcher.records.wire import KINDS
 from watcher.report.markup import element, minute, second, utc
 from watcher.report.summary import ShardCount
 
-# A shard takes records for hours, and they stay for 24 more. One that seems to have been opened
-# longer before its first record is of an emulator, which numbers its shards as it likes.
+# A shard takes records for hours, and they stay for 24 more. One that seems to have opened longer
+# before its first record is an emulator's, whose shard ids hold no time.
 _LONGEST = 30 * 3600.0
 
 
 class Bar(NamedTuple):
-    """A shard's life, in epoch seconds."""
+    """A shard's time from its opening to its end, in epoch seconds."""
 
     id: str
     parent: str | None
     begin: float
     end: float
     is_open: bool | None
-    """None where nothing says."""
+    """None where no listing tells."""
     changes: int
 
 
 def bars(counts: Mapping[str, ShardCount], listing: Listing | None) -> list[Bar]:
-    """Every shard that was counted or is listed, by its begin.
+    """Returns every shard that was counted or is listed, in the order of their opening.
 
     Without a listing there are no parents, and a shard ends with its last change.
     """
@@ -69,8 +69,8 @@ def _begin(shard_id: str, count: ShardCount | None, now: float | None) -> float 
     return opened.timestamp()
 
 
-def lanes(shards: Iterable[Bar]) -> list[list[Bar]]:
-    """The bars row by row: a shard's first child goes on in its row, others stand below.
+def lineage_rows(shards: Iterable[Bar]) -> list[list[Bar]]:
+    """Arranges the bars in rows: a shard's first child follows in its row, others stand below.
 
     Where no parent is known, shards that follow each other in time share a row.
     """
@@ -88,8 +88,8 @@ def lanes(shards: Iterable[Bar]) -> list[list[Bar]]:
     below: dict[str, list[list[Bar]]] = {}
     for bar in reversed(ordered):
         first, *others = [below.pop(child.id) for child in children.get(bar.id, ())] or [[[]]]
-        below[bar.id] = [[bar, *first[0]], *first[1:], *(lane for each in others for lane in each)]
-    return [lane for root in children.get(None, ()) for lane in below[root.id]]
+        below[bar.id] = [[bar, *first[0]], *first[1:], *(row for each in others for row in each)]
+    return [row for root in children.get(None, ()) for row in below[root.id]]
 
 
 def _packed(shards: Iterable[Bar]) -> list[list[Bar]]:
@@ -105,7 +105,7 @@ def _packed(shards: Iterable[Bar]) -> list[list[Bar]]:
 
 _HEIGHT: Final = 220.0
 _LEAST_BUCKETS: Final = 12
-_LANE, _LANE_GAP = 22.0, 8.0
+_ROW, _ROW_GAP = 22.0, 8.0
 _TICKS: Final = 8
 _STEPS: Final = [
     *(1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
@@ -114,7 +114,7 @@ _STEPS: Final = [
 
 
 class _Axis(NamedTuple):
-    """A span of time across the width of a picture."""
+    """A span of time across the width of a picture, in percent."""
 
     begin: float
     end: float
@@ -126,8 +126,8 @@ class _Axis(NamedTuple):
         return self.part(seconds - self.begin)
 
 
-def timeline(width: int, buckets: dict[int, Counter[str]]) -> Element:
-    """A stacked bar for each bucket, by kind; there is at least one bucket."""
+def histogram(width: int, buckets: dict[int, Counter[str]]) -> Element:
+    """Draws a bar for each bucket, stacked by kind; there is at least one bucket."""
     axis = _with_air(min(buckets), max(buckets) + width, width)
     step = _count_step(max(counts.total() for counts in buckets.values()))
     top = step * -(-max(counts.total() for counts in buckets.values()) // step)
@@ -144,13 +144,13 @@ def timeline(width: int, buckets: dict[int, Counter[str]]) -> Element:
 
 
 def _with_air(begin: float, end: float, width: int) -> _Axis:
-    """A single minute across a whole page would say nothing of its being one minute."""
+    """Adds empty time around few buckets: a minute as wide as the page would not look like one."""
     missing = max(0, _LEAST_BUCKETS - round((end - begin) / width))
     return _Axis(begin - missing // 2 * width, end + (missing + 1) // 2 * width)
 
 
 def _count_step(highest: int) -> int:
-    """A round number that makes some four lines up to the highest count."""
+    """Returns a round number that makes about four lines up to the highest count."""
     step = 1
     while highest / step > 5:
         step = step * 5 // 2 if str(step)[0] == "2" else step * 2
@@ -160,13 +160,13 @@ def _count_step(highest: int) -> int:
 def _bucket(axis: _Axis, start: int, width: int, counts: Counter[str], top: int) -> Element:
     slot = axis.part(width)
     gap = slot * 0.06 if slot > 1 else 0.0
-    until = f"{utc(start + width):%H:%M}" if width < 86400 else f"{utc(start + width):%Y-%m-%d}"
-    group = element("g", element("title", f"{minute(start)} to {until} · {in_words(counts)}"))
+    end = f"{utc(start + width):%H:%M}" if width < 86400 else f"{utc(start + width):%Y-%m-%d}"
+    group = element("g", element("title", f"{minute(start)} to {end} · {in_words(counts)}"))
     x = axis.place(start)
     y = _HEIGHT
     for kind in KINDS:
         if counts[kind]:
-            # One of very many must be seen, too.
+            # A single change among very many has to be visible, too.
             height = max(1.5, _HEIGHT * counts[kind] / top)
             y -= height
             group.append(_rect(x + gap, y, slot - 2 * gap, height, kind.lower()))
@@ -175,68 +175,68 @@ def _bucket(axis: _Axis, start: int, width: int, counts: Counter[str], top: int)
 
 
 def in_words(counts: Counter[str]) -> str:
-    """`120 changes: 100 INSERT, 20 MODIFY`."""
+    """Formats counts: `120 changes: 100 INSERT, 20 MODIFY`."""
     kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind])
     return f"{grouped(counts.total(), 'change')}: {kinds}"
 
 
-def lineage(lanes: Sequence[Sequence[Bar]]) -> Element:
-    """Shards as bars in time, a row for each lane; there is at least one shard."""
-    shards = [bar for lane in lanes for bar in lane]
+def lineage(rows: Sequence[Sequence[Bar]]) -> Element:
+    """Draws shards as bars in time, row by row; there is at least one shard."""
+    shards = [bar for row in rows for bar in row]
     begin = min(bar.begin for bar in shards)
     axis = _Axis(begin, max(begin + 1.0, *(bar.end for bar in shards)))
-    row = {bar.id: number for number, lane in enumerate(lanes) for bar in lane}
-    height = len(lanes) * (_LANE + _LANE_GAP)
+    row = {bar.id: number for number, bars in enumerate(rows) for bar in bars}
+    height = len(rows) * (_ROW + _ROW_GAP)
     made = _svg("Shards in time, children behind their parents; a table of them follows", height)
     _add_ticks(made, axis, height)
     for bar in shards:
         if bar.parent in row and row[bar.parent] != row[bar.id]:
             made.append(_link(axis.place(bar.begin), row[bar.parent], row[bar.id]))
     for bar in shards:
-        y = row[bar.id] * (_LANE + _LANE_GAP)
+        y = row[bar.id] * (_ROW + _ROW_GAP)
         made.append(_shard(axis, bar, y))
-        if bar.is_open:  # to be seen, however young the shard
-            made.append(element("circle", cx="100%", cy=y + _LANE / 2, r="5", class_="open"))
+        if bar.is_open:  # marks even a shard too young to be seen as a bar
+            made.append(element("circle", cx="100%", cy=y + _ROW / 2, r="5", class_="open"))
     return made
 
 
 def _link(x: float, parent: int, child: int) -> Element:
-    """From a parent's row down to a child's."""
+    """Draws a line from a parent's row to a child's."""
     upper, lower = sorted((parent, child))
-    pitch = _LANE + _LANE_GAP
-    return _line(x, x, upper * pitch + _LANE / 2, lower * pitch + _LANE / 2, "link")
+    pitch = _ROW + _ROW_GAP
+    return _line(x, x, upper * pitch + _ROW / 2, lower * pitch + _ROW / 2, "link")
 
 
 def _shard(axis: _Axis, bar: Bar, y: float) -> Element:
     width = max(0.4, axis.part(bar.end - bar.begin))
     x = min(axis.place(bar.begin), 100 - width)
-    lived = f"{second(bar.begin)} to {until(bar)}"
-    about = [bar.id, lived, grouped(bar.changes, "change")]
+    lifetime = f"{second(bar.begin)} to {end_text(bar)}"
+    about = [bar.id, lifetime, grouped(bar.changes, "change")]
     if bar.parent:
         about.append(f"child of {bar.parent}")
     made = element(
         "svg",
         element("title", " · ".join(about)),
-        element("rect", width="100%", height=_LANE, class_="open" if bar.is_open else "closed"),
+        element("rect", width="100%", height=_ROW, class_="open" if bar.is_open else "closed"),
         x=f"{x:.4g}%",
         y=y,
         width=f"{width:.4g}%",
-        height=_LANE,
+        height=_ROW,
         class_="shard",
     )
     if width >= 4:
-        name = element("tspan", f" · {short(bar.id)}", class_="id") if width >= 11 else None
+        name = element("tspan", f" · {short_id(bar.id)}", class_="id") if width >= 11 else None
         made.append(element("text", f"{bar.changes:,}", name, x="6", y="15"))
     return made
 
 
-def until(bar: Bar) -> str:
-    """When a shard ended, as far as that is known."""
+def end_text(bar: Bar) -> str:
+    """Formats the end of a shard, as far as it is known."""
     return "now (open)" if bar.is_open else second(bar.end)
 
 
-def short(shard_id: str) -> str:
-    """The part of a shard's id that differs: its last eight characters."""
+def short_id(shard_id: str) -> str:
+    """Returns the part of a shard's id that differs: its last eight characters."""
     return shard_id[-8:]
 
 

@@ -1,4 +1,4 @@
-"""Adds up changes in bounded memory, however many there are: what a report is made of."""
+"""Adds up any number of changes in bounded memory, for a report."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 _LATEST = 10
 _KEYS = 20_000
 _ATTRIBUTES = 2_000
-_BUCKETS = 5_000
+_MAX_BUCKETS = 5_000
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-# What people read off an axis; from a day on, whole days.
+# Widths that people can read off an axis; beyond a day, whole days.
 _WIDTHS = [60 * minutes for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)]
 
 Key: TypeAlias = tuple[tuple[str, str], ...]
@@ -22,25 +22,25 @@ _Name = TypeVar("_Name", Key, str)
 
 
 class CountedChange(NamedTuple):
-    """What a report looks at in one change."""
+    """The part of one change that a report counts."""
 
     kind: str
     """One of KINDS."""
     seconds: float | None
-    """When it was made (epoch); None where that is not known."""
+    """The time of the change (epoch); None where it is unknown."""
     key: Key
     attributes: Sequence[str] | None = None
-    """Of a modification: the attributes that differ; None where the images to tell are missing."""
+    """The attributes that a modification changed; None where an image is missing."""
     by_ttl: bool = False
-    """Whether it is a removal by DynamoDB's time-to-live."""
+    """True for a removal by DynamoDB's time-to-live."""
     shard_id: str = ""
 
 
 class Busiest(Generic[_Name]):
-    """The most frequent of however many names, with at most `bound` counters (Misra and Gries).
+    """The most frequent of any number of names, with at most `bound` counters (Misra and Gries).
 
-    Exact as long as there are no more names than that. Beyond, each name's count is too low by
-    `error` at the most, which stays below 2/bound of all that was counted.
+    The counts are exact up to `bound` names. Beyond, each count is too low by at most `error`,
+    which stays below 2/bound of everything counted.
     """
 
     def __init__(self, bound: int) -> None:
@@ -49,49 +49,54 @@ class Busiest(Generic[_Name]):
         self.error = 0
 
     def add(self, name: _Name) -> None:
-        """Count a name once more."""
+        """Counts a name once more."""
         self.counts[name] = self.counts.get(name, 0) + 1
         if len(self.counts) > self.bound:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Take the median off all: the lower half goes, and those that matter stay."""
+        """Subtracts the median from all counts: the lower half goes, the frequent names stay."""
         cut = sorted(self.counts.values())[len(self.counts) // 2]
         self.error += cut
         self.counts = {name: count - cut for name, count in self.counts.items() if count > cut}
 
     def top(self, number: int) -> list[tuple[_Name, int]]:
-        """The most frequent names, each with its count (at least that)."""
+        """Returns the most frequent names, each with its count, which may be too low."""
         return heapq.nsmallest(number, self.counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-class Timeline:
-    """How many changes of each kind there were, by the minute; by more for a very long time."""
+class Histogram:
+    """Counts of changes by kind and minute; by hour or day once there are too many buckets."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_buckets: int = _MAX_BUCKETS) -> None:
+        self._max_buckets = max_buckets
         self._width = _MINUTE
         self._buckets: dict[int, Counter[str]] = {}
         self.first: float | None = None
         self.last: float | None = None
 
     def add(self, kind: str, seconds: float) -> None:
-        """Count a change."""
+        """Counts a change."""
         self.first = seconds if self.first is None else min(seconds, self.first)
         self.last = seconds if self.last is None else max(seconds, self.last)
         start = int(seconds // self._width) * self._width
         bucket = self._buckets.get(start)
         if bucket is None:
             bucket = self._buckets[start] = Counter()
-            if len(self._buckets) > _BUCKETS:
+            if len(self._buckets) > self._max_buckets:
                 self._width = {_MINUTE: _HOUR, _HOUR: _DAY}.get(self._width, self._width * 7)
                 self._buckets = self._merged(self._width)
                 bucket = self._buckets[start // self._width * self._width]
         bucket[kind] += 1
 
-    def buckets(self, most: int) -> tuple[int, dict[int, Counter[str]]]:
-        """The counts by their bucket's start, and the width, both in seconds.
+    def __len__(self) -> int:
+        """Returns the number of buckets held in memory."""
+        return len(self._buckets)
 
-        The width is the least that needs no more than so many buckets from the first to the last.
+    def buckets(self, most: int) -> tuple[int, dict[int, Counter[str]]]:
+        """Returns the buckets' width, and the counts by their bucket's start, both in seconds.
+
+        The width is the least that needs at most `most` buckets from the first to the last change.
         """
         if self.first is None or self.last is None:
             return self._width, {}
@@ -111,7 +116,7 @@ class Timeline:
 
 
 class ShardCount:
-    """How many changes of a shard there were, and when."""
+    """The number of changes of a shard, and the times of the first and the last."""
 
     __slots__ = ("changes", "first", "last")
 
@@ -121,7 +126,7 @@ class ShardCount:
         self.last: float | None = None
 
     def add(self, seconds: float | None) -> None:
-        """Count a change."""
+        """Counts a change."""
         self.changes += 1
         if seconds is not None:
             self.first = seconds if self.first is None else min(seconds, self.first)
@@ -129,40 +134,41 @@ class ShardCount:
 
 
 class Summary:
-    """All that a report says of the changes themselves."""
+    """The sums over all changes of a report."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
-        self.timeline = Timeline()
+        self.histogram = Histogram()
         self.keys: Busiest[Key] = Busiest(_KEYS)
         self.attributes: Busiest[str] = Busiest(_ATTRIBUTES)
         self.shards: dict[str, ShardCount] = {}
         self.without_images = 0
-        """Modifications that carry no images to tell what was modified."""
+        """Modifications without the images that tell the changed attributes."""
         self.by_ttl = 0
         self._expired: list[tuple[float, Key]] = []
 
     @property
     def changes(self) -> int:
-        """How many there were."""
+        """The number of all changes."""
         return self.kinds.total()
 
     @property
     def untimed(self) -> int:
-        """How many of them carry no time."""
-        return self.changes - sum(counts.total() for counts in self.timeline.buckets(2)[1].values())
+        """The number of changes without a time."""
+        _, buckets = self.histogram.buckets(2)
+        return self.changes - sum(counts.total() for counts in buckets.values())
 
     @property
     def expired(self) -> list[tuple[float, Key]]:
-        """The latest removals by time-to-live, with their times (epoch), the latest first."""
+        """The latest removals by time-to-live, with their times (epoch), the newest first."""
         return sorted(self._expired, reverse=True)
 
     def add(self, change: CountedChange) -> None:
-        """Take one more change in."""
+        """Counts one more change."""
         self.kinds[change.kind] += 1
         self.keys.add(change.key)
         if change.seconds is not None:
-            self.timeline.add(change.kind, change.seconds)
+            self.histogram.add(change.kind, change.seconds)
         if change.kind == "MODIFY":
             self._add_attributes(change.attributes)
         if change.shard_id:

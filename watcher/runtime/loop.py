@@ -1,35 +1,32 @@
-"""THE loop: list shards, start a process for each, deliver their records, save the checkpoint."""
+"""THE loop: list streams, start shards, receive, deliver, save the checkpoint, reap."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 
-from watcher.aws.model import ShardKey
-from watcher.clock import CLOCK, Clock
-from watcher.delivery.concurrent import ConcurrentDelivery, HandlerPool
 from watcher.delivery.dispatcher import Dispatcher
-from watcher.delivery.handler import Handler
 from watcher.delivery.output import OutputClosed
-from watcher.delivery.sequential import SequentialDelivery
+from watcher.delivery.protocol import Delivery
 from watcher.delivery.shutdown import Overdue, Shutdown
 from watcher.errors import NoAnswerYetError, StreamError
 from watcher.formatting.text import counted
 from watcher.observability.heartbeat import Heartbeat, Phase
-from watcher.observability.watch_stats import Display, Totals, WatchStats
+from watcher.observability.watch_stats import Totals, WatchStats
 from watcher.options import WatchOptions
-from watcher.runtime.health import Checks, Parts
+from watcher.runtime.health import HealthChecker
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
-from watcher.stores.checkpoint_saver import CheckpointSaver, Store
+from watcher.stores.checkpoint_saver import CheckpointSaver
+from watcher.stores.protocol import Store
 from watcher.streams.coordinator import ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import (
     Failed,
+    Finished,
     Message,
     Notice,
     Page,
@@ -39,139 +36,194 @@ from watcher.streams.messages import (
 
 logger = logging.getLogger("watcher")
 
+# The longest wait for a worker's message: what is due (listings, saves) is no later than that.
 _TICK_SECONDS = 0.2
+# A watch up to now, of which no read is answered for so long, ends and says why.
 _HOPELESS_SECONDS = 60.0
 
 
+@dataclass(kw_only=True, eq=False)
 class Manager:
-    """Watches streams until it is told to stop, or until there is nothing more to come."""
+    """Watches streams until it is told to stop, or until there is nothing more to come.
 
-    def __init__(
-        self,
-        streams: WatchedStreams,
-        observers: Sequence[Handler],
-        settings: WatchOptions,
-        *,
-        workers: Workers,
-        store: Store | None = None,
-        displays: Sequence[Display] = (),
-        clock: Clock = CLOCK,
-        hands: HandlerPool | None = None,
-        pulse: Heartbeat | None = None,
-    ) -> None:
-        self.totals = Totals()
-        self.streams = streams
-        self.settings = settings
-        self.workers = workers
-        self.store = store
-        self.displays = DisplayThrottle(displays, clock)
-        self.clock = clock
-        self.heartbeat = pulse or Heartbeat(clock=clock)
-        self.snapshots = TableSnapshots(clock)
-        self.saver = CheckpointSaver(
-            store, partial(streams.tokens, self._unsettled), clock, self.heartbeat
-        )
-        self.shutdown = Shutdown(
-            settings.stop_timeout, stop_requested=settings.stop_requested, clock=clock
-        )
-        check = None if store is None else store.check
-        failing = settings.failure_policy, self.shutdown, clock, self._before_retry, check
-        self.dispatcher = Dispatcher(observers, *failing, in_threads=hands is not None)
-        self.stats = StatsCollector(settings.poll_max_seconds, workers.board, clock, settings.price)
-        limits = settings.on_wire, settings.max_records
-        given = self.dispatcher, self.stats, self.totals, *limits, clock, self.heartbeat
-        lanes = hands and ConcurrentDelivery(hands, workers, self.saver.mark_dirty, *given)
-        self.delivery = lanes or SequentialDelivery(*given)
-        parts = streams, self.stats, workers, self.delivery, self.saver, store, self.shutdown
-        self.health = Checks(Parts(*parts), settings.poll_max_seconds, clock)
+    Each collaborator keeps its own state; `watcher.build` puts them together.
+    """
+
+    settings: WatchOptions
+    streams: WatchedStreams
+    workers: Workers
+    dispatcher: Dispatcher
+    delivery: Delivery
+    snapshots: TableSnapshots
+    saver: CheckpointSaver
+    store: Store | None
+    stats: StatsCollector
+    displays: DisplayThrottle
+    health: HealthChecker
+    shutdown: Shutdown
+    heartbeat: Heartbeat
+    totals: Totals
 
     def stop(self) -> None:
-        """End the watch: the record in hand is the last one. Safe in a signal handler."""
+        """Stop the watch: the record in hand is the last one. Safe in a signal handler."""
         self.shutdown.request()
         self.heartbeat.end()
         self.workers.queue.wake()
 
     def run(self) -> Totals:
-        """Watch. Raises StreamError, HandlerError, DataLossError, UsageError (checkpoint)."""
+        """List, start, receive, deliver, save and reap, until the end. Returns the totals.
+
+        Raises StreamError, HandlerError, DataLossError, UsageError (checkpoint).
+        """
         try:
-            self._begin()
+            self._prepare()
             while not (self.shutdown.poll() or self._is_done()):
-                self._keep_house()
-                self._take_items()
-                self.snapshots.changes_come = self._receive(self.snapshots.pause(_TICK_SECONDS))
+                self.heartbeat.beat()
+                self._list_streams()
+                self._start_shards()
+                self._receive()
+                self._deliver()
+                self._save()
+                self._reap()
             # What was read by now and is not in hand can be read again.
             self.workers.stop()
-            self.delivery.rest()
-            self.dispatcher.drain()
+            self.delivery.drain()
         except OutputClosed:
             pass
         except Overdue:
-            logger.warning("Broken off: an observer, or a write, took longer than --stop-timeout")
+            logger.warning("Broken off: a handler, or a write, took longer than --stop-timeout")
         finally:
             self._end()
         self.saver.raise_error()
         self.streams.raise_error(self.totals)
-        if reason := self._why_unread():
+        if reason := self._unread_reason:
             raise StreamError(f"nothing could be read: {reason}")
         return self.totals
 
-    def _keep_house(self) -> None:
-        """Whatever is due; also between two records where observers are slow."""
-        self.heartbeat.beat()
-        self.delivery.tick()
-        if not self.shutdown.poll():
-            self.streams.let_join()
-            self._begin_streams()
-            for stream in self.streams:
-                self._attend(stream)
-            self._restart_shards()
-        self.saver.save_if_due()
-        self._display()
+    # The six steps, and what they look at
 
-    def _take_items(self) -> None:
-        """A page of a table's items; no change is taken before all of it is settled."""
+    def _list_streams(self) -> None:
+        """Take in streams that join, list new ones, and list those again whose time has come."""
+        self.streams.let_join()
+        self._begin_streams()
+        for stream in self.streams:
+            self._refresh(stream)
+
+    def _start_shards(self) -> None:
+        """Have every shard read whose turn has come, and those again whose worker has died."""
+        for stream in self.streams:
+            self._start_ready(stream)
+        for origin in self.workers.to_restart():
+            its_stream = self.streams.get(origin.stream)
+            if its_stream is not None and not self.streams.rests(its_stream):
+                self._start(its_stream, its_stream.coordinator.lineage.shards[origin.shard_id])
+                self.totals.restarts += 1
+
+    def _receive(self) -> None:
+        """Take in a page of a table's items, or a worker's message, if there is room for it."""
+        self._receive_items()
+        if not self.delivery.has_room:
+            return
+        received = self.workers.receive(self.snapshots.pause(_TICK_SECONDS))
+        self.snapshots.note_changes(received is not None)
+        if received is None:
+            return
+        origin, message = received
+        if isinstance(message, Finished | None):
+            self.delivery.submit_end(origin, message)
+        elif (stream := self.streams.get(origin.stream)) is not None:  # else it has left
+            shard = stream.coordinator.lineage.shards[origin.shard_id]
+            self._on_message(stream, shard, message)
+
+    def _receive_items(self) -> None:
+        """Take in a page of items; no change is taken before handlers have processed all of it."""
         with self.shutdown.may_interrupt(), self.heartbeat.during(Phase.READING_ITEMS):
             found = self.snapshots.next(self.streams, self.delivery)
         if found is not None:
-            stream, snapshot, page = found
-            self._deliver(stream, snapshot.shard, page)
-            self.delivery.settle(snapshot.origin)
+            _, snapshot, page = found
+            self.delivery.submit(snapshot.origin, snapshot.shard, page, then_drain=True)
+            self.saver.mark_dirty()  # how far the items are read, also where none was left
 
-    def _receive(self, seconds: float = _TICK_SECONDS) -> bool:
-        """Take in what one of the workers says, if one does."""
-        if (received := self.delivery.receive(self.workers.receive, seconds)) is None:
-            return False
-        origin, message = received
-        if stream := self.streams.get(origin.stream):  # else it has left
-            self._on_message(stream, stream.coordinator.lineage.shards[origin.shard_id], message)
-        return True
+    def _deliver(self) -> None:
+        """Hand records to the handlers for a moment, and take in the ends of shards behind them."""
+        for origin, message in self.delivery.poll():
+            if (stream := self.streams.get(origin.stream)) is not None:
+                shard = stream.coordinator.lineage.shards[origin.shard_id]
+                self._on_message(stream, shard, message)
+
+    def _save(self) -> None:
+        """Save the checkpoint, and show the figures, where that is due."""
+        self.saver.save_if_due()
+        self._display()
+
+    def _reap(self) -> None:
+        """Let streams go that are over, and go on from a table's old stream to its new one."""
+        if self.shutdown.poll():
+            return
+        for stream in self.streams:
+            successor = stream.after()
+            if successor == "":
+                self.streams.leave(stream)
+            elif successor is not None:
+                self._move_on(stream, successor)
+
+    def _is_done(self) -> bool:
+        """True once there is nothing more to come, or nothing can be read."""
+        is_hopeless = self.streams.were_refused(_HOPELESS_SECONDS) and bool(self._unread_reason)
+        if self.delivery.is_complete or is_hopeless:
+            return True
+        return not self.streams and not (self.settings.follows and self.streams.awaits_more)
+
+    @property
+    def _unread_reason(self) -> str:
+        """Why not a single read was answered; empty where one was, or none was refused."""
+        return "" if self.stats.has_read(self.totals) else self.streams.last_refusal
 
     # The beginning and the end
 
-    def _begin(self) -> None:
+    def _prepare(self) -> None:
+        """Wait for the checkpoint's lease, resume, and make the first listings."""
         if self.store is not None:
             with self.heartbeat.during(Phase.STANDING_BY):
                 self.streams.refuse(self.store.peek(), self.store.name)
-                if self.store.stand_by(self._look_and_show):
+                if self.store.stand_by(self._must_stop_standing_by):
                     self.streams.resume(self.store.load(), self.store.name)
         try:
             with self.shutdown.asking_service():
-                self.delivery.end_with(self.streams.at_tail(self.settings, self._look_again))
+                tail = self.streams.at_tail(self.settings, self._must_stop)
+                if tail is not None:
+                    self.delivery.limit_to(tail.found, tail.is_within)
             self._begin_streams()
             self.heartbeat.begin(Phase.WATCHING)
         except Overdue:
             logger.warning("The service had not answered by then")
+        self._reap()
 
-    def _look_again(self) -> bool:
-        """Whether the watch is to end; for what attempts the same again and again meanwhile."""
+    def _must_stop(self) -> bool:
+        """True once the watch is to stop; asked where the same is attempted again and again."""
         self.heartbeat.try_again()
         return self.shutdown.poll()
 
-    def _look_and_show(self) -> bool:
-        """The same; the loop waits in here for a lease."""
-        if not self.delivery.at_work:
-            self._display()
-        return self._look_again()
+    def _must_stop_standing_by(self) -> bool:
+        """As `_must_stop`, where the loop waits for a lease: the figures say so meanwhile."""
+        self._display()
+        return self._must_stop()
+
+    def _end(self) -> None:
+        self.totals.stopped = self.shutdown.requested
+        if self.totals.stopped and (left := self.delivery.undelivered + self.workers.unread()):
+            what = f"{counted(left, 'record')} left unread"
+            logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
+        self.workers.end()
+        try:
+            self.delivery.close()
+        finally:
+            self.totals.failures = self.dispatcher.failures
+            self.totals.bill = self.stats.bill()
+            self._display(at_once=True)
+            self.saver.save_last()
+
+    # Streams
 
     def _begin_streams(self) -> None:
         """Each as soon as it is listed: "latest" of one is not to wait for the listings of all."""
@@ -181,10 +233,11 @@ class Manager:
             with self.shutdown.asking_service():
                 self._begin_stream(stream)
             if not (stream.has_begun or stream.failures):
-                continue  # it is asked for aside
+                continue  # it is listed in the background
             self.streams.begun(stream)
             with self.shutdown.may_interrupt():
-                self._attend(stream)
+                self._refresh(stream)
+                self._start_ready(stream)
             if stream.has_begun:
                 self.saver.save_first()
             self.streams.say_if_watched(stream, self.workers)
@@ -202,55 +255,24 @@ class Manager:
             self.streams.works(stream)
             self.dispatcher.start_stream(stream.arn)
         finally:
-            if stream.arn != arn:
-                self._moved_on(arn, stream)
+            self._renamed(arn, stream)
 
-    def _is_done(self) -> bool:
-        for stream in self.streams:
-            if self._is_over(stream):
-                self.streams.leave(stream)
-        is_hopeless = self.streams.were_refused(_HOPELESS_SECONDS) and self._why_unread()
-        if self.delivery.is_complete or is_hopeless:
-            return True
-        return not self.streams and not (self.settings.follows and self.streams.awaits_more)
-
-    def _why_unread(self) -> str:
-        """Why not a single read was answered; empty where one was, or none was refused."""
-        return "" if self.stats.has_read(self.totals) else self.streams.last_refusal
-
-    def _is_over(self, stream: WatchedStream) -> bool:
-        """Whether nothing more comes of it; from a table's old stream it goes on to the new one."""
-        arn, new = stream.arn, stream.after()
-        if new:
-            self.dispatcher.start_stream(new)
-            try:
-                stream.move_on(new)
-            finally:
-                self._moved_on(arn, stream)
-        return new == ""
-
-    def _moved_on(self, arn: str, stream: WatchedStream) -> None:
-        self.streams.renamed(arn, stream)
-        self.saver.mark_dirty()
-
-    def _end(self) -> None:
-        self.totals.stopped = self.shutdown.requested
-        if self.totals.stopped and (left := self.delivery.left + self.workers.unread()):
-            what = f"{counted(left, 'record')} left unread"
-            logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
-        self.workers.end()
+    def _move_on(self, stream: WatchedStream, successor: str) -> None:
+        arn = stream.arn
+        self.dispatcher.start_stream(successor)
         try:
-            self.delivery.give_up()
-            self.dispatcher.close()
+            stream.move_on(successor)
         finally:
-            self.totals.failures = self.dispatcher.failures
-            self.totals.bill = self.stats.bill()
-            self._display(at_once=True)
-            self.saver.save_last()
+            self._renamed(arn, stream)
 
-    # Shards and their processes
+    def _renamed(self, arn: str, stream: WatchedStream) -> None:
+        """Note where a table's next stream has taken the place of the one with this ARN."""
+        if stream.arn != arn:
+            self.streams.renamed(arn, stream)
+            self.saver.mark_dirty()
 
-    def _attend(self, stream: WatchedStream) -> None:
+    def _refresh(self, stream: WatchedStream) -> None:
+        """List a stream's shards where that is due."""
         if self.streams.rests(stream):
             return
         if stream.failures and not stream.has_begun:
@@ -264,17 +286,17 @@ class Manager:
             self.streams.listed(stream, self.stats)
             for origin in stream.newly_closed():
                 self.workers.close(origin)
-        begun = stream.to_begin()
-        for shard in begun:
-            self._start(stream, shard)
-        self.totals.shards += len(begun)
 
-    def _restart_shards(self) -> None:
-        for origin in self.workers.to_restart():
-            stream = self.streams.get(origin.stream)
-            if stream is not None and not self.streams.rests(stream):
-                self._start(stream, stream.coordinator.lineage.shards[origin.shard_id])
-                self.totals.restarts += 1
+    # Shards and their workers
+
+    def _start_ready(self, stream: WatchedStream) -> None:
+        """Start the shards of a stream whose turn has come."""
+        if self.streams.rests(stream) or not stream.has_begun:
+            return
+        ready = stream.to_begin()
+        for shard in ready:
+            self._start(stream, shard)
+        self.totals.shards += len(ready)
 
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
         self.workers.start(stream.work(shard), self.stats.tally(stream.origin(shard)))
@@ -299,21 +321,13 @@ class Manager:
         except StreamError as error:
             return self.streams.in_trouble(stream, error, reading=True)
         if isinstance(meaning, Page):
-            return self._deliver(stream, shard, meaning)
+            return self.delivery.submit(origin, shard, meaning)
         if not isinstance(message, Retrying | Notice):
             self.saver.mark_dirty()
         if isinstance(message, Started):
             self.streams.say_if_watched(stream, self.workers)
         if meaning is ShardEnd.CLOSED:
             self._finish(stream, shard)
-
-    def _deliver(self, stream: WatchedStream, shard: TrackedShard, page: Page) -> None:
-        try:
-            for _ in self.delivery.deliver(stream.arn, shard, page):
-                self.saver.mark_dirty()
-                self._keep_house()
-        finally:
-            self.saver.mark_dirty()
 
     def _finish(self, stream: WatchedStream, shard: TrackedShard) -> None:
         origin = stream.origin(shard)
@@ -336,16 +350,10 @@ class Manager:
 
     # The checkpoint, and the figures
 
-    def _unsettled(self, origin: ShardKey) -> str | None:
-        number = self.dispatcher.pending(origin)
-        if number is not None:
-            self.saver.mark_dirty()  # once it is settled, without a further record
-        return number
-
-    def _before_retry(self) -> None:
-        """What was delivered must not grow old unsaved while an observer is tried again."""
+    def save_before_retry(self) -> None:
+        """What was delivered must not grow old unsaved while a handler is tried again."""
         self.heartbeat.try_again()
-        self.delivery.move()
+        self.delivery.commit()
         self.saver.mark_dirty()
         self.saver.save_before_waiting()
         self._display()
@@ -355,5 +363,6 @@ class Manager:
         self.displays.show(self._snapshot, at_once=at_once)
 
     def _snapshot(self) -> WatchStats:
-        about = self.streams.standings(), self.dispatcher, self.health.check()
-        return self.stats.snapshot(self.totals, *about)
+        return self.stats.snapshot(
+            self.totals, self.streams.standings(), self.dispatcher, self.health.check()
+        )

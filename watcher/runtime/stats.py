@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -25,34 +27,47 @@ from watcher.observability.watch_stats import (
 from watcher.records.record import creation_time
 from watcher.streams.lineage import Lineage, ShardStatus
 
-_SHOW_SECONDS = 0.2
+
+@dataclass(frozen=True, kw_only=True)
+class StatsTiming:
+    """How often figures are shown, and what counts as late."""
+
+    show_seconds: float = 0.2
+    """Five times a second looks alive to a person, and costs little."""
+    slow_answer_seconds: float = 2.0
+    """An idle shard is read every `poll_max`; up to so much later it is just a slow answer."""
 
 
 class DisplayThrottle:
-    """Those of a watch."""
+    """Shows a watch's figures a few times a second, in the thread that it was made in."""
 
-    def __init__(self, displays: Sequence[Display], clock: Clock = CLOCK) -> None:
+    def __init__(
+        self,
+        displays: Sequence[Display],
+        clock: Clock = CLOCK,
+        timing: StatsTiming | None = None,
+    ) -> None:
         self._displays = displays
         self._clock = clock
+        self._seconds = (timing or StatsTiming()).show_seconds
         self._due = 0.0
+        self._thread = threading.get_ident()
 
-    def show(self, figures: Callable[[], WatchStats], *, at_once: bool) -> None:
-        """Have them show these, if it is time."""
+    def show(self, make_stats: Callable[[], WatchStats], *, at_once: bool = False) -> None:
+        """Have the displays show these figures, if it is time."""
+        if threading.get_ident() != self._thread:  # a handler's, which waits for a lease
+            return
         now = self._clock.monotonic()
         if not self._displays or not (at_once or now >= self._due):
             return
-        self._due = now + _SHOW_SECONDS
-        snapshot = figures()
+        self._due = now + self._seconds
+        stats = make_stats()
         for display in self._displays:
-            display.show(snapshot)
-
-
-# An idle shard is asked every `poll_max`; up to so many seconds later it is just a slow answer.
-_LATE_SECONDS = 2.0
+            display.show(stats)
 
 
 class ShardStats(msgspec.Struct):
-    """What is known of a shard that is being read; times are epoch seconds, by the service."""
+    """How far a shard that is being read has come; times are epoch seconds, by the service."""
 
     tally: Counters
     since: float  # monotonic
@@ -79,10 +94,15 @@ class StreamStats(NamedTuple):
 
 
 class StatsCollector:
-    """Keeps what a snapshot needs beside the manager's own state."""
+    """Counts what each shard's reading and delivery has come to; `snapshot` puts it together."""
 
     def __init__(
-        self, poll_max: float, board: SharedCounters, clock: Clock = CLOCK, price: float = PRICE
+        self,
+        poll_max_seconds: float,
+        board: SharedCounters,
+        clock: Clock = CLOCK,
+        price: float = PRICE,
+        timing: StatsTiming | None = None,
     ) -> None:
         self._price = price
         self._began = clock.monotonic()
@@ -90,7 +110,7 @@ class StatsCollector:
         self._ended = Counters()
         """What was counted for the shards that have ended for good."""
         self._board = board
-        self._on_time = 2 * poll_max + _LATE_SECONDS
+        self._on_time = 2 * poll_max_seconds + (timing or StatsTiming()).slow_answer_seconds
         self.shards: dict[ShardKey, ShardStats] = {}
         """Those being read, or about to be."""
         self._counted = 0
@@ -99,25 +119,25 @@ class StatsCollector:
         self._clock = clock
 
     def tally(self, origin: ShardKey) -> Counters:
-        """Where the worker of a shard counts; the same one for a worker that replaces it."""
+        """Returns the counters of a shard's worker, and of one that replaces it."""
         if origin not in self.shards:
             self.shards[origin] = ShardStats(self._board.new(), self._clock.monotonic())
         return self.shards[origin].tally
 
     def has_read(self, totals: Totals) -> bool:
-        """Whether any read of any shard was answered."""
+        """True once a read of any shard was answered."""
         if totals.records or totals.filtered:
             return True
         tallies = [self._ended, *(shard.tally for shard in self.shards.values())]
         return any(tally.answers for tally in tallies)
 
     def is_read(self, arn: str, since: float) -> bool:
-        """Whether a read of a stream was answered since this (monotonic) moment."""
+        """True where a read of a stream was answered since this (monotonic) moment."""
         shards = (shard for origin, shard in self.shards.items() if origin.stream == arn)
         return any(shard.tally.answered_at > since for shard in shards)
 
     def moved(self, origin: ShardKey, created: float | None, totals: Totals) -> None:
-        """Take note of when the last record delivered (or filtered out) of a shard was made."""
+        """Note when the last record delivered (or filtered out) of a shard was made."""
         shard = self.shards.get(origin)
         counted = totals.records + totals.filtered
         before, self._counted = self._counted, counted
@@ -130,7 +150,7 @@ class StatsCollector:
             shard.first = shard.last if shard.first is None else shard.first
 
     def reading_ended(self, origin: ShardKey, *, for_good: bool) -> None:
-        """Nobody reads this shard now: for good, or until another one begins."""
+        """Note that nobody reads this shard now: for good, or until another worker begins."""
         if origin not in self.shards:
             return
         shard = self.shards[origin]
@@ -144,7 +164,7 @@ class StatsCollector:
         del self.shards[origin]
 
     def bill(self) -> Bill:
-        """What the reading comes to."""
+        """Returns what the reading costs."""
         reads = self._ended_reads.copy()
         for origin, shard in self.shards.items():
             reads[_billed_region(origin)] += shard.tally.calls["GetRecords"]
@@ -157,7 +177,7 @@ class StatsCollector:
         dispatcher: Dispatcher,
         health: Health | None = None,
     ) -> WatchStats:
-        """The figures now."""
+        """Returns the figures of this moment."""
         now = self._clock.monotonic()
         shards = self.shards.values()
         tally = Counters()

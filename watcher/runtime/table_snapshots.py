@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from watcher.aws.model import ShardKey
 from watcher.clock import CLOCK, Clock
-from watcher.delivery.sequential import SequentialDelivery
+from watcher.delivery.protocol import Delivery
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.text import counted
 from watcher.pull.table_snapshot import TableSnapshot
@@ -17,75 +19,105 @@ from watcher.streams.messages import Page
 
 logger = logging.getLogger("watcher")
 
-_AGAIN_SECONDS = 1.0
-_AGAIN_SECONDS_MAX = 30.0
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotTiming:
+    """When items that could not be read are asked for again."""
+
+    again_seconds: float = 1.0
+    again_most_seconds: float = 30.0
+    """After many refusals: changes go on meanwhile."""
 
 
 class TableSnapshots:
-    """Asks for one page after the other; changes get as much time as items have taken."""
+    """Reads one page of items after the other; changes get as much time as items have taken."""
 
-    def __init__(self, clock: Clock = CLOCK) -> None:
+    def __init__(self, clock: Clock = CLOCK, timing: SnapshotTiming | None = None) -> None:
         self._clock = clock
+        self._timing = timing or SnapshotTiming()
         self._failures = 0
         self._due = 0.0
         self._begun: set[str] = set()
         self._asked_at = self._ended_at = 0.0
         self._goes_on = False
         self._wait = 0.0  # before the next page is worth a try, while it goes on
-        self.changes_come = False
-        """Whether the last look at what the shards send has found something."""
+        self._items: ShardKey | None = None
+        """The items that were read last."""
+        self._changes_come: bool | None = False
+        """What the last look at the workers' messages has found; None: nobody has looked since."""
+
+    def note_changes(self, have_come: bool) -> None:
+        """Take in whether a look at what the workers send has found something."""
+        self._changes_come = have_come
 
     def next(
-        self, streams: Iterable[WatchedStream], handover: SequentialDelivery
+        self, streams: Iterable[WatchedStream], delivery: Delivery
     ) -> tuple[WatchedStream, TableSnapshot, Page] | None:
-        """A page of items, if one is due and nothing is being handed over.
+        """Read a page of items, if one is due and nothing is being delivered.
 
         Raises StreamError where the very first is refused.
         """
         self._wait = math.inf
-        if handover.has_items:
+        if self._items is not None and delivery.is_delivering(self._items):
             return None
         now = self._clock.monotonic()
-        if self._goes_on and (self.changes_come or handover.has_changes):
-            self._ended_at = self._ended_at or now
-            left = 2 * self._ended_at - self._asked_at - now
-            if left > 0:
-                self._wait = left if handover.has_changes else 0.0
-                return None
-        self._goes_on = False
-        if now < self._due:
+        if self._goes_on and self._give_changes_time(now, delivery):
+            delivery.release()
             return None
-        for stream in streams:
+        self._goes_on = False
+        for stream in streams if now >= self._due else ():
             snapshot = stream.snapshot
             if snapshot is None or not stream.snapshot_is_due:
                 continue
-            if not handover.stands_for(snapshot.origin):
+            if not delivery.reserve(snapshot.origin):
                 return None
             self._asked_at, self._ended_at = now, 0.0
-            try:
-                page = snapshot.read()
-            except (ServiceError, StreamError) as error:
-                self._trouble(stream, error)
-                return None
-            self._failures, self._goes_on, self._wait = 0, True, 0.0
-            self._begun.add(stream.arn)
-            if snapshot.is_done:
-                count = counted(snapshot.items, "item")
-                logger.info(f"Snapshot of {stream.table}: {count}, then changes alone")
-            return stream, snapshot, page
+            if (page := self._read(stream, snapshot)) is not None:
+                return stream, snapshot, page
+            break
+        delivery.release()
         return None
 
+    def _give_changes_time(self, now: float, delivery: Delivery) -> bool:
+        """Let changes come as long as the last page has taken; False where it is items' turn."""
+        if self._changes_come is None:
+            self._wait = 0.0
+            return True
+        some_wait = delivery.has_changes_beside(self._items)
+        if not (self._changes_come or some_wait):
+            return False
+        self._ended_at = self._ended_at or now
+        left = 2 * self._ended_at - self._asked_at - now
+        if left <= 0:
+            return False
+        self._wait = left if some_wait else 0.0
+        return True
+
+    def _read(self, stream: WatchedStream, snapshot: TableSnapshot) -> Page | None:
+        try:
+            page = snapshot.read()
+        except (ServiceError, StreamError) as error:
+            self._note_trouble(stream, error)
+            return None
+        self._failures, self._goes_on, self._wait = 0, True, 0.0
+        self._items, self._changes_come = snapshot.origin, None
+        self._begun.add(stream.arn)
+        if snapshot.is_done:
+            count = counted(snapshot.items, "item")
+            logger.info(f"Snapshot of {stream.table}: {count}, then changes alone")
+        return page
+
     def pause(self, seconds: float) -> float:
-        """How long to wait for what the shards send."""
+        """Returns how long to wait for what the workers send."""
         return min(seconds, self._wait) if self._goes_on else seconds
 
-    def _trouble(self, stream: WatchedStream, error: ServiceError | StreamError) -> None:
+    def _note_trouble(self, stream: WatchedStream, error: ServiceError | StreamError) -> None:
         if isinstance(error, StreamError) and stream.arn not in self._begun:
             raise error
         self._failures += 1
-        self._due = self._clock.monotonic() + backoff(
-            self._failures, _AGAIN_SECONDS, _AGAIN_SECONDS_MAX
-        )
+        timing = self._timing
+        pause = backoff(self._failures, timing.again_seconds, timing.again_most_seconds)
+        self._due = self._clock.monotonic() + pause
         if worth_logging(self._failures):
             text = f"Can't read the items of {stream.table}, trying again: {error}"
             logger.warning(text, extra={"stream": stream.arn})

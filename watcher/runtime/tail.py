@@ -92,7 +92,7 @@ class Tail:
         if self._error is not None and len(followed) == 1:
             raise self._error
         for each, puller in found.items():
-            puller.hold(self._firsts(each.arn))
+            puller.rewind(self._firsts(each.arn))
             each.resume(puller.token)
         logger.info(f"Beginning with the last {counted(self.found, 'change')}")
 
@@ -125,13 +125,13 @@ class Tail:
         if len(left) > 1:
             for each in left:
                 with self._may_fail(each, found):
-                    found[each].begin_reads()
+                    found[each].start_reads()
         for each in left:
             if (puller := found.get(each)) is not None:
                 with self._may_fail(each, found):
-                    puller.look()
+                    puller.poll()
                     while puller.next_at is not None:
-                        self._note(puller.take_read())
+                        self._note(puller.pop_buffered())
                         has_taken = True
         return has_taken
 

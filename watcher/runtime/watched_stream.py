@@ -26,6 +26,7 @@ from watcher.options import WatchOptions
 from watcher.pull import executor
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
+from watcher.pull.shard_pool import PullOptions
 from watcher.pull.table_snapshot import Items, TableSnapshot
 from watcher.runtime.protocol import ShardAssignment
 from watcher.runtime.stats import StreamStats
@@ -229,11 +230,10 @@ class WatchedStream:
             self._first if known is None else CachedListing(self._first, known),
             self.arn,
             start,
-            losses,
-            self._clock,
+            losses=losses,
             calls=calls,
-            sharers=sharers,
-            up_to_now=True,
+            clock=self._clock,
+            options=PullOptions(stream_count=sharers, up_to_now=True),
         )
 
     def begin(self) -> None:

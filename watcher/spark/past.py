@@ -128,7 +128,7 @@ class ArchivesAsOf:
         UsageError for types that are not known, and for a folder that is there.
         """
         if wire and not self.exact:
-            raise UsageError(plain.INEXACT)
+            raise UsageError(plain.INEXACT_ARCHIVE)
         rows = self.rows(wire=wire)
         if to is None:
             shown = printable_json if sys.stdout.isatty() else str
@@ -270,7 +270,7 @@ def _states(found: Sequence[ArchivedRecord], *, is_later: bool) -> pa.RecordBatc
         record, change = each.record, each.record.wire.dynamodb
         if change.ApproximateCreationDateTime is None:
             raise StreamError("the changes have no times: an item's past can't be told")
-        image = plain.left_by(record) if is_later else plain.before(record)
+        image = plain.image_after(record) if is_later else plain.image_before(record)
         rows["id"].append(_json(identity(change.Keys)).decode())
         rows["at"].append(change.ApproximateCreationDateTime)
         rows["number"].append(change.SequenceNumber.zfill(64))
@@ -311,7 +311,7 @@ def export_frame(spark: SparkSession, export: Export) -> DataFrame:
     options["endpointUrl"] = export.connection.endpoint_url
     for name, value in options.items():
         reader = reader if value is None else reader.option(name, value)
-    return reader.load(export.place)
+    return reader.load(export.location)
 
 
 def _wire(images: Sequence[bytes]) -> list[str | None]:

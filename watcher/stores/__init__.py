@@ -1,1 +1,1 @@
-"""Where checkpoints are kept: files, DynamoDB with a lease, or an object of the caller's."""
+"""Where checkpoints are kept: a file, DynamoDB with a lease, or an object of the caller's."""

@@ -25,7 +25,7 @@ from watcher.aws.config import AwsConfig
 from watcher.aws.lease_table import Leased, LeaseTable
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CheckpointError, LeaseLostError, StreamError, UsageError, WatcherError
-from watcher.stores.checkpoint_saver import Store
+from watcher.stores.protocol import Store
 from watcher.streams.token import Token, all_from_json, encode_all
 
 logger = logging.getLogger("watcher")
@@ -375,7 +375,7 @@ class LeasedStore(Store):
                 logger.debug(f"The lease was not given back: {error}")
 
 
-def shared_store(url: str, connection: AwsConfig, region: str | None) -> LeasedStore:
+def leased_store(url: str, connection: AwsConfig, region: str | None) -> LeasedStore:
     """The store of a URL. Raises UsageError."""
     table = LeaseTable.of(url, connection, region)
     return LeasedStore(Lease(table, own_name()), table.name, table.make)

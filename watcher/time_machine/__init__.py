@@ -1,1 +1,1 @@
-"""What was it, who changed it, put it back: items as they were. Imports `reading`."""
+"""The time machine: items as they were, who changed them, and how to put them back."""

@@ -1,4 +1,4 @@
-"""An archive's files, as `python -m watcher archive` lays them out: their rows, and records."""
+"""Reads the files of an archive that `python -m watcher archive` wrote: rows, and records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNTED: Final = (
     *("event_name", "approximate_creation_time", "keys", "new_image", "old_image"),
     *("user_identity", "shard_id"),
 )
-ALL: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
+ALL_COLUMNS: Final = (*_COUNTED, "event_id", "sequence_number", "size_bytes", "stream_view_type")
 _LOG: Final = "_spark_metadata"
 _ROWS_AT_ONCE = 2_000
 
@@ -36,10 +36,10 @@ class _LogEntry(msgspec.Struct):
 
 
 class Archive:
-    """A folder of an archive; `files` are the whole ones.
+    """An archive's folder; `files` are its complete files.
 
-    Where Spark has noted which files are whole, those that a killed job has left do not count.
-    Raises UsageError for a folder that is none, or can't be read here.
+    Where Spark's log lists the complete files, those that a killed job left behind do not count.
+    Raises UsageError for a folder that is no archive, or can't be read here.
     """
 
     def __init__(self, folder: Path, formats: Collection[str] = ("parquet",)) -> None:
@@ -50,10 +50,10 @@ class Archive:
                 path for path in _data_files(folder) if whole is None or path.name in whole
             ]
             if whole is not None:
-                self._refuse_gaps(whole)
+                self._check_complete(whole)
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(f"can't read the archive {folder}: {error}") from None
-        # Before the first change there is only what lies beside the folder, or Spark's log in it.
+        # Before the first change there is only Spark's log, or a checkpoint beside the folder.
         has_begun = whole is not None or Path(f"{folder.absolute()}.checkpoint").is_dir()
         kinds = {path.suffix[1:] for path in self.files}
         if kinds and kinds <= {"csv", "json", "orc"} - set(formats):
@@ -69,8 +69,8 @@ class Archive:
         if kinds == {"parquet"} and not _has_pyarrow():
             raise UsageError(f"an archive is read with pyarrow: {install('spark')}")
 
-    def _refuse_gaps(self, whole: dict[str, int]) -> None:
-        """A page without some of the changes would say something wrong."""
+    def _check_complete(self, whole: dict[str, int]) -> None:
+        """Raises UsageError where files are missing: without them answers would be wrong."""
         sizes = {path.name: path.stat().st_size for path in self.files}
         wrong = [name for name, size in whole.items() if sizes.get(name) != size]
         if wrong:
@@ -80,18 +80,18 @@ class Archive:
             )
 
     def rows(self, columns: Sequence[str] = _COUNTED) -> Iterator[dict[str, Any]]:
-        """The rows, file by file. Raises UsageError."""
+        """Yields the rows, file by file. Raises UsageError."""
         for path in self.files:
             yield from _rows(path, columns)
 
     def days(self) -> Iterator[Iterator[dict[str, Any]]]:
-        """The rows of each of its folders in turn, which are days. Raises UsageError."""
+        """Yields the rows of each day, which has a folder of its own. Raises UsageError."""
         for _, paths in itertools.groupby(self.files, lambda path: path.parent):
-            yield (row for path in paths for row in _rows(path, ALL))
+            yield (row for path in paths for row in _rows(path, ALL_COLUMNS))
 
 
 def _data_files(folder: Path) -> list[Path]:
-    """The files below it, but not Spark's own. Raises OSError where a folder can't be read."""
+    """Lists the files below a folder, without Spark's own. Raises OSError."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -104,9 +104,9 @@ def _data_files(folder: Path) -> list[Path]:
 
 
 def _whole(log: Path) -> dict[str, int] | None:
-    """The names and sizes of what the log of Spark's file sink calls whole; None without one.
+    """Returns the names and sizes of the files that Spark's log calls complete; None without a log.
 
-    Names are enough (each has a UUID in it), and stay true where the folder has been moved.
+    Names identify the files (each holds a UUID), and stay true where the folder was moved.
     """
     if not log.is_dir():
         return None
@@ -145,7 +145,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
 def _parquet_rows(path: Path, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet
 
-    # Not pyarrow.dataset, which holds whole row groups: images may be large.
+    # pyarrow.dataset would hold whole row groups in memory: images may be large.
     with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
         columns = [name for name in wanted if name in file.schema_arrow.names]
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
@@ -166,17 +166,17 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ArchivedRecord(msgspec.Struct, frozen=True):
-    """A record out of an archive."""
+    """A record from an archive."""
 
     record: Record
     exact: bool
-    """Whether its images are in wire types; plain JSON does not tell a set from a list."""
+    """True where the images are in wire types; plain JSON does not tell a set from a list."""
 
 
 def read_records(archive: Archive, start: datetime | None = None) -> Iterator[ArchivedRecord]:
-    """An archive's records from a time on; of each item in their order.
+    """Yields an archive's records from a time on; those of one item come in their order.
 
-    The files of a day have no order, so that memory holds a day's records. Raises UsageError.
+    The files of a day have no order: memory holds one day's records. Raises UsageError.
     """
     for rows in archive.days():
         chosen = [row for row in rows if start is None or _time(row) >= start]
@@ -185,7 +185,7 @@ def read_records(archive: Archive, start: datetime | None = None) -> Iterator[Ar
 
 
 def oldest_change_time(archive: Archive) -> datetime | None:
-    """When an archive's oldest change was made; None where it has none."""
+    """Returns the time of an archive's oldest change; None where it has none."""
     for rows in archive.days():
         if times := [_time(row) for row in rows]:
             return min(times)
@@ -193,7 +193,7 @@ def oldest_change_time(archive: Archive) -> datetime | None:
 
 
 def wire_value(plain: msgspec.Raw) -> Attribute:
-    """Plain JSON in wire types again; sets are lists there, and binary values are strings."""
+    """Converts plain JSON to wire types; its sets become lists, its binary values strings."""
     return _typed(json.loads(bytes(plain), parse_float=Decimal, parse_int=Decimal))
 
 
@@ -227,12 +227,12 @@ def _number(row: Mapping[str, Any]) -> str:
 
 
 def record_of_row(row: Mapping[str, Any]) -> Record:
-    """A row as a record. Raises UsageError."""
+    """Converts a row to a record. Raises UsageError."""
     return archived_record(row).record
 
 
 def archived_record(row: Mapping[str, Any]) -> ArchivedRecord:
-    """A row as a record, and whether its types are known. Raises UsageError."""
+    """Converts a row to a record, noting whether its types are exact. Raises UsageError."""
     try:
         return _archived(row)
     except (msgspec.DecodeError, AttributeError, ValueError, TypeError, KeyError) as error:
@@ -241,7 +241,7 @@ def archived_record(row: Mapping[str, Any]) -> ArchivedRecord:
 
 def _archived(row: Mapping[str, Any]) -> ArchivedRecord:
     keys = _image.decode(row["keys"])
-    # A key attribute is never a map: this tells the two forms apart.
+    # A key attribute is never a map, so an object is a wire type, and anything else plain JSON.
     exact = all(bytes(value)[:1] == b"{" for value in keys.values())
     change: dict[str, Any] = {
         "SequenceNumber": _number(row),

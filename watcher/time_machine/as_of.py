@@ -1,8 +1,8 @@
-"""What was it: the items of a table as they were at a moment.
+"""The items of a table as they were at a time in the past.
 
-An item's state then is the old image of its first change afterwards, and the item as it is now if
-there was none. So a scan may take as long as it likes beside any writes: what has changed since the
-moment, before, under or after the scan, is taken from the changes, which are read past its end.
+An item's state then is the old image of its first change afterwards; without a change since, it is
+the item as it is now. So a scan may take any time beside any writes: an item that changed since
+then, before or during the scan, is taken from the changes, which are read past the scan's end.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from watcher.time_machine.sources import Sources
 from watcher.time_machine.times import past_time
 
 
-def copy_to(sources: Sources, target: str, images: Iterable[bytes]) -> int:
-    """Write the items to a table, made where there is none; how many they were.
+def copy_to_table(sources: Sources, target: str, images: Iterable[bytes]) -> int:
+    """Writes items to a table, which it creates if needed, and returns how many they were.
 
     Raises UsageError for a table with other keys, or with items in it.
     """
     assert sources.stream is not None
-    tables, _, source, _ = sources.stream.table
+    tables, source = sources.stream.table.tables, sources.stream.table.description
     found = tables.describe(target)
     if found is None:
         tables.create(target, source)
     else:
-        _refuse_unfit(tables, target, found, source)
+        _check_fits(tables, target, found, source)
     count = 0
     for batch in _batches(iter(images)):
         tables.write(target, [{"PutRequest": {"Item": wire_item(image)}} for image in batch])
@@ -50,7 +50,7 @@ def copy_to(sources: Sources, target: str, images: Iterable[bytes]) -> int:
     return count
 
 
-def _refuse_unfit(tables: TablesClient, name: str, found: Description, source: Description) -> None:
+def _check_fits(tables: TablesClient, name: str, found: Description, source: Description) -> None:
     if found.key_types != source.key_types:
         keys = ", ".join(f"{key} ({kind})" for key, _, kind in source.key_types)
         raise UsageError(f"its keys are others than {keys}", "to_table", name)
@@ -65,38 +65,38 @@ def _batches(images: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 logger = logging.getLogger("watcher")
 
-# Changes that stay so long in the stream are read after the scan alone.
+# Changes that stay in the stream for so long are read only once, after the scan.
 _SCAN_TIME: Final = timedelta(hours=12)
 _SEGMENT_BYTES = 100 * 1024 * 1024
-_MOST_SEGMENTS = 8
+_MAX_SEGMENTS = 8
 _encode: Final = msgspec.json.Encoder().encode
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 Test = Callable[[Record], bool]
-INEXACT: Final = (
+INEXACT_ARCHIVE: Final = (
     "this archive holds plain JSON, which does not tell a set from a list nor binary from text: "
     "items out of it can't be given with their types"
 )
-"""What is said where types are asked for that are not known."""
+"""The message where a user asks for wire types that an archive does not hold."""
 
 
 class ItemsAsOf:
-    """A table's items as they were; iterating gives them as native values, like `record.new`.
+    """A table's items at a time; iterating gives native values, as `record.new` does.
 
-    It can be iterated again. What is large lies in temporary files.
+    It can be iterated again. The images lie in temporary files, not in memory.
     """
 
     def __init__(
         self, at: datetime, key_names: Iterable[str] = (), test: Test | None = None
     ) -> None:
         self.at = at
-        """The second; its own changes are in."""
+        """The second whose end counts: its own changes are in."""
         self.key_names = tuple(key_names)
-        """Of an archive without a stream they are known from its first change on."""
+        """The key's attributes; of an archive alone they are known from its first change on."""
         self.exact = True
-        """Whether all types are known; an archive's plain JSON does not tell a set from a list."""
+        """False where types are lost: an archive's plain JSON does not tell a set from a list."""
         self._test = test
-        self._then: dict[Identity, tuple[int, int] | None] = {}  # old images, by place in the file
+        self._then: dict[Identity, tuple[int, int] | None] = {}  # offset and length of the image
         self._images: IO[bytes] = tempfile.TemporaryFile()
         self._now: IO[bytes] = tempfile.TemporaryFile()
         for file in (self._images, self._now):
@@ -106,21 +106,21 @@ class ItemsAsOf:
         return map(native_item, self.images())
 
     def images(self) -> Iterator[bytes]:
-        """The items as the wire's JSON, `{"PK": {"S": "user-1"}, …}`."""
+        """Yields the items as the wire's JSON, `{"PK": {"S": "user-1"}, …}`."""
         return (image for image in self._all() if self._test is None or self._passes(image))
 
-    def changed(self, record: Record) -> None:
-        """Take in a change after the moment; an item's first one counts."""
+    def on_later_change(self, record: Record) -> None:
+        """Takes in a change after the time; the first one of an item counts."""
         item = identity(record.wire.dynamodb.Keys)
         if item not in self._then:
-            self._keep(item, before(record))
+            self._keep(item, image_before(record))
 
-    def left(self, record: Record) -> None:
-        """Take in a change up to the moment; an item's last one counts."""
-        self._keep(identity(record.wire.dynamodb.Keys), left_by(record))
+    def on_earlier_change(self, record: Record) -> None:
+        """Takes in a change up to the time; the last one of an item counts."""
+        self._keep(identity(record.wire.dynamodb.Keys), image_after(record))
 
-    def exported(self, line: ExportLine) -> None:
-        """Take in what became of an item, of which no change tells."""
+    def on_export_line(self, line: ExportLine) -> None:
+        """Takes in an item of an incremental export that no change has told of."""
         item = identity(line.Keys)
         if item not in self._then:
             self._keep(item, bytes(line.NewImage))
@@ -130,14 +130,14 @@ class ItemsAsOf:
         self._then[item] = (self._images.tell(), len(image)) if image else None
         self._images.write(image)
 
-    def scanned(self, images: Iterable[bytes | msgspec.Raw]) -> None:
-        """Take in items as they are now, or were at a baseline's time."""
+    def on_items(self, images: Iterable[bytes | msgspec.Raw]) -> None:
+        """Takes in items as they are now, or were at a baseline's time."""
         for image in images:
-            # Between tokens line breaks mean nothing; in strings there are none.
+            # Line breaks between tokens mean nothing, and JSON strings hold none.
             self._now.write(bytes(image).replace(b"\n", b" ") + b"\n")
 
-    def refuse_other_keys(self, place: str) -> None:
-        """Not the items of another table than the changes. Raises UsageError, which names it."""
+    def check_key_names(self, location: str) -> None:
+        """Raises UsageError where a baseline's items are of another table than the changes."""
         self._now.seek(0)
         first = self._now.readline()
         missing = [name for name in self.key_names if first and name not in _shallow.decode(first)]
@@ -145,7 +145,7 @@ class ItemsAsOf:
             raise UsageError(
                 f"it is of another table: its items have no {', '.join(missing)}",
                 "baseline",
-                place,
+                location,
             )
 
     def _all(self) -> Iterator[bytes]:
@@ -153,33 +153,33 @@ class ItemsAsOf:
         for line in self._now:
             if self._identity(line) not in self._then:
                 yield line.rstrip(b"\n")
-        for place in list(self._then.values()):
-            if place is not None:
-                start, size = place
-                self._images.seek(start)
+        for extent in list(self._then.values()):
+            if extent is not None:
+                offset, size = extent
+                self._images.seek(offset)
                 yield self._images.read(size)
 
     def _identity(self, image: bytes) -> Identity:
         return identity_in(image, self.key_names)
 
     def _passes(self, image: bytes) -> bool:
-        """A filter sees an item as the change that inserted it."""
+        """Returns True where the filter passes the change that inserted the item."""
         assert self._test is not None
         return self._test(inserted(image, self.key_names))
 
 
-def before(record: Record) -> bytes:
-    """The item before a change; empty where there was none. Raises StreamError."""
+def image_before(record: Record) -> bytes:
+    """Returns the item before a change; empty where there was none. Raises StreamError."""
     return _image(record, record.wire.dynamodb.OldImage, record.event_name != "INSERT", "old")
 
 
-def left_by(record: Record) -> bytes:
-    """The item after a change; empty where there is none. Raises StreamError."""
+def image_after(record: Record) -> bytes:
+    """Returns the item after a change; empty where there is none. Raises StreamError."""
     return _image(record, record.wire.dynamodb.NewImage, record.event_name != "REMOVE", "new")
 
 
 def inserted(image: bytes, key_names: Iterable[str]) -> Record:
-    """An item as the change that inserted it."""
+    """Returns an item as the change that inserted it."""
     item = _shallow.decode(image)
     return Record.from_json(
         b'{"eventName":"INSERT","dynamodb":{"SequenceNumber":"0","Keys":%b,"NewImage":%b}}'
@@ -197,20 +197,20 @@ def as_of(
     profile: str | None = None,
     endpoint_url: str | None = None,
 ) -> ItemsAsOf:
-    """A table's items (or the one of this key) as they were when the second `at` ended.
+    """Reconstructs a table's items (or the one of this key) as of the end of the second `at`.
 
-    `sources` are a stream, and before it archives and files for what is older than its retention.
-    With a `baseline`, which is the folder (or `s3://` URL) of a table's export, and of incremental
-    ones after it, they may be archives and files alone, and the table is not asked.
+    `sources` are a stream, and before it archives and files for changes older than its retention.
+    With a `baseline`, the folder (or `s3://` URL) of a table's export and of incremental exports
+    after it, archives and files alone are enough, and the table is not read.
     `filters` see each item as the change that inserted it (`NewImage`). Raises UsageError (a time
     in the future, or before what the sources hold), StreamError (a stream without old images),
     DataLossError (changes in between are gone).
     """
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url), strict=True)
     one = None if key is None else ItemKey(key)
-    places = [baseline] if isinstance(baseline, str) else list(baseline)
-    # What the endpoint is of is DynamoDB.
-    exports = Baseline(places, AwsConfig(region, profile)) if places else None
+    folders = [baseline] if isinstance(baseline, str) else list(baseline)
+    # The endpoint is DynamoDB's, not S3's.
+    exports = Baseline(folders, AwsConfig(region, profile)) if folders else None
     return items_as_of(opened, past_time(at, "at"), one, record_filter(filters), exports)
 
 
@@ -221,7 +221,7 @@ def items_as_of(
     test: Test | None = None,
     baseline: Baseline | None = None,
 ) -> ItemsAsOf:
-    """The same of sources that are open."""
+    """Reconstructs a table's items from these sources; see `as_of`."""
     at = at.replace(microsecond=0)
     if baseline is not None:
         return _on_baseline(sources, at, key, test, baseline)
@@ -230,8 +230,8 @@ def items_as_of(
             "an archive knows only what has changed: name the stream behind it, or with --baseline "
             "an export of the table"
         )
-    tables, name, table, _ = sources.stream.table
-    types = table.types
+    table = sources.stream.table
+    types = table.description.types
     wire = None if key is None else key.wire(types)
     found = ItemsAsOf(at, types, test)
     sources.open(at, None if key is None else key.matching_indexes)
@@ -240,11 +240,13 @@ def items_as_of(
         _take(found, sources.records(), key)
         sources.check_covers(at)
     if wire is not None:
-        item = tables.get(name, wire_item(_encode(wire)))
-        found.scanned([] if item is None else [image_of(item)])
+        item = table.tables.get(table.name, wire_item(_encode(wire)))
+        found.on_items([] if item is None else [image_of(item)])
     else:
-        segments = min(_MOST_SEGMENTS, 1 + table.size // _SEGMENT_BYTES)
-        _scan(found, lambda segment: tables.scan(name, segment, segments), segments)
+        segments = min(_MAX_SEGMENTS, 1 + table.description.size // _SEGMENT_BYTES)
+        scan_segments(
+            found, lambda segment: table.tables.scan(table.name, segment, segments), segments
+        )
     _take(found, sources.newer_records(), key)
     sources.check_covers(at)
     sources.check_not_ended()
@@ -255,10 +257,10 @@ def items_as_of(
 def _on_baseline(
     sources: Sources, at: datetime, key: ItemKey | None, test: Test | None, baseline: Baseline
 ) -> ItemsAsOf:
-    """From a baseline after the moment changes are taken back, from one before it they go on.
+    """Applies changes to a baseline: backwards from a later one, forwards from an earlier one.
 
-    To go on, changes from a little before the baseline's time will do: what they have left is
-    right, whether the baseline has them already or not.
+    Forwards it begins a little before the baseline's time: an image after a change is right,
+    whether the baseline has it already or not.
     """
     found = ItemsAsOf(at, test=test)
     first = min(at, baseline.time.replace(microsecond=0))
@@ -277,9 +279,9 @@ def _on_baseline(
     sources.warn_if_ends_before(max(at, baseline.time))
     for line in baseline.changed():
         if key is None or key.matches_image(line.Keys):
-            found.exported(line)
-    found.scanned(each for each in baseline.items() if key is None or key.matches_image(each))
-    found.refuse_other_keys(baseline.full.place)
+            found.on_export_line(line)
+    found.on_items(each for each in baseline.items() if key is None or key.matches_image(each))
+    found.check_key_names(baseline.full.location)
     found.exact = sources.exact
     return found
 
@@ -287,10 +289,10 @@ def _on_baseline(
 def _take(
     found: ItemsAsOf, records: Iterable[Record], key: ItemKey | None, *, is_later: bool = False
 ) -> None:
-    """Changes after the moment's second are stamped with a later one.
+    """Takes in the changes on one side of the time.
 
-    Those after the moment tell how it was; those before, where the moment `is_later` than what
-    they are applied to.
+    Where the time `is_later` than the items that the changes apply to, those are the changes before
+    its second ends; else they are the changes stamped with a later second.
     """
     after = found.at.timestamp() + 1
     for record in records:
@@ -300,15 +302,15 @@ def _take(
         if key is not None and not key.matches_record(record):
             continue
         if is_later and created < after:
-            found.left(record)
+            found.on_earlier_change(record)
         elif not is_later and created >= after:
-            found.changed(record)
+            found.on_later_change(record)
 
 
-def _scan(
+def scan_segments(
     found: ItemsAsOf, scan: Callable[[int], Iterator[list[msgspec.Raw]]], segments: int
 ) -> None:
-    """Several parts side by side; each thread has one page at a time."""
+    """Scans the segments side by side; each thread holds one page at a time."""
     parts = [scan(segment) for segment in range(segments)]
     calls = CallPool(most=segments)
     try:
@@ -318,7 +320,7 @@ def _scan(
                 if (page := answer.result()) is None:
                     parts.remove(part)
                 else:
-                    found.scanned(page)
+                    found.on_items(page)
     finally:
         calls.close(wait=False)
 

@@ -1,4 +1,4 @@
-"""How much changed, when and where: changes counted by what they have in common."""
+"""Counts changes by dimensions: kind, key, attribute, table, minute, hour or day."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from watcher.records.record import Record, creation_time
 _SECONDS_KEPT = 4096
 
 Value = tuple[str, ...]
-"""What counted changes have in common: one text for each of `by`."""
+"""The values that counted changes share: one text for each dimension."""
 
 
-class Row(msgspec.Struct, frozen=True):
-    """So many changes have these in common."""
+class CountRow(msgspec.Struct, frozen=True):
+    """The number of changes that share these values."""
 
     values: Value
     changes: int
 
 
 class Counts:
-    """Changes by what they have in common, in the order of `by`.
+    """Counts of changes by the dimensions `by`, in their order.
 
     A change of several attributes counts for each of them, so rows by attribute may add up to more
     than `changes`.
@@ -45,39 +45,39 @@ class Counts:
         self._parts = [_part(name) for name in by]
 
     def add(self, records: Iterable[Record]) -> Counts:
-        """Count these, too."""
+        """Counts these records, too."""
         for record in records:
             self.changes += 1
             for value in product(*(part(record) for part in self._parts)):
                 self._counter[value] += 1
         return self
 
-    def rows(self, top: int) -> list[Row]:
-        """The `top` largest (0: all), the largest first.
+    def rows(self, top: int) -> list[CountRow]:
+        """Returns the `top` largest rows (0: all), the largest first.
 
-        With a time among `by`: so many of each minute, hour or day, one after the other.
+        With a time among the dimensions: so many of each minute, hour or day, in order.
         """
-        times = [place for place, name in enumerate(self.by) if name in _UNITS]
-        grouped: dict[Value, list[Row]] = {}
+        times = [index for index, name in enumerate(self.by) if name in _UNITS]
+        grouped: dict[Value, list[CountRow]] = {}
         for value, count in self._counter.items():
-            moment = tuple(value[place] for place in times)
-            grouped.setdefault(moment, []).append(Row(value, count))
-        return [row for moment in sorted(grouped) for row in _largest(grouped[moment], top)]
+            time = tuple(value[index] for index in times)
+            grouped.setdefault(time, []).append(CountRow(value, count))
+        return [row for time in sorted(grouped) for row in _largest(grouped[time], top)]
 
     def __len__(self) -> int:
-        """How many rows there are in all."""
+        """Returns the number of all rows."""
         return len(self._counter)
 
 
-def _largest(rows: list[Row], top: int) -> list[Row]:
-    def order(row: Row) -> tuple[int, Value]:
+def _largest(rows: list[CountRow], top: int) -> list[CountRow]:
+    def order(row: CountRow) -> tuple[int, Value]:
         return -row.changes, row.values
 
     return heapq.nsmallest(top, rows, order) if top else sorted(rows, key=order)
 
 
 def dimensions(by: str | Iterable[str]) -> list[str]:
-    """The names in `kind,minute`. Raises UsageError for one that there is not."""
+    """Returns the dimensions named in `kind,minute`. Raises UsageError for an unknown one."""
     texts = [by] if isinstance(by, str) else by
     names = [name.strip() for text in texts for name in text.split(",")]
     for name in names:
@@ -90,14 +90,14 @@ def dimensions(by: str | Iterable[str]) -> list[str]:
 
 def _part(name: str) -> Callable[[Record], Iterable[str]]:
     if name in _UNITS:
-        # Most changes share their second with others. As a number: of an hour that a clock change
-        # repeats, two datetimes are equal.
-        text = functools.lru_cache(_SECONDS_KEPT)(functools.partial(_moment, zeros=_UNITS[name]))
+        # Most changes share their second with others. Cached by the number: in an hour that a clock
+        # change repeats, two different datetimes are equal.
+        text = functools.lru_cache(_SECONDS_KEPT)(functools.partial(_time_cut, zeros=_UNITS[name]))
         return lambda record: (text(record.wire.dynamodb.ApproximateCreationDateTime),)
     return _PARTS[name]
 
 
-def _moment(seconds: float | None, zeros: Mapping[str, Any]) -> str:
+def _time_cut(seconds: float | None, zeros: Mapping[str, Any]) -> str:
     if seconds is None:
         return ""
     created = creation_time(seconds)
@@ -114,7 +114,7 @@ def _key(record: Record) -> Iterator[str]:
 
 
 def _attributes(record: Record) -> Iterable[str]:
-    """All of them of an item that comes or goes; not its key, which never changes."""
+    """Yields the changed attributes, all of a new or removed item's, without the key's."""
     changed = changed_attributes(record.wire)
     if changed is None:
         return ("(not known)",)
@@ -134,4 +134,4 @@ _UNITS: Final[Mapping[str, dict[str, Any]]] = {
     "day": {"hour": 0, "minute": 0, "second": 0, "microsecond": 0},
 }
 NAMES: Final = (*_PARTS, *_UNITS)
-"""What changes can be counted by."""
+"""The dimensions that changes can be counted by."""

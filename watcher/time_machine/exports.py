@@ -1,4 +1,4 @@
-"""A table's exports to S3: its items as they were at a moment, and what was changed since.
+"""Reads a table's exports to S3: its items at one time, and the items changed since.
 
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/S3DataExport.Output.html
 """
@@ -39,8 +39,8 @@ class _Manifest(msgspec.Struct, rename="camel"):
 class DataFile(msgspec.Struct, frozen=True):
     """One of an export's files."""
 
-    place: str
-    """Its path or URL."""
+    location: str
+    """The file's path or URL."""
     items: int
 
 
@@ -50,18 +50,18 @@ class _FileEntry(msgspec.Struct):
 
 
 class ExportLine(msgspec.Struct):
-    """An item, or (of an incremental export) what has become of one that was changed."""
+    """An item, or (in an incremental export) the old and new image of a changed item."""
 
     Item: msgspec.Raw = msgspec.Raw()
     Keys: msgspec.Raw = msgspec.Raw()
     NewImage: msgspec.Raw = msgspec.Raw()
-    """How it was at the end; empty where it was deleted."""
+    """The item at the export's end; empty where it was deleted."""
     OldImage: msgspec.Raw = msgspec.Raw()
     Metadata: dict[str, Any] = {}
 
     @property
     def written(self) -> float | None:
-        """When it was last changed (epoch seconds); None where that is not said."""
+        """The time of the item's last change (epoch seconds); None in exports without it."""
         micros = self.Metadata.get("WriteTimestampMicros")
         micros = micros.get("N") if isinstance(micros, dict) else micros
         return None if micros is None else int(micros) / 1_000_000
@@ -71,91 +71,91 @@ _line: Final = msgspec.json.Decoder(ExportLine)
 
 
 class Export:
-    """One export, in DynamoDB's JSON: a folder `…/AWSDynamoDB/ID`, or its `s3://` URL.
+    """One export in DynamoDB's JSON: a folder `…/AWSDynamoDB/ID`, or its `s3://` URL.
 
-    Raises UsageError for what is none, or can't be read here; StreamError where S3 refuses.
+    Raises UsageError for a folder that is no readable export, StreamError where S3 refuses.
     """
 
-    def __init__(self, place: str, connection: AwsConfig) -> None:
-        self.place = place.rstrip("/")
+    def __init__(self, location: str, connection: AwsConfig) -> None:
+        self.location = location.rstrip("/")
         self.connection = connection
-        self._objects = ObjectsClient(connection) if place.startswith(SCHEME) else None
+        self._objects = ObjectsClient(connection) if location.startswith(SCHEME) else None
         try:
             summary = msgspec.json.decode(self._whole(_SUMMARY), type=_Manifest)
             entries = self._whole(_FILES).splitlines()
             files = [msgspec.json.decode(line, type=_FileEntry) for line in entries if line]
         except FileNotFoundError as error:
             raise UsageError(
-                f"{place} is no table's export, which has a {posixpath.basename(str(error))}: give "
-                "its folder, AWSDynamoDB/EXPORT-ID"
+                f"{location} is no table's export, which has a {posixpath.basename(str(error))}: "
+                "give its folder, AWSDynamoDB/EXPORT-ID"
             ) from None
         except msgspec.DecodeError as error:
-            raise UsageError(f"{place} is no table's export: {error}") from None
+            raise UsageError(f"{location} is no table's export: {error}") from None
         if summary.output_format != "DYNAMODB_JSON":
             raise UsageError(
-                f"{place} is in {summary.output_format}: export the table in DynamoDB JSON"
+                f"{location} is in {summary.output_format}: export the table in DynamoDB JSON"
             )
         end = summary.export_time if summary.export_to_time is None else summary.export_to_time
         if end is None:
-            raise UsageError(f"{place} does not say of which time it is")
+            raise UsageError(f"{location} does not say of which time it is")
         self.table_arn = summary.table_arn
         self.view_type = summary.output_view
-        """Which images an incremental export has: NEW_IMAGE or NEW_AND_OLD_IMAGES."""
+        """The images of an incremental export: NEW_IMAGE or NEW_AND_OLD_IMAGES."""
         self.time = end
-        """The items are as they were then."""
+        """The time whose items the export holds."""
         self.since = summary.export_from_time
-        """Of an incremental export: since when it has what was changed; None of a full one."""
+        """The beginning of an incremental export; None for a full one."""
         # Incremental ones share a folder beside their own.
-        folder = posixpath.dirname(self.place) if self.since else self.place
+        folder = posixpath.dirname(self.location) if self.since else self.location
         self.files = [
             DataFile(f"{folder}/data/{posixpath.basename(each.dataFileS3Key)}", each.itemCount)
             for each in files
         ]
 
     def _whole(self, name: str) -> bytes:
-        with self._open(f"{self.place}/{name}") as file:
+        with self._open(f"{self.location}/{name}") as file:
             return file.read()
 
-    def _open(self, place: str) -> IO[bytes]:
+    def _open(self, location: str) -> IO[bytes]:
         try:
-            return open(place, "rb") if self._objects is None else self._objects.open(place)
+            return open(location, "rb") if self._objects is None else self._objects.open(location)
         except FileNotFoundError:
-            raise FileNotFoundError(place) from None
+            raise FileNotFoundError(location) from None
         except OSError as error:
-            raise UsageError(f"can't read {place}: {error.strerror}") from None
+            raise UsageError(f"can't read {location}: {error.strerror}") from None
 
     def lines(self) -> Iterator[ExportLine]:
-        """All of it, file by file. Raises UsageError where something is missing."""
+        """Yields all lines, file by file. Raises UsageError where some are missing."""
         for file in self.files:
             yield from self.lines_of(file)
 
     def lines_of(self, file: DataFile) -> Iterator[ExportLine]:
-        """What one of its files holds. Raises UsageError where that is not all of it."""
+        """Yields the lines of one file. Raises UsageError where some are missing."""
         count = 0
         try:
             with ExitStack() as opened:
-                packed = opened.enter_context(self._open(file.place))
+                packed = opened.enter_context(self._open(file.location))
                 for text in opened.enter_context(gzip.open(packed)):
                     yield _line.decode(text)
                     count += 1
         except FileNotFoundError:
-            raise UsageError(f"the export {self.place} lacks its file {file.place}") from None
+            raise UsageError(f"the export {self.location} lacks its file {file.location}") from None
         except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
-            raise UsageError(f"can't read {file.place}: {error}") from None
+            raise UsageError(f"can't read {file.location}: {error}") from None
         if count != file.items:
             raise UsageError(
-                f"{file.place} is not whole: {count} lines, of {file.items} by {_FILES}"
+                f"{file.location} is not whole: {count} lines, of {file.items} by {_FILES}"
             )
 
 
 class Baseline:
-    """A table's items as they were: a full export, and incremental ones that follow it.
+    """A table's items at one time: a full export, and incremental exports that follow it.
 
-    Raises UsageError where they are not one after the other, or not of one table.
+    Raises UsageError where they leave a gap, or are of different tables.
     """
 
-    def __init__(self, places: Sequence[str], connection: AwsConfig) -> None:
-        exports = [Export(place, connection) for place in places]
+    def __init__(self, locations: Sequence[str], connection: AwsConfig) -> None:
+        exports = [Export(location, connection) for location in locations]
         full = [each for each in exports if each.since is None]
         if len(full) != 1:
             raise UsageError(
@@ -164,34 +164,34 @@ class Baseline:
         self.full = full[0]
         self.later = sorted((each for each in exports if each.since), key=lambda each: each.time)
         self.time = self.full.time
-        """The items are as they were then."""
+        """The time whose items the exports hold."""
         for each in self.later:
             if each.since is not None and each.since > self.time:
                 raise UsageError(
                     f"between {self.time:%Y-%m-%dT%H:%M:%SZ}, where the export before it ends, and "
                     f"{each.since:%Y-%m-%dT%H:%M:%SZ} nothing is known",
                     "baseline",
-                    each.place,
+                    each.location,
                 )
             if each.table_arn != self.full.table_arn:
                 text = f"it is of {each.table_arn}, the full export of {self.full.table_arn}"
-                raise UsageError(text, "baseline", each.place)
+                raise UsageError(text, "baseline", each.location)
             self.time = max(self.time, each.time)
 
     def check_table(self, table: Description) -> None:
-        """Not the export of another table, or of one that was deleted since. Raises UsageError."""
-        place, arn = self.full.place, self.full.table_arn
+        """Raises UsageError for the export of another table, or of one that was deleted since."""
+        location, arn = self.full.location, self.full.table_arn
         if arn != table.arn:
-            raise UsageError(f"it is of {arn}, not of {table.arn}", "baseline", place)
+            raise UsageError(f"it is of {arn}, not of {table.arn}", "baseline", location)
         if table.created > self.time:
             text = f"table {arn} was deleted and made anew since"
-            raise UsageError(text, "baseline", place)
+            raise UsageError(text, "baseline", location)
 
     def items(self) -> Iterator[msgspec.Raw]:
-        """The full export's items."""
+        """Yields the full export's items."""
         return (line.Item for line in self.full.lines())
 
     def changed(self) -> Iterator[ExportLine]:
-        """What was changed after it, the latest first: of each item the first is how it was."""
+        """Yields the items changed since, the latest first: of each item the first line counts."""
         for each in reversed(self.later):
             yield from each.lines()

@@ -1,4 +1,4 @@
-"""An item's key: as a user gives it, and as what tells one item from the others."""
+"""An item's key: as a user gives it, and as the identity that tells items apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watcher.records.record import Record
 from watcher.records.wire import WireRecord
 
 Identity: TypeAlias = tuple[tuple[str, str], ...]
-"""A key's names and values as text, by name: the same from a stream and from an archive."""
+"""A key's sorted names and values as text: the same from a stream and from an archive."""
 WireKey: TypeAlias = dict[str, dict[str, str]]
 """`{"PK": {"S": "user-1"}}`, binary values in base64."""
 
@@ -24,23 +24,23 @@ _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def identity(keys: msgspec.Raw | bytes) -> Identity:
-    """What tells an item from the others, of its key's wire JSON."""
+    """Returns an item's identity from its key's wire JSON."""
     return identity_of(_keys.decode(keys))
 
 
 def identity_of(key: WireKey) -> Identity:
-    """What tells an item from the others."""
+    """Returns an item's identity from its key."""
     return tuple(sorted((name, text) for name, value in key.items() for text in value.values()))
 
 
 def identity_in(image: bytes | msgspec.Raw, names: Iterable[str]) -> Identity:
-    """What tells an item, given whole as the wire's JSON, from the others."""
+    """Returns an item's identity from the whole item's wire JSON."""
     item = _shallow.decode(image)
     return identity_of({name: msgspec.json.decode(item[name]) for name in names})
 
 
 def check_key_values(given: Iterable[str] | Mapping[str, Any], types: Mapping[str, str]) -> None:
-    """Not names and values that a table's keys, of these types, can't have. Raises UsageError."""
+    """Raises UsageError for names and values that don't fit a table's keys of these types."""
     for name, value in given.items() if isinstance(given, Mapping) else map(_pair, given):
         if name not in types:
             text = f"no such key attribute; the table has {', '.join(sorted(types))}"
@@ -49,10 +49,10 @@ def check_key_values(given: Iterable[str] | Mapping[str, Any], types: Mapping[st
 
 
 class ItemKey:
-    """The one item that is asked for: `PK=user-1`, `SK=order-2`, or a dict of native values.
+    """One item's key, as a user gives it: `PK=user-1`, `SK=order-2`, or a dict of native values.
 
-    Raises UsageError for what can't be an item's key; with what is known of the table's keys only
-    from the first record, or table description, that it is compared with.
+    Raises UsageError for what can't be a key; a mistake about the table's keys shows only with the
+    first record, or table description, that the key is compared with.
     """
 
     def __init__(self, given: Iterable[str] | Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ class ItemKey:
         self._wire: WireKey | None = None
 
     def wire(self, types: Mapping[str, str]) -> WireKey:
-        """The key, of a table whose keys have these types (`{"PK": "S"}`). Raises UsageError."""
+        """Returns the key of a table with keys of these types: `{"PK": "S"}`. Raises UsageError."""
         if self._wire is None:
             check_key_values(self._given, types)
             missing = [name for name in types if name not in self._given]
@@ -82,21 +82,21 @@ class ItemKey:
 
     @property
     def known(self) -> WireKey:
-        """The key; as long as no types are known, its values as strings."""
+        """The key, with strings for values as long as no types are known."""
         given = {name: {"S": str(value)} for name, value in self._given.items()}
         return given if self._wire is None else self._wire
 
     def matches_record(self, record: Record) -> bool:
-        """Whether a record is of this item."""
+        """Returns True for a record of this item."""
         return self._is(_keys.decode(record.wire.dynamodb.Keys))
 
     def matching_indexes(self, records: Sequence[WireRecord]) -> list[int]:
-        """Where those are that are of this item."""
+        """Returns the indexes of the records of this item."""
         keys = (_keys.decode(record.dynamodb.Keys) for record in records)
-        return [place for place, key in enumerate(keys) if self._is(key)]
+        return [index for index, key in enumerate(keys) if self._is(key)]
 
     def matches_image(self, image: msgspec.Raw) -> bool:
-        """Whether an item, given whole or by its key as the wire's JSON, is this one."""
+        """Returns True for this item, given whole or by its key in the wire's JSON."""
         item = _shallow.decode(image)
         names = self._given if self._wire is None else self._wire
         return all(name in item for name in names) and self._is(
@@ -111,7 +111,7 @@ class ItemKey:
 
 
 def _is_same(given: dict[str, str], found: dict[str, str]) -> bool:
-    """By their text: an archive of plain JSON has binary values as strings."""
+    """Compares by text, as an archive of plain JSON has binary values as strings."""
     ((kind, wanted),) = given.items()
     return any(
         text == wanted or (kind == "N" and to_number(text) == to_number(wanted))
@@ -127,7 +127,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _refuse_bad_number(name: str, text: str) -> None:
-    """https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html"""
+    """Raises UsageError for a number beyond the service's limits.
+
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
+    """
     number = to_number(text)
     if isinstance(number, str):
         raise UsageError(f"{name} is a number", "key", f"{name}={text}")
@@ -141,7 +144,7 @@ def _refuse_bad_number(name: str, text: str) -> None:
 
 
 def _text(name: str, value: Any, kind: str) -> str:
-    """A value of a key of this type, as the wire has it. Raises UsageError."""
+    """Returns a key's value of this type, as the wire has it. Raises UsageError."""
     if kind == "B" and isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     text = str(value)

@@ -1,12 +1,12 @@
-"""What the time machine reads: an archive, a file of records, a stream; or some, one after another.
+"""The time machine's sources: archives, files of records and a stream, read one after another.
 
-Each change comes once, and those of one item in their order.
+Each change comes once, and the changes of one item come in their order.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,93 +31,103 @@ from watcher.time_machine.archives import Archive
 
 
 class TableHandle(NamedTuple):
-    """A table that can be asked and written to."""
+    """A table, and the client that reads and writes it."""
 
     tables: TablesClient
     name: str
-    """By which calls reach it."""
+    """The name that the client's calls use."""
     description: Description
     clock: Clock = CLOCK
 
 
 def open_table(arn: str, connection: AwsConfig) -> TableHandle:
-    """The table of this ARN. Raises StreamError where there is none."""
+    """Opens the table of this ARN. Raises StreamError where there is none."""
     tables = TablesClient(connection, region_in(arn))
-    return TableHandle(tables, *tables.named(arn))
+    name, description = tables.named(arn)
+    return TableHandle(tables, name, description)
 
 
 logger = logging.getLogger("watcher")
 
 
-# Creation times are as coarse as whole minutes in DynamoDB Local.
-_COARSEST = timedelta(minutes=1)
+# DynamoDB Local stamps changes with whole minutes.
+_COARSEST_STAMP = timedelta(minutes=1)
 # A stream that was enabled with its table has about the same time of creation.
-_TOGETHER = timedelta(seconds=5)
+_CREATED_TOGETHER = timedelta(seconds=5)
 
 
 class StreamSource:
-    """A table and its stream, as two services know them. Raises StreamError."""
+    """A stream and its table, as a source of changes. Raises StreamError."""
 
     def __init__(
         self,
         arn: str,
         service: Service,
         tables: TablesClient,
-        lanes: Callable[[int], Sequence[Service]] | None = None,
+        *,
+        clients: Callable[[int], Sequence[Service]] | None = None,
+        background: Service | None = None,
+        table_arn: Callable[[], str] | None = None,
         clock: Clock = CLOCK,
-        asking: Service | None = None,
-        table: Callable[[], str] | None = None,
     ) -> None:
         self.arn = arn
-        self._called = table or partial(table_of, arn)
         self.service = service
         self.tables = tables
-        self._asking = asking
         self.clock = clock
-        self._lanes = lanes
+        self._clients = clients
+        self._background = background
+        self._table_arn = table_arn or partial(table_of, arn)
         self._table: TableHandle | None = None
 
     @classmethod
-    def connected(cls, text: str, connection: AwsConfig) -> StreamSource:
-        """The stream that `text` names (as for `connect`)."""
+    def connected(
+        cls, text: str, connection: AwsConfig, *, clock: Clock | None = None
+    ) -> StreamSource:
+        """Connects to the stream that `text` names: an ARN or a table."""
         service, arn = connect(text, connection)
-        tables = TablesClient(connection, region_in(arn))
 
-        def lanes(count: int) -> list[Service]:
+        def clients(count: int) -> list[Service]:
             return [for_worker(connection, arn) for _ in range(count)]
 
-        called = partial(service.table, arn)
-        return cls(arn, service, tables, lanes, CLOCK, BackgroundService(service), called)
+        return cls(
+            arn,
+            service,
+            TablesClient(connection, region_in(arn)),
+            clients=clients,
+            background=BackgroundService(service),
+            table_arn=partial(service.table, arn),
+            clock=clock or CLOCK,
+        )
 
     def backlog(
         self, start: datetime | None, *, strict: bool, chosen: Chosen | None = None
     ) -> BacklogReader:
-        """What it holds from `start` on (None: all); see `BacklogReader`."""
+        """Returns a reader of the retained records from `start` on (None: all of them)."""
         return BacklogReader(
             self.arn,
             self.service,
             start,
-            lanes=self._lanes,
+            clients=self._clients,
             strict=strict,
-            chosen=chosen,
+            matching=chosen,
             clock=self.clock,
-            asking=self._asking,
+            listing_service=self._background,
         )
 
     @property
     def table(self) -> TableHandle:
         """The table as it is now. Raises StreamError where there is none."""
         if self._table is None:
-            named = self.tables.named(self._called())
-            self._table = TableHandle(self.tables, *named, self.clock)
+            name, description = self.tables.named(self._table_arn())
+            self._table = TableHandle(self.tables, name, description, self.clock)
         return self._table
 
 
 class Sources:
-    """Archives and files, and at the end a stream, as one source of records.
+    """Archives and files, and after them a stream, as one sequence of records.
 
-    Changes that are missing in between are said as a warning, and stand in `gaps`; with `strict`,
-    DataLossError is raised, and StreamError for a stream without old images.
+    Changes that are missing in between are logged as a warning, and listed in `gaps`. With
+    `strict` they raise DataLossError, and a stream without old images raises StreamError.
     """
 
     def __init__(
@@ -125,7 +135,7 @@ class Sources:
     ) -> None:
         self.stream = stream
         self.exact = True
-        """Whether all images so far were in wire types; in an archive they may be plain JSON."""
+        """False once an archive of plain JSON was read, whose images are not in wire types."""
         self._files = files
         self._gaps: list[str] = []
         self._strict = strict
@@ -134,123 +144,117 @@ class Sources:
         self._chosen: Chosen | None = None
         self._oldest: datetime | None = None
         self._newest: datetime | None = None
-        self._retained: BacklogReader | None = None
+        self._backlog: BacklogReader | None = None
 
     @property
     def gaps(self) -> list[str]:
-        """Where changes are missing: one line each."""
-        return [*self._gaps, *(self._retained.losses if self._retained else ())]
+        """One line for each stretch of time whose changes are missing."""
+        return [*self._gaps, *(self._backlog.losses if self._backlog else ())]
 
     @classmethod
     def named(cls, names: Sequence[str], connection: AwsConfig, *, strict: bool = False) -> Sources:
-        """Those of these names: paths, and at the end a stream. Raises UsageError, StreamError."""
+        """Opens sources by name: paths, then at most one stream. Raises UsageError, StreamError."""
         if not names:
             raise UsageError("name a stream, an archive or a file")
         *before, last = names
         for name in before:
-            if not is_path(name):
+            if not source_path(name):
                 raise UsageError(f"{name} is no archive or file; a stream comes last, and alone")
-        if is_path(last):
+        if source_path(last):
             return cls(names, None, strict=strict)
         return cls(before, StreamSource.connected(last, connection), strict=strict)
 
     def open(self, start: datetime | None, chosen: Chosen | None = None) -> None:
-        """Fix where to read from; None: from the oldest record on.
+        """Fixes the time to read from; None reads from the oldest record on.
 
-        What is not `chosen` of a stream's pages may be left out of them.
-
-        With `strict`, raises UsageError or StreamError where no item can be told as it was then.
+        Records of the stream that are not `chosen` may be left out. With `strict`, raises
+        UsageError or StreamError where the items at that time can't be reconstructed.
         """
         self._start = start
         self._chosen = chosen
         if self.stream is not None:
-            self._retained = self.stream.backlog(start, strict=self._strict, chosen=chosen)
+            self._backlog = self.stream.backlog(start, strict=self._strict, chosen=chosen)
             if self._strict and start is not None:
-                self._refuse_unfit(self._retained, start)
-            elif not self._files:  # else they may hold it; a gap between them and it is said
-                self._retained.say_if_begins_late()
+                self._check_reconstructable(self._backlog, start)
+            elif not self._files:  # else they may hold it, and a gap is reported later
+                self._backlog.warn_if_starting_late()
 
     def reopen(self, start: datetime) -> None:
-        """Read from an earlier moment than the one that was begun with, as far as there is any."""
+        """Reads from an earlier time than `open` was given, as far as the stream goes back."""
         if self._start is not None and start < self._start:
             self._start = start
             if self.stream is not None:
-                self._retained = self.stream.backlog(
-                    start, strict=self._strict, chosen=self._chosen
-                )
+                self._backlog = self.stream.backlog(start, strict=self._strict, chosen=self._chosen)
 
     def records(self) -> Iterator[Record]:
-        """All records up to now, those of one item in their order."""
+        """Yields all records up to now; those of one item come in their order."""
         for name in self._files:
-            for record in self._file(name):
-                self._note(record.created_at)
-                if self._is_wanted(record):
-                    yield record
-        if self._retained is not None:
-            self._say_gap(self._retained.since)
-            yield from filter(self._is_wanted, self._retained.read())
+            yield from self._new(self._noted(self._file_records(name)))
+        if self._backlog is not None:
+            self._report_gap(self._backlog.since)
+            yield from self._new(self._backlog.read())
 
     def newer_records(self) -> Iterator[Record]:
-        """What has come since in the stream."""
-        assert self._retained is not None
-        return filter(self._is_wanted, self._retained.read_on())
+        """Yields the records that came to the stream since `records` ended."""
+        return self._new(self._reader.read_on())
+
+    @property
+    def _reader(self) -> BacklogReader:
+        assert self._backlog is not None  # there is a stream, and it is open
+        return self._backlog
 
     @property
     def time(self) -> datetime:
-        """The time by the service's clock when the reading began."""
-        assert self._retained is not None
-        return self._retained.listing.time
+        """The service's time when the reading began."""
+        return self._reader.listing.time
 
     def wait_until_complete(self, second: datetime) -> None:
-        """Until no further change can be stamped with this second, by the service's clock."""
-        assert self._retained is not None and self.stream is not None
+        """Waits until the service stamps no further change with this second."""
+        assert self.stream is not None
         over = second + timedelta(seconds=1) + CLOCKS_APART
-        wait = (over - self._retained.listing.time).total_seconds()
+        wait = (over - self.time).total_seconds()
         if wait > 0:
             self.stream.clock.sleep(wait)
 
     def retains(self, start: datetime, duration: timedelta) -> bool:
-        """Whether the stream alone has all since `start`, and will for so long."""
-        assert self._retained is not None
+        """Returns True where the stream alone has all since `start`, and keeps it so long."""
         return not self._files and start >= self.time - RETENTION + duration
 
     def check_covers(self, start: datetime) -> None:
-        """Not what is before all records: what happened between is not known. Raises UsageError.
+        """Raises UsageError where the records begin only after `start`.
 
-        To be asked after the reading: what it took, retention did not wait for.
+        Call it after the reading, during which records may have left retention.
         """
         names, since = [*self._files], self._oldest if self._files else None
-        if self._retained is not None:
-            names.append(self._retained.listing.table)
-            since = min(since or self._retained.since, self._retained.since)
+        if self._backlog is not None:
+            names.append(self._backlog.listing.table)
+            since = min(since or self._backlog.since, self._backlog.since)
         check_start_covered(names, since, start, is_stream=not self._files)
 
     def warn_if_ends_before(self, end: datetime) -> None:
-        """Whether what it holds may end before this: a table without changes looks the same."""
-        if self._retained is None:
+        """Warns where the records end before this time, and no stream tells what came after."""
+        if self._backlog is None:
             warn_if_ends_before(self._files, self._newest, end)
 
     def check_view_type(self) -> None:
-        """Not a stream that does not tell what a change has left. Raises StreamError."""
-        assert self._retained is not None
-        view_type = self._retained.listing.view_type
+        """Raises StreamError where the stream does not have both images."""
+        view_type = self._reader.listing.view_type
         if view_type != "NEW_AND_OLD_IMAGES":
             raise StreamError(
                 f"the stream's view type is {view_type}: it takes NEW_AND_OLD_IMAGES to undo"
             )
 
     def check_not_ended(self) -> None:
-        """Not a stream that has ended: what comes since is in none. Raises StreamError."""
-        assert self._retained is not None
-        if self._retained.has_ended:
+        """Raises StreamError where the stream has ended: later changes are in none."""
+        if self._reader.has_ended:
             raise StreamError(
-                f"the stream {self._retained.listing.arn} is disabled or deleted: what has "
+                f"the stream {self._reader.listing.arn} is disabled or deleted: what has "
                 "changed the table since is not in it"
             )
 
-    def _refuse_unfit(self, retained: BacklogReader, start: datetime) -> None:
+    def _check_reconstructable(self, backlog: BacklogReader, start: datetime) -> None:
         assert self.stream is not None
-        listing = retained.listing
+        listing = backlog.listing
         if "OLD" not in listing.view_type:
             raise StreamError(
                 f"the stream's view type is {listing.view_type}: it takes NEW_AND_OLD_IMAGES to "
@@ -262,7 +266,7 @@ class Sources:
         if not self._files:
             self.check_covers(start)
         table = self.stream.table.description
-        if listing.created is not None and table.created > listing.created + _TOGETHER:
+        if listing.created is not None and table.created > listing.created + _CREATED_TOGETHER:
             raise StreamError(
                 f"table {listing.table} was deleted and made anew {_text(table.created)}: the "
                 "stream is of the former one"
@@ -273,24 +277,28 @@ class Sources:
             self._oldest = min(created, self._oldest or created)
             self._newest = max(created, self._newest or created)
 
-    def _is_wanted(self, record: Record) -> bool:
-        """Whether it is not too old, and comes for the first time: archive and stream overlap."""
-        if self._start is not None:
-            created = record.created_at
-            if created is not None and created < self._start:
-                return False
-        if not self._files:
-            return True
-        name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"
-        if name in self._seen:
-            return False
-        self._seen.add(name)
-        return True
+    def _noted(self, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            self._note(record.created_at)
+            yield record
 
-    def _say_gap(self, since: datetime) -> None:
-        """Whether the stream begins only after what the files hold."""
+    def _new(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yields the records from the start on, each once: an archive and the stream overlap."""
+        for record in records:
+            created = record.created_at
+            if self._start is not None and created is not None and created < self._start:
+                continue
+            if self._files:
+                name = record.wire.eventID or f"{record.shard_id} {record.sequence_number}"
+                if name in self._seen:
+                    continue
+                self._seen.add(name)
+            yield record
+
+    def _report_gap(self, since: datetime) -> None:
+        """Reports a stream that begins only after the end of the files."""
         known = max(filter(None, (self._newest, self._start)), default=since)
-        if not self._files or known + _COARSEST >= since:
+        if not self._files or known + _COARSEST_STAMP >= since:
             return
         line = (
             f"nothing is known of {_text(known)} to {_text(since)}: {self._files[-1]} ends there, "
@@ -301,7 +309,7 @@ class Sources:
         self._gaps.append(line)
         logger.warning(f"GAP: {line}")
 
-    def _file(self, name: str) -> Iterator[Record]:
+    def _file_records(self, name: str) -> Iterator[Record]:
         if name != "-" and Path(name).is_dir():
             archive = Archive(Path(name), ("parquet", "json"))
             self._note(archives.oldest_change_time(archive))
@@ -322,7 +330,7 @@ class Sources:
 def check_start_covered(
     names: Sequence[str], since: datetime | None, start: datetime, *, is_stream: bool = False
 ) -> None:
-    """Not what is before all that these hold. Raises UsageError."""
+    """Raises UsageError where these sources' records begin only after `start`."""
     of = " and ".join(names)
     if since is None:
         raise UsageError(f"{of} holds no changes")
@@ -334,7 +342,7 @@ def check_start_covered(
 
 
 def warn_if_ends_before(files: Sequence[str], newest: datetime | None, end: datetime) -> None:
-    """Whether archives end before this: a table without changes since looks the same."""
+    """Warns where archives end before this time: nothing tells whether changes are missing."""
     if newest is not None and newest < end:
         logger.warning(
             f"{files[-1]} ends {_text(newest)}; if the table was changed between then and "
@@ -342,16 +350,20 @@ def warn_if_ends_before(files: Sequence[str], newest: datetime | None, end: date
         )
 
 
-def is_path(name: str) -> bool:
-    """Whether a source is a file or a folder, and no stream; said where it could be both."""
+def source_path(name: str) -> Path | None:
+    """Returns the path of a source that is a file or a folder; None for a stream.
+
+    Logs which one it takes where a name could be both.
+    """
     if name.startswith("arn:"):
-        return False
+        return None
+    path = Path(name)
     if "/" in name or name == "-":
-        return True
-    if Path(name).exists():
+        return path
+    if path.exists():
         logger.info(f"{name} is a path here, and read as such; give a table of that name's ARN")
-        return True
-    return False
+        return path
+    return None
 
 
 def _text(time: datetime) -> str:

@@ -1,4 +1,4 @@
-"""What happened to an item: its changes, oldest first, and how it is now."""
+"""An item's history: its changes, oldest first, and the item as it is now."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _json = msgspec.json.encode
 
 
 class History:
-    """An item's life: iterating gives the records of its changes, oldest first."""
+    """An item's history: iterating gives the records of its changes, oldest first."""
 
     def __init__(self, records: list[Record], gaps: list[str]) -> None:
         self.records = records
         self.gaps = gaps
-        """Where changes may be missing: one line each."""
+        """One line for each stretch of time whose changes may be missing."""
         self.now: dict[str, Any] | None = None
-        """The item as it is, native values as in `record.new`; None where there is none (now)."""
+        """The item as it is now, in native values as in `record.new`; None where there is none."""
         self.now_wire: dict[str, Any] | None = None
-        """The same in wire types."""
+        """The item as it is now, in wire types; None where there is none."""
         self.key: dict[str, Any] = {}
-        """The item's key in wire types, binary as bytes."""
+        """The item's key in wire types, binary values as bytes."""
         self.asked_at: datetime | None = None
-        """When the table was asked for it; None where it was not: without a stream or the right."""
+        """The time when `now` was read; None where it was not, without a stream or permission."""
         self.exported_at: datetime | None = None
-        """When a baseline has it as `exported_wire`; None without one."""
+        """The time of the baseline; None without one."""
         self.exported_wire: dict[str, Any] | None = None
-        """How it was then, in wire types; None where there was none."""
+        """The item in the baseline, in wire types; None where there was none."""
 
     def add_export(self, baseline: Baseline, key: ItemKey) -> None:
-        """How a baseline has the item."""
+        """Takes the item from a baseline."""
         images = (line.NewImage for line in baseline.changed() if key.matches_image(line.Keys))
         found = next(images, None)
         if found is None:
@@ -51,14 +51,14 @@ class History:
         self.set_export(baseline.time, found, key)
 
     def set_export(self, time: datetime, image: msgspec.Raw | str | None, key: ItemKey) -> None:
-        """How an export of that time has the item; an empty image where there was none."""
+        """Takes the item's image from an export of that time; an empty one where there was none."""
         self.exported_at = time
-        there = bool(image if isinstance(image, str) else image and bytes(image))
-        self.exported_wire = msgspec.json.decode(image or b"") if there else None
+        exists = bool(image if isinstance(image, str) else image and bytes(image))
+        self.exported_wire = msgspec.json.decode(image or b"") if exists else None
         self.key = wire_item(_json(key.known))
 
     def before_export(self) -> int:
-        """How many of its records were made before the baseline; 0 without one."""
+        """Returns how many of the records were made before the baseline; 0 without one."""
         end = self.exported_at
         times = (record.created_at for record in self.records)
         return 0 if end is None else sum(time is not None and time < end for time in times)
@@ -80,18 +80,18 @@ def history(
     profile: str | None = None,
     endpoint_url: str | None = None,
 ) -> History:
-    """What happened to one item: each change, oldest first, and how it is now.
+    """Reads one item's history: each change, oldest first, and the item as it is now.
 
     `sources` are archives and files of `--print-json`, if any, and at last a stream; `key` is the
-    item's whole key (`{"PK": "user-1"}`, or `["PK=user-1"]`); `until` is the last moment that
+    item's whole key (`{"PK": "user-1"}`, or `["PK=user-1"]`); `until` is the last second that
     counts; `baseline` is the folder (or `s3://` URL) of a table's export, and of incremental ones
-    after it: how the item was then stands among its changes. What may be missing is logged as a
-    warning, and in `gaps`. Raises UsageError (key, a time or a file), StreamError.
+    after it: the item's image then stands among its changes. Changes that may be missing are a
+    logged warning, and a line in `gaps`. Raises UsageError (a key, time or file), StreamError.
     """
     opened = Sources.named(sources, AwsConfig(region, profile, endpoint_url))
     last = None if until is None else past_time(until, "until")
-    places = [baseline] if isinstance(baseline, str) else list(baseline)
-    exports = Baseline(places, AwsConfig(region, profile)) if places else None
+    folders = [baseline] if isinstance(baseline, str) else list(baseline)
+    exports = Baseline(folders, AwsConfig(region, profile)) if folders else None
     return timeline(opened, ItemKey(key), start_time(start), last, exports)
 
 
@@ -102,22 +102,22 @@ def timeline(
     until: datetime | None = None,
     baseline: Baseline | None = None,
 ) -> History:
-    """The same of sources that are open."""
+    """Reads one item's history from these sources."""
     wire = _checked(sources, key)
     if baseline is not None and sources.stream is not None and wire is not None:
         baseline.check_table(sources.stream.table.description)
     sources.open(start, key.matching_indexes)
     records = [each for each in records_until(sources.records(), until) if key.matches_record(each)]
-    made = History(records, sources.gaps)
+    found = History(records, sources.gaps)
     if baseline is not None:
-        made.add_export(baseline, key)
+        found.add_export(baseline, key)
     if sources.stream is not None and wire is not None:
-        _look(made, sources, wire)
-    return made
+        _read_current(found, sources, wire)
+    return found
 
 
 def _checked(sources: Sources, key: ItemKey) -> WireKey | None:
-    """The key, checked before the reading; None where the role may not ask the table."""
+    """Checks the key before the reading; None where the role has no permission for the table."""
     if sources.stream is None:
         return None
     try:
@@ -128,15 +128,15 @@ def _checked(sources: Sources, key: ItemKey) -> WireKey | None:
     return key.wire(table.types)
 
 
-def _look(made: History, sources: Sources, key: WireKey) -> None:
+def _read_current(found: History, sources: Sources, key: WireKey) -> None:
     assert sources.stream is not None
-    made.key = wire_item(_json(key))
+    found.key = wire_item(_json(key))
     try:
-        item = sources.stream.tables.get(sources.stream.table.name, made.key)
+        item = sources.stream.tables.get(sources.stream.table.name, found.key)
     except StreamError as error:
         logger.warning(f"How the item is now can't be told: {error}")
         return
-    made.asked_at = datetime.now().astimezone()
+    found.asked_at = datetime.now().astimezone()
     if item is not None:
         image = image_of(item)
-        made.now_wire, made.now = msgspec.json.decode(image), native_item(image)
+        found.now_wire, found.now = msgspec.json.decode(image), native_item(image)

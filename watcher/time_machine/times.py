@@ -1,4 +1,4 @@
-"""Moments in the past, as the time machine's users give them."""
+"""Times in the past, in the forms that the time machine's users give them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from watcher.streams.position import at_time, parse_start
 
 
 def start_time(start: str | datetime, option: str = "start") -> datetime | None:
-    """From when on to read: None for the trim horizon. Raises UsageError."""
+    """Returns the time to read from; None for the trim horizon. Raises UsageError."""
     now = datetime.now(UTC)
     with blame(option):
         position = at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
@@ -22,7 +22,7 @@ def start_time(start: str | datetime, option: str = "start") -> datetime | None:
 
 
 def past_time(text: str | datetime, option: str) -> datetime:
-    """A moment that has passed, to the second. Raises UsageError."""
+    """Returns a time that has passed, to the second. Raises UsageError."""
     try:
         found = start_time(text, option)
     except UnreadableError:
@@ -33,7 +33,7 @@ def past_time(text: str | datetime, option: str) -> datetime:
 
 
 def records_until(records: Iterable[Record], until: datetime | None) -> Iterable[Record]:
-    """The records that were not made after `until` (None: all)."""
+    """Leaves out the records made after `until`; None leaves out none."""
     if until is None:
         return records
     return (each for each in records if each.created_at is None or each.created_at <= until)

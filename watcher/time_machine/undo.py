@@ -1,4 +1,4 @@
-"""Put it back: items that some changes touched, as they were before them."""
+"""Undoes changes of a table: puts the touched items back as they were before."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from watcher.time_machine.item_keys import Identity, check_key_values
 from watcher.time_machine.sources import Sources, TableHandle, open_table
 from watcher.time_machine.times import past_time
 from watcher.time_machine.undo_log import (
-    Head,
     LoggedWrites,
+    RunHeader,
     UndoLog,
-    image,
-    key_of,
-    lines,
+    entry_image,
+    entry_item,
     logs_in,
-    made,
+    possible_writes,
+    read_log,
 )
 from watcher.time_machine.undo_plan import UndoPlanner, UndoStep, total_units
-from watcher.time_machine.write_back import Done, WriteBack
+from watcher.time_machine.write_back import StepResult, WriteBack
 
 RATE = 100.0
-"""Write capacity units a second, where nothing else is said."""
+"""Write capacity units a second by default."""
 
 
 class Undo:
-    """What is to be put back; nothing is written before `apply`."""
+    """The plan of an undo; iterating gives its steps, and nothing is written before `apply`."""
 
     def __init__(
         self, steps: list[UndoStep], table: TableHandle, log: Path, own_changes: int
     ) -> None:
         self.steps = steps
         self.log = log
-        """Where `apply` notes its writes, unless it is told another place."""
+        """The default file for the log of `apply`."""
         self.own_changes = own_changes
-        """How many changes were left out since an undo had made them, as a log says."""
+        """How many chosen changes are left out because an earlier undo made them."""
         self._table = table
 
     def __iter__(self) -> Iterator[UndoStep]:
@@ -51,12 +51,12 @@ class Undo:
 
     @property
     def conflicts(self) -> list[UndoStep]:
-        """Those that will be left alone, as far as the changes tell."""
+        """The steps that will be left alone, as far as the changes tell."""
         return [step for step in self.steps if step.conflict]
 
     @property
     def units(self) -> int:
-        """About how many write capacity units it takes."""
+        """The approximate cost in write capacity units."""
         return total_units(step for step in self.steps if not step.conflict)
 
     def apply(
@@ -65,12 +65,12 @@ class Undo:
         log: str | os.PathLike[str] | None = None,
         rate: float = RATE,
         force: bool = False,
-    ) -> Generator[Done, None, None]:
-        """Put the items back, one after the other, as the iteration goes on.
+    ) -> Generator[StepResult, None, None]:
+        """Puts the items back one after the other, as the iteration goes on.
 
-        Each is written only if it still is what the changes have left, compared whole; the others
-        are conflicts (`force` puts them back as well). `rate` is in write capacity units a second.
-        After a kill the same undo goes on where it was. Raises UsageError (a log that can't be),
+        Each is written only if it still is as the changes left it, compared whole; the others
+        are conflicts, which `force` puts back as well. `rate` is in write capacity units a second.
+        After a kill, the same undo goes on where it was. Raises UsageError (an unusable log),
         StreamError (no permission to write).
         """
         if not rate > 0:
@@ -82,7 +82,7 @@ class Undo:
 
     def _put_back(
         self, written: UndoLog | None, rate: float, force: bool
-    ) -> Generator[Done, None, None]:
+    ) -> Generator[StepResult, None, None]:
         if written is None:
             return
         try:
@@ -104,12 +104,12 @@ def undo(
     profile: str | None = None,
     endpoint_url: str | None = None,
 ) -> Undo:
-    """What it takes to undo the changes of a table from `start` to `until` (None: now).
+    """Plans to undo the changes of a table from `start` to `until` (None: now).
 
-    Both seconds are in. `key`, `filters` and `only` choose among the changes, as for `watch`;
+    Both seconds count. `key`, `filters` and `only` choose among the changes, as for `watch`;
     removals by time-to-live are undone only with `only="ttl"`. `sources` are a stream, and before
-    it archives in DynamoDB's JSON for what is older. Without any, `log` names the log of an undo
-    that is to be taken back.
+    it archives in DynamoDB's JSON for older changes. Without any, `log` names the log of an undo
+    to revert.
 
     Raises UsageError (a time in the future, or before what the sources hold), StreamError (a stream
     without both images), DataLossError (changes in between are gone).
@@ -124,7 +124,7 @@ def undo(
 
 
 class ChangeSelection:
-    """Which changes are to be undone. Raises UsageError."""
+    """The choice of changes to undo. Raises UsageError."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class ChangeSelection:
         self._ttl = "ttl" in words(only)
 
     def test(self, now: datetime) -> Callable[[Record], bool]:
-        """Whether a change is chosen, where it is this time now."""
+        """Returns the test whether a change is chosen; `now` ends an open interval."""
         first = self.start.timestamp()
         end = (self.until or now).timestamp() + 1
 
@@ -163,7 +163,7 @@ class ChangeSelection:
 def plan_undo(
     sources: Sources, choice: ChangeSelection, log: str | os.PathLike[str] | None = None
 ) -> Undo:
-    """What it takes to undo changes, of sources that are open."""
+    """Plans to undo the chosen changes of these sources."""
     if sources.stream is None:
         raise UsageError("name the stream of the table that is to be put back")
     table = sources.stream.table
@@ -174,11 +174,11 @@ def plan_undo(
     name = table_name(table.description.arn)
     path = Path(log) if log is not None else _default_log(name, choice, sources.time)
     logs = {*logs_in(path.parent), *([path] if path.exists() else ())}
-    own = LoggedWrites(sorted(logs), table.description.identity)
-    steps = UndoPlanner(choice.test(sources.time), own.made)
-    sources.reopen(own.reaching(choice.start))
+    logged = LoggedWrites(sorted(logs), table.description.identity)
+    planner = UndoPlanner(choice.test(sources.time), logged.claim)
+    sources.reopen(logged.earliest_needed(choice.start))
     for record in sources.records():
-        steps.take(record)
+        planner.on_record(record)
     sources.check_covers(choice.start)
     sources.check_not_ended()
     if not sources.exact:
@@ -186,30 +186,32 @@ def plan_undo(
             "the archive holds plain JSON, which does not tell a set from a list nor binary from "
             "text: an item out of it can't be written back"
         )
-    return Undo(steps.all(), table, path, steps.own_changes)
+    return Undo(planner.steps(), table, path, planner.own_changes)
 
 
 def plan_revert(path: Path, connection: AwsConfig) -> Undo:
-    """What it takes to take back what an undo has written, by its log. Raises UsageError."""
-    logged = list(lines(path))
-    heads = [each for each in logged if isinstance(each, Head)]
-    if not heads:
+    """Plans to revert an undo's writes by its log. Raises UsageError."""
+    logged = list(read_log(path))
+    headers = [each for each in logged if isinstance(each, RunHeader)]
+    if not headers:
         raise UsageError("it is no undo log", "log", str(path))
-    table = open_table(heads[0].table, connection)
-    if any(head.identity != table.description.identity for head in heads):
-        text = f"table {heads[0].table} was deleted and made anew since"
+    table = open_table(headers[0].table, connection)
+    if any(header.identity != table.description.identity for header in headers):
+        text = f"table {headers[0].table} was deleted and made anew since"
         raise UsageError(text, "log", str(path))
     steps: dict[Identity, UndoStep] = {}
-    for each in made(logged):
-        old, new = image(each.old), image(each.new)
-        step = steps.setdefault(key_of(each), UndoStep(bytes(each.key), old, new, new, changes=0))
+    for each in possible_writes(logged):
+        old, new = entry_image(each.old), entry_image(each.new)
+        step = steps.setdefault(
+            entry_item(each), UndoStep(bytes(each.key), old, new, new, changes=0)
+        )
         step.left = step.now = new
         step.changes += 1
     return Undo(list(steps.values()), table, path.with_suffix(f".back{path.suffix}"), 0)
 
 
 def _default_log(name: str, choice: ChangeSelection, now: datetime) -> Path:
-    """The same for the same interval: what was begun goes on there."""
+    """Returns the same path for the same interval, so that a killed undo goes on."""
     first, last = (
         f"{each.astimezone(UTC):%Y%m%dT%H%M%SZ}" for each in (choice.start, choice.until or now)
     )

@@ -1,4 +1,4 @@
-"""What an undo writes down before it writes to the table, so that it can itself be taken back."""
+"""The log that an undo writes before it writes to the table, so that it can itself be undone."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from watcher.time_machine.undo_plan import Image, UndoStep, is_same
 _NULL: Final = msgspec.Raw(b"null")
 _HEAD: Final = b'{"line":"undo"'
 _HEAD_BYTES: Final = 16 * 1024
-# Of a write whose run was killed: so long at most it may have been tried again.
-_TRIED: Final = timedelta(minutes=10)
-# By so much this machine's clock may be wrong.
-_WRONG: Final = timedelta(seconds=10)
+# A write whose run was killed may have been tried again for so long.
+_RETRIED_FOR: Final = timedelta(minutes=10)
+# This machine's clock may be wrong by so much.
+_CLOCK_ERROR: Final = timedelta(seconds=10)
 _EVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
-class Head(msgspec.Struct, tag_field="line", tag="undo"):
+class RunHeader(msgspec.Struct, tag_field="line", tag="undo"):
     """The first line of a run."""
 
     table: str
     """The table's ARN."""
     identity: str
-    """Another one where the table was deleted and made anew."""
+    """The table's id, which changes where it is deleted and made anew."""
     made: datetime
 
 
-class Entry(msgspec.Struct, tag_field="line", tag="write"):
+class WriteEntry(msgspec.Struct, tag_field="line", tag="write"):
     """A write that is about to be tried."""
 
     number: int
@@ -46,64 +46,68 @@ class Entry(msgspec.Struct, tag_field="line", tag="write"):
     old: msgspec.Raw = _NULL
     new: msgspec.Raw = _NULL
     at: datetime | None = None
-    """When, by this machine; None in logs of former versions."""
+    """The time by this machine's clock; None in logs of former versions."""
 
 
-class Result(msgspec.Struct, tag_field="line", tag="result"):
-    """What came of it; where there is none, the run was killed in between."""
+class WriteResult(msgspec.Struct, tag_field="line", tag="result"):
+    """The outcome of a write; one without it was under way when its run was killed."""
 
     number: int
     outcome: Literal["restored", "conflict"]
     found: msgspec.Raw = _NULL
-    """With a conflict that was found only by the write: what it has replaced for a moment."""
+    """The item that a write replaced for a moment, where only the write found a conflict."""
     at: datetime | None = None
-    """When it was done; None in logs of former versions."""
+    """The time of the answer; None in logs of former versions."""
 
 
-Line = Head | Entry | Result
+Line = RunHeader | WriteEntry | WriteResult
 _line: Final = msgspec.json.Decoder(Line)
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class UndoLog:
-    """A file of lines of JSON, for its owner alone; a run goes on with what is there.
+    """A log file of JSON lines, readable by its owner alone; a run adds to an earlier one's lines.
 
-    Raises UsageError for a file that is another table's, or can't be written.
+    Raises UsageError for another table's log, or a file that can't be written.
     """
 
     def __init__(self, path: Path, table: Description, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        earlier = list(lines(path)) if path.exists() else []
+        earlier = list(read_log(path)) if path.exists() else []
         for head in earlier:
-            if isinstance(head, Head) and head.identity != table.identity:
+            if isinstance(head, RunHeader) and head.identity != table.identity:
                 raise UsageError(f"it is a log of {head.table}; choose another", "log", str(path))
-        self._number = max((each.number for each in earlier if isinstance(each, Entry)), default=0)
+        numbers = (each.number for each in earlier if isinstance(each, WriteEntry))
+        self._number = max(numbers, default=0)
         try:
             self._file = append_lines(os.fspath(path))
-            self._write([Head(table.arn, table.identity, self._now())])
+            self._write([RunHeader(table.arn, table.identity, self._now())])
         except OSError as error:
             raise UsageError(f"can't write: {error.strerror}", "log", str(path)) from None
 
     def close(self) -> None:
-        """No more is written."""
+        """Closes the file."""
         self._file.close()
 
-    def begin(self, steps: Iterable[tuple[UndoStep, Image]]) -> list[int]:
-        """Note what is about to be written: each step and what the item is now. On disk after."""
+    def log_writes(self, steps: Iterable[tuple[UndoStep, Image]]) -> list[int]:
+        """Logs writes before they are tried, each with the item as it is; returns their numbers.
+
+        The lines are on disk when it returns.
+        """
         entries = []
         at = self._now()
         for step, now in steps:
             self._number += 1
             key = msgspec.Raw(step.key)
-            entries.append(Entry(self._number, key, _raw(now), _raw(step.before), at))
+            entries.append(WriteEntry(self._number, key, _raw(now), _raw(step.before), at))
         self._write(entries)
         return [entry.number for entry in entries]
 
-    def end(self, number: int, is_restored: bool, found: Image) -> None:
-        """Note what came of it."""
+    def log_result(self, number: int, is_restored: bool, found: Image) -> None:
+        """Logs the outcome of a write."""
         outcome: Literal["restored", "conflict"] = "restored" if is_restored else "conflict"
-        self._write([Result(number, outcome, _raw(found), self._now())])
+        self._write([WriteResult(number, outcome, _raw(found), self._now())])
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.time(), UTC)
@@ -114,106 +118,109 @@ class UndoLog:
 
 
 class _Write:
-    """A write that a log tells of, and in which time the stream's change of it was made."""
+    """A logged write, and the span of time in which the stream stamped its change."""
 
-    def __init__(self, entry: Entry, began: datetime, result: Result | None) -> None:
-        self.old, self.new = image(entry.old), image(entry.new)
+    def __init__(self, entry: WriteEntry, began: datetime, result: WriteResult | None) -> None:
+        self.old, self.new = entry_image(entry.old), entry_image(entry.new)
         self.is_sure = result is not None and entry.at is not None
-        """Whether it was made, and when; else the run may have been killed before."""
+        """True where the write was made, at a known time; else its run may have been killed."""
         self.first = entry.at or began
         self.last = _EVER
         if entry.at is not None:
             end = result.at if result is not None and result.at is not None else None
-            self.last = (end or entry.at + _TRIED) + _WRONG
+            self.last = (end or entry.at + _RETRIED_FOR) + _CLOCK_ERROR
 
     def is_before(self, stamp: datetime) -> bool:
-        """Whether its change has an older stamp than this one."""
+        """Returns True where the write's change has an older stamp than this one."""
         return stamp > self.last
 
     def is_change(self, old: Image, new: Image, stamp: datetime) -> bool:
-        """Whether a change may be this write."""
-        # The service's stamps are whole seconds, DynamoDB Local's are whole minutes.
+        """Returns True where a change may be this write's."""
+        # The service stamps whole seconds, DynamoDB Local whole minutes.
         coarse = timedelta(seconds=1 if stamp.second else 60)
-        if not self.first - coarse - _WRONG <= stamp <= self.last:
+        if not self.first - coarse - _CLOCK_ERROR <= stamp <= self.last:
             return False
         return is_same(old, self.old) and is_same(new, self.new)
 
 
 class LoggedWrites:
-    """What undo logs say was written, to tell those changes from others'.
+    """The writes of undo logs, to tell their changes from other people's.
 
-    A write has made one change: an equal one that somebody else makes later is not taken for it.
+    Each write made one change: an equal one that somebody makes later is not taken for it.
     """
 
     def __init__(self, paths: Iterable[Path], identity: str) -> None:
-        self._of: dict[Identity, list[_Write]] = {}
+        self._by_item: dict[Identity, list[_Write]] = {}
         for path in paths:
-            logged = list(lines(path))
-            if any(isinstance(each, Head) and each.identity == identity for each in logged):
+            logged = list(read_log(path))
+            if any(isinstance(each, RunHeader) and each.identity == identity for each in logged):
                 self._add(logged)
-        for of_item in self._of.values():
-            of_item.sort(key=lambda each: each.first)
+        for writes in self._by_item.values():
+            writes.sort(key=lambda each: each.first)
 
     def _add(self, logged: list[Line]) -> None:
-        results = {each.number: each for each in logged if isinstance(each, Result)}
-        writes = {each.number: each for each in made(logged)}
+        results = {each.number: each for each in logged if isinstance(each, WriteResult)}
+        writes = {each.number: each for each in possible_writes(logged)}
         began = datetime.fromtimestamp(0, UTC)
         for each in logged:
-            if isinstance(each, Head):
+            if isinstance(each, RunHeader):
                 began = each.made
-            elif isinstance(each, Entry) and each.number in writes:
+            elif isinstance(each, WriteEntry) and each.number in writes:
                 write = _Write(each, began, results.get(each.number))
-                self._of.setdefault(key_of(each), []).append(write)
+                self._by_item.setdefault(entry_item(each), []).append(write)
 
-    def reaching(self, start: datetime) -> datetime:
-        """From when on changes are to be read, for those from `start` on to be told apart.
+    def earliest_needed(self, start: datetime) -> datetime:
+        """Returns the time to read changes from, so that those from `start` on can be told apart.
 
-        A write that was made shortly before could else be found in an equal change after it.
+        A write made shortly before `start` could else be taken for an equal change after it.
         """
         near = (
             # Stamps are no older than their minute.
             each.first.replace(second=0, microsecond=0)
-            for of_item in self._of.values()
-            for each in of_item
+            for writes in self._by_item.values()
+            for each in writes
             if start <= each.last < _EVER
         )
         return min(near, default=start)
 
-    def made(self, item: Identity, old: Image, new: Image, stamp: datetime | None) -> bool:
-        """Whether an undo made this change of an item, whose changes are asked in their order."""
-        of_item = self._of.get(item)
-        if not of_item or stamp is None:
+    def claim(self, item: Identity, old: Image, new: Image, stamp: datetime | None) -> bool:
+        """Returns True where an undo made this change, and counts that write as found.
+
+        Ask about an item's changes in their order.
+        """
+        writes = self._by_item.get(item)
+        if not writes or stamp is None:
             return False
-        for number, write in enumerate(of_item):
+        for number, write in enumerate(writes):
             if write.is_change(old, new, stamp):
-                del of_item[: number + 1]
+                del writes[: number + 1]
                 return True
-            # What an undo has done to an item comes in the stream in the same order.
+            # The stream has an undo's writes of an item in the order of the log.
             if write.is_sure and not write.is_before(stamp):
                 return False
         return False
 
 
 def logs_in(folder: Path) -> Iterator[Path]:
-    """The undo logs of a folder, by their first lines: of any table."""
+    """Finds the undo logs of a folder, of any table, by their first lines."""
     for path in sorted(folder.glob("*.jsonl")):
-        with suppress(OSError):  # another's, which says nothing to us
+        with suppress(OSError):  # somebody else's, which we may not read
             if path.is_file():
                 with open(path, "rb") as file:
-                    # The first may be torn: the next run's stands below it.
+                    # The first may be torn: the header of the next run stands below it.
                     first, second = (file.readline(_HEAD_BYTES) for _ in range(2))
                 if first.startswith(_HEAD) or (_begins_log(first) and second.startswith(_HEAD)):
                     yield path
 
 
 def _begins_log(text: bytes) -> bool:
-    """Whether a log begins with this, whole or not."""
+    """Returns True for a whole or torn first line of a log."""
     text = text.rstrip(b"\n")
     return text.startswith(_HEAD) or bool(text and _HEAD.startswith(text))
 
 
-def lines(path: Path) -> Iterator[Line]:
-    """A log's lines; one that a crash has torn is left out. Raises UsageError."""
+def read_log(path: Path) -> Iterator[Line]:
+    """Yields a log's lines, without those that a crash has torn. Raises UsageError."""
     try:
         with open(path, "rb") as file:
             has_begun = False
@@ -228,21 +235,21 @@ def lines(path: Path) -> Iterator[Line]:
         raise UsageError(f"can't read: {error.strerror}", "log", str(path)) from None
 
 
-def made(logged: Iterable[Line]) -> list[Entry]:
-    """The writes that were made, or may have been when the run was killed."""
+def possible_writes(logged: Iterable[Line]) -> list[WriteEntry]:
+    """Returns the writes that were made, or may have been when the run was killed."""
     logged = list(logged)
-    results = (each for each in logged if isinstance(each, Result))
+    results = (each for each in logged if isinstance(each, WriteResult))
     not_made = {each.number for each in results if each.outcome == "conflict"}
-    return [each for each in logged if isinstance(each, Entry) and each.number not in not_made]
+    return [each for each in logged if isinstance(each, WriteEntry) and each.number not in not_made]
 
 
-def key_of(entry: Entry) -> Identity:
-    """Which item it is."""
+def entry_item(entry: WriteEntry) -> Identity:
+    """Returns the item that an entry is about."""
     return identity(entry.key)
 
 
-def image(raw: msgspec.Raw) -> Image:
-    """An item of a line."""
+def entry_image(raw: msgspec.Raw) -> Image:
+    """Returns an image of a log's line."""
     text = bytes(raw)
     return None if text == b"null" else text
 

@@ -1,4 +1,4 @@
-"""What is to be put back: of each item that some changes touched, how it was before them."""
+"""Plans an undo: for each item that the chosen changes touched, its image before them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from watcher.time_machine.item_keys import Identity, identity
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _any: Final = msgspec.json.Decoder()
 Image = bytes | None
-"""An item as the wire's JSON; None: there is none."""
+"""An item as the wire's JSON; None where there is none."""
 
 BETWEEN = "another change lies between those that are to be undone"
 CHANGED = "it was changed since"
@@ -25,49 +25,49 @@ BROKEN = "half a character in it can't be written back"
 
 
 class UndoStep(msgspec.Struct):
-    """One item that is to be put back."""
+    """One item to put back."""
 
     key: bytes
-    """Its key, as the wire's JSON."""
+    """The item's key, as the wire's JSON."""
     before: Image
-    """How it was before the first of the changes that are to be undone."""
+    """The item before the first change to undo."""
     left: Image
-    """What the last of them has left."""
+    """The item after the last change to undo."""
     now: Image
-    """How it was when the changes were read."""
+    """The item when the changes were read."""
     changes: int = 1
     came_back: bool = False
-    """Whether it was as before for a while since: by itself, or by an undo."""
+    """True where the item was as before for a while since, by itself or by an undo."""
     conflict: str = ""
-    """Why it is to be left alone, if it is."""
+    """The reason to leave the item alone; "" where there is none."""
 
 
 class UndoPlanner:
-    """Collects them from records, of which each item's come in their order.
+    """Collects the steps of an undo from records; those of one item come in their order.
 
-    `wanted` says which changes are to be undone, `own` which were made by an undo before.
+    `chosen` tells the changes to undo, `claim` those that an earlier undo made.
     """
 
     def __init__(
         self,
-        wanted: Callable[[Record], bool],
-        own: Callable[[Identity, Image, Image, datetime | None], bool],
+        chosen: Callable[[Record], bool],
+        claim: Callable[[Identity, Image, Image, datetime | None], bool],
     ) -> None:
-        self._wanted = wanted
-        self._own = own
+        self._chosen = chosen
+        self._claim = claim
         self._steps: dict[Identity, UndoStep] = {}
         self.own_changes = 0
-        """How many of the changes that are to be undone an undo had made."""
+        """How many of the chosen changes an earlier undo made."""
 
-    def take(self, record: Record) -> None:
-        """Take a change in. Raises StreamError where it has no images."""
+    def on_record(self, record: Record) -> None:
+        """Takes in a change. Raises StreamError where it has no images."""
         item = identity(record.wire.dynamodb.Keys)
         step = self._steps.get(item)
-        chosen = self._wanted(record)
+        chosen = self._chosen(record)
         change = record.wire.dynamodb
         old, new = bytes(change.OldImage) or None, bytes(change.NewImage) or None
-        # Asked of each change, chosen or not: a write of an undo is only one of several equal ones.
-        is_own = self._own(item, old, new, record.created_at)
+        # Also of a change that is not chosen: each write of an undo is one of several equal ones.
+        is_own = self._claim(item, old, new, record.created_at)
         if step is None and not chosen:
             return
         if record.images_missing:
@@ -95,42 +95,46 @@ class UndoPlanner:
         else:
             step.came_back = step.came_back or came_back
 
-    def all(self) -> list[UndoStep]:
-        """The items, those that were touched first at the beginning."""
-        return [step for step in self._steps.values() if _is_to_do(step)]
+    def steps(self) -> list[UndoStep]:
+        """Returns the steps that are left to do, in the order in which their items were touched.
 
-
-def _is_to_do(step: UndoStep) -> bool:
-    """Whether anything of the changes is left in the item; says so where it was changed since."""
-    if is_same(step.now, step.before):
-        return False
-    if not is_same(step.now, step.left):
-        if step.came_back:
-            return False
-        step.conflict = step.conflict or CHANGED
-    return True
+        An item that was changed since is a conflict.
+        """
+        found = []
+        for step in self._steps.values():
+            if is_same(step.now, step.before):
+                continue
+            if not is_same(step.now, step.left):
+                if step.came_back:
+                    continue
+                step.conflict = step.conflict or CHANGED
+            found.append(step)
+        return found
 
 
 def is_same(one: Image, other: Image) -> bool:
-    """Whether two items are one to DynamoDB: compared whole."""
+    """Returns True where two items are equal for DynamoDB, compared whole."""
     if one is None or other is None or one == other:
         return one is other or one == other
     return not differing(_shallow.decode(one), _shallow.decode(other))
 
 
 def item_differences(old: Image, new: Image) -> dict[str, OldAndNew]:
-    """Old and new value of each attribute that differs."""
+    """Returns old and new value of each attribute that differs."""
     before, after = (_shallow.decode(each) if each else {} for each in (old, new))
     return differing(before, after)
 
 
 def units(image: Image) -> int:
-    """How many write capacity units it takes to put an item, or to delete it."""
+    """Returns how many write capacity units it takes to put an item, or to delete it."""
     return 1 if image is None else max(1, -(-_size(_any.decode(image)) // 1024))
 
 
 def _size(item: Mapping[str, Mapping[str, Any]]) -> int:
-    """https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html"""
+    """Returns an item's size in bytes, by the rules of
+
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
+    """
     return sum(len(name.encode()) + _value_size(value) for name, value in item.items())
 
 
@@ -153,7 +157,7 @@ def _value_size(value: Mapping[str, Any]) -> int:
 
 
 def total_units(steps: Iterable[UndoStep]) -> int:
-    """What it takes to put these back: a write costs by the larger of the old and the new item."""
+    """Returns the cost of all steps: a write costs by the larger of the old and the new item."""
     return sum(max(units(step.before), units(step.now)) for step in steps)
 
 

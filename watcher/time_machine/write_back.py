@@ -1,4 +1,4 @@
-"""Puts items back: each only if it still is what it was left as, compared whole."""
+"""Puts items back, each only if it still is as the undone changes left it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from watcher.time_machine.sources import TableHandle
 from watcher.time_machine.undo_log import UndoLog
 from watcher.time_machine.undo_plan import BROKEN, CHANGED, Image, UndoStep, is_same, units
 
-# Of 300 operators, one for each attribute, and the AND between; and of 4 KB of text.
+# A condition may have 300 operators (one for each attribute, and the AND between), and 4 KB.
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
-_MOST: Final = 150
-_MOST_BYTES: Final = 4096
+_MAX_ATTRIBUTES: Final = 150
+_MAX_BYTES: Final = 4096
 _AND: Final = " AND "
 
 
-def still(
+def unchanged_condition(
     expected: Mapping[str, Any] | None, key: Mapping[str, Any], other: Mapping[str, Any] | None
 ) -> Condition:
-    """That an item is what is `expected` (in botocore's form), None: that there is none.
+    """Returns the condition that an item is as `expected` (in botocore's form), or absent for None.
 
-    What it differs in from the `other` that is to be written comes first: where not all of its
-    attributes have room, a repeated write must not pass for the first one.
+    The attributes that differ from the `other` item, which is about to be written, come first:
+    where not all of them fit, a repeated write must not pass for the first one.
     """
     if expected is None:
         name = next(iter(key))
@@ -42,7 +42,7 @@ def still(
         is_there = name in expected
         clause = f"#{number} = :{number}" if is_there else f"attribute_not_exists(#{number})"
         size += len(clause) + len(_AND)
-        if len(clauses) == _MOST or size > _MOST_BYTES:
+        if len(clauses) == _MAX_ATTRIBUTES or size > _MAX_BYTES:
             break
         clauses.append(clause)
         names[f"#{number}"] = name
@@ -56,44 +56,44 @@ def still(
 def _in_turn(
     expected: Mapping[str, Any], key: Mapping[str, Any], other: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The attributes to compare; the key is the item's name, and need not be."""
+    """Yields the attributes to compare, those that differ first; the key needs no comparison."""
     names = [name for name in dict.fromkeys([*expected, *other]) if name not in key]
     yield from (name for name in names if expected.get(name) != other.get(name))
     yield from (name for name in names if expected.get(name) == other.get(name))
 
 
-_AT_ONCE = 25
+_WRITES_AT_ONCE = 25
 _THREADS = 8
 
 
 class Outcome(Enum):
-    """What has become of an item."""
+    """The result for one item."""
 
     RESTORED = "restored"
     CONFLICT = "conflict"
     ALREADY = "already as it was"
 
 
-class Done(NamedTuple):
-    """An item, and what has become of it."""
+class StepResult(NamedTuple):
+    """A step, and its outcome."""
 
     step: UndoStep
     outcome: Outcome
 
 
-class _Tried(NamedTuple):
+class _WriteResult(NamedTuple):
     outcome: Outcome
     units: float
     found: Image = None
-    """What the write has replaced, and what was put back at once."""
+    """The item that the write replaced, and that was put back at once."""
 
 
 class WriteBack:
-    """Writes to one table, `rate` write capacity units a second at most.
+    """Puts items back into one table, at most `rate` write capacity units a second.
 
-    An item is read, compared whole, noted in the log, and written on conditions that compare as
-    much of it as DynamoDB allows. What the write then says it has replaced is compared whole once
-    more: what has got in between (an attribute that no condition could name) is put back at once.
+    An item is read, compared whole, logged, and written under a condition that compares as much of
+    it as DynamoDB allows. The replaced item in the answer is compared whole once more: a change
+    that came in between (in an attribute that had no room in the condition) is put back at once.
     """
 
     def __init__(self, table: TableHandle, log: UndoLog, rate: float) -> None:
@@ -103,19 +103,19 @@ class WriteBack:
         self._log = log
         self._rate = rate
 
-    def run(self, steps: Iterable[UndoStep], *, force: bool = False) -> Iterator[Done]:
-        """Put them back; `force` also those that were changed, as they are when it looks at them.
+    def run(self, steps: Iterable[UndoStep], *, force: bool = False) -> Iterator[StepResult]:
+        """Puts the items back; `force` also those that were changed when it reads them.
 
-        Raises StreamError, once all that was written is noted and given.
+        Raises StreamError, once all writes before it are logged and yielded.
         """
         calls = CallPool(most=_THREADS)
         try:
             for batch in self._batches(steps):
                 began = self._clock.monotonic()
-                looks = calls.start([partial(self._look, step) for step in batch])
-                found = [each.result() for each in looks]
+                reads = calls.start([partial(self._current, step) for step in batch])
+                found = [each.result() for each in reads]
                 outcomes = {
-                    id(step): _before(step, now, force)
+                    id(step): _outcome_before_write(step, now, force)
                     for step, now in zip(batch, found, strict=True)
                 }
                 to_write = [
@@ -123,7 +123,7 @@ class WriteBack:
                     for step, now in zip(batch, found, strict=True)
                     if outcomes[id(step)] is None
                 ]
-                numbers = self._log.begin(to_write) if to_write else []
+                numbers = self._log.log_writes(to_write) if to_write else []
                 used = 0.0
                 failed: StreamError | None = None
                 writes = calls.start([partial(self._try, each) for each in to_write])
@@ -133,27 +133,27 @@ class WriteBack:
                         failed = failed or tried
                         batch.remove(step)
                         continue
-                    self._log.end(number, tried.outcome is Outcome.RESTORED, tried.found)
+                    self._log.log_result(number, tried.outcome is Outcome.RESTORED, tried.found)
                     outcomes[id(step)] = tried.outcome
                     used += tried.units
                 for step in batch:
-                    yield Done(step, outcomes[id(step)] or Outcome.CONFLICT)
+                    yield StepResult(step, outcomes[id(step)] or Outcome.CONFLICT)
                 if failed is not None:
                     raise failed
-                self._rest(began, used)
+                self._pause(began, used)
         except KeyboardInterrupt:
-            calls.close(wait=False)  # what is under way is in the log
+            calls.close(wait=False)  # the log has the writes that are under way
             raise
         finally:
             calls.close()
 
     def _batches(self, steps: Iterable[UndoStep]) -> Iterator[list[UndoStep]]:
-        """No more at once than a second's units."""
+        """Splits the steps so that a batch costs no more than a second's units."""
         batch: list[UndoStep] = []
         cost = 0
         for step in steps:
             more = max(units(step.before), units(step.left))
-            if batch and (len(batch) == _AT_ONCE or cost + more > self._rate):
+            if batch and (len(batch) == _WRITES_AT_ONCE or cost + more > self._rate):
                 yield batch
                 batch, cost = [], 0
             batch.append(step)
@@ -161,50 +161,50 @@ class WriteBack:
         if batch:
             yield batch
 
-    def _rest(self, began: float, used: float) -> None:
+    def _pause(self, began: float, used: float) -> None:
         left = began + used / self._rate - self._clock.monotonic()
         if left > 0:
             self._clock.sleep(left)
 
-    def _look(self, step: UndoStep) -> Image:
+    def _current(self, step: UndoStep) -> Image:
         return _image(self._tables.get(self._name, wire_item(step.key)))
 
-    def _try(self, what: tuple[UndoStep, Image]) -> _Tried | StreamError:
-        """What fails hides nothing of what is written beside it."""
+    def _try(self, write: tuple[UndoStep, Image]) -> _WriteResult | StreamError:
+        """Returns a failure instead of raising it, so that the writes beside it are logged."""
         try:
-            return self._write(what)
+            return self._write(write)
         except StreamError as error:
             return error
 
-    def _write(self, what: tuple[UndoStep, Image]) -> _Tried:
-        step, now = what
+    def _write(self, write: tuple[UndoStep, Image]) -> _WriteResult:
+        step, now = write
         written = self._swap(step.key, now, step.before)
         if written is None:
-            # Our own first attempt, whose answer was lost, may have come before this one.
-            if is_same(self._look(step), step.before):
-                return _Tried(Outcome.RESTORED, 1.0)
+            # Our own first attempt, whose answer was lost, may have succeeded before this one.
+            if is_same(self._current(step), step.before):
+                return _WriteResult(Outcome.RESTORED, 1.0)
             step.conflict = step.conflict or CHANGED
-            return _Tried(Outcome.CONFLICT, 1.0)
+            return _WriteResult(Outcome.CONFLICT, 1.0)
         replaced = _image(written.old)
         if is_same(replaced, now) or is_same(replaced, step.before):
-            return _Tried(Outcome.RESTORED, written.units)
+            return _WriteResult(Outcome.RESTORED, written.units)
         again = self._swap(step.key, step.before, replaced)
         step.conflict = step.conflict or CHANGED
         cost = written.units + (again.units if again else 1.0)
-        return _Tried(Outcome.CONFLICT, cost, replaced)
+        return _WriteResult(Outcome.CONFLICT, cost, replaced)
 
     def _swap(self, key_json: bytes, old: Image, new: Image) -> Written | None:
-        """Write an item in the place of another; None where that is not what is there."""
+        """Replaces an item by another; None where the table has neither of them."""
         key = wire_item(key_json)
         expected = None if old is None else wire_item(old)
         if new is None:
-            return self._tables.delete(self._name, key, still(expected, key, None))
+            return self._tables.delete(self._name, key, unchanged_condition(expected, key, None))
         item = wire_item(new)
-        return self._tables.put(self._name, item, still(expected, key, item))
+        return self._tables.put(self._name, item, unchanged_condition(expected, key, item))
 
 
-def _before(step: UndoStep, now: Image, force: bool) -> Outcome | None:
-    """What can be said of an item before it is written; None where it is to be written."""
+def _outcome_before_write(step: UndoStep, now: Image, force: bool) -> Outcome | None:
+    """Returns the outcome of an item that is not written; None for one to write."""
     if is_same(now, step.before):
         return Outcome.ALREADY
     if step.conflict == BROKEN:

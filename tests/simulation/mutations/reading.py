@@ -15,7 +15,6 @@ from tests.simulation.mutations.edits import (
     logic,
     looped_over,
     returned,
-    uncaught,
     without,
 )
 from tests.simulation.mutations.mutant import Mutant
@@ -44,12 +43,12 @@ READING = [
     ),
     Mutant(
         "a hidden parent is read at once",
-        "UnlistedParents.sorted_out",
+        "UnlistedParents.readable",
         condition("expected", becomes="True"),
     ),
     Mutant(
         "a hidden parent that answers errors counts as gone",
-        "UnlistedParents.ask",
+        "UnlistedParents.probed",
         condition("ShardNotFoundError", becomes="{0} is not None"),
     ),
     Mutant(
@@ -75,17 +74,17 @@ READING = [
     ),
     Mutant(
         "expired credentials are not renewed for listings",
-        "Coordinator.put",
+        "executor.refresh",
         without("renew"),
     ),
     Mutant(
         "failing listings are not said",
-        "Coordinator._trouble",
+        "Coordinator._listing_failed",
         condition("worth_logging", becomes="False"),
     ),
     Mutant(
         "a reader that died before it had an iterator begins at LATEST",
-        "Coordinator.begin_again",
+        "Coordinator.restart",
         without("AtTime"),
     ),
     # The reading of one shard
@@ -96,7 +95,7 @@ READING = [
     ),
     Mutant(
         "an expired iterator starts again at LATEST",
-        "ShardReader.read",
+        "ShardReader.attempt",
         in_handler("ExpiredIteratorError", do="self.position = Latest()"),
     ),
     Mutant(
@@ -106,8 +105,8 @@ READING = [
     ),
     Mutant(
         "the position moves before the page is there",
-        "ShardReader.read",
-        before("page", "reads", do="self.position = Latest()"),
+        "ShardReader._read",
+        before("fetch", do="self.position = Latest()"),
     ),
     Mutant(
         "a new reader begins at its last record, not after it",
@@ -128,7 +127,7 @@ READING = [
     ),
     Mutant(
         "a shard that is gone is not said",
-        "ShardReader.read",
+        "ShardReader.attempt",
         argument("_finish", "gone", becomes="None"),
     ),
     Mutant(
@@ -143,7 +142,7 @@ READING = [
     ),
     Mutant(
         "a shard that looks open is left, though it was closed",
-        "Coordinator.meaning",
+        "Coordinator._reader_finished",
         condition("_knows_what_is_open", becomes="False"),
         given={"follow": False, "start": "trim_horizon", "older": 4},
     ),
@@ -160,8 +159,8 @@ READING = [
     ),
     Mutant(
         "expired credentials are not renewed for reads",
-        "ShardReader.read",
-        without("renew"),
+        "ShardReader.attempt",
+        without("RenewCredentials"),
     ),
     Mutant(
         "a shard that can't be read is not said",
@@ -170,17 +169,17 @@ READING = [
     ),
     Mutant(
         "one odd answer to a read ends the reading",
-        "Refusals.hear",
+        "Refusals.on_error",
         condition("ODD", becomes="{0}"),
     ),
     Mutant(
         "one odd answer to a listing ends the reading",
-        "Coordinator.put",
-        uncaught("OddAnswerError"),
+        "Coordinator.failed",
+        condition("OddAnswerError", becomes="{it} and not isinstance({0}, OddAnswerError)"),
     ),
     Mutant(
         "no permission ends the reading at once, also later",
-        "Refusals.hear",
+        "Refusals.on_error",
         condition("_DENIED_SECONDS", becomes="True"),
     ),
     # Losses
@@ -234,14 +233,14 @@ READING = [
     # Stream
     Mutant(
         "a pulled record moves the position with the one behind it",
-        "MergedReader.take_read",
-        after("_buffer", do="{0}.tracked.position = {0}.reader.position"),
+        "MergedReader.pop_buffered",
+        after("_push_next", do="{0}.shard.tracked.position = {0}.shard.reader.position"),
         "stream",
     ),
     Mutant(
         "a pulled shard ends with its last page, not with its last record",
-        "MergedReader._buffer",
-        after("buffered", do="if {object}.ended: self._run_out.append({object})"),
+        "MergedReader._push_next",
+        after("is_held", do="if {object}.has_ended: self._drained.append({object})"),
         "stream",
     ),
     Mutant(

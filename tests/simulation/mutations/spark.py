@@ -83,7 +83,7 @@ SPARK = [
     Mutant(
         "a query is anchored at LATEST when it reads, not when it begins",
         "Planner.anchor",
-        called("begin_again", becomes="{0}.position"),
+        called("restart", becomes="{0}.position"),
         "spark",
     ),
     Mutant(

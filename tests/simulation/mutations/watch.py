@@ -106,7 +106,7 @@ WATCH = [
     ),
     Mutant(
         "what was missed in a long sleep is not said",
-        "Coordinator._take",
+        "Coordinator._listed",
         without("say_if_old"),
     ),
     Mutant(
@@ -154,14 +154,14 @@ WATCH = [
     ),
     Mutant(
         "a shard's end does not wait for its batch",
-        "Manager._finished",
+        "Manager._finish",
         both(without("drain"), condition("pending", becomes="False")),
         "processes",
     ),
     Mutant(
         "a table's new stream begins at LATEST",
         "WatchedStream.move_on",
-        called("_new_roster", becomes="{function}({0}, Latest())"),
+        called("_new_coordinator", becomes="{function}({0}, Latest())"),
         "processes",
     ),
     Mutant(

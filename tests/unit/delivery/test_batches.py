@@ -259,7 +259,7 @@ def test_under_stop_the_records_stay_unsettled_and_the_error_says_which() -> Non
 def test_a_batch_that_a_record_fills_stops_the_watch_with_the_same_words() -> None:
     made = Batches("f", Function(bad(1)), BatchSettings(retries=0, size=1))
     dispatcher = Dispatcher([made], FailurePolicy("stop"))
-    with pytest.raises(HandlerError, match=r"^observer f failed on record 1 of s: ValueError"):
+    with pytest.raises(HandlerError, match=r"^handler f failed on record 1 of s: ValueError"):
         dispatcher.deliver(record(1))
 
 
@@ -288,16 +288,17 @@ def test_the_checkpoint_is_saved_before_a_retry_and_the_end_of_the_watch_leaves_
 
     function = Function(bad(2))
     made = Batches("f", function, BatchSettings(retries=-1, size=2), clock=clock)
-    dispatcher = Dispatcher([made], FailurePolicy(), clock=clock, before_retry=save)
+    dispatcher = Dispatcher([made], FailurePolicy(), clock=clock)
+    dispatcher.before_retry = save
     dispatcher.deliver(record(1))
     dispatcher.deliver(record(2))
     assert [(round(at, 9), number) for at, number in saved] == [(0, "1"), (0.1, "1"), (0.3, "1")]
     assert function.calls == [[1, 2]] * 3
-    assert dispatcher.left == 2
+    assert dispatcher.pending_count == 2
     dispatcher.close()
     assert function.calls == [[1, 2]] * 3
     assert caplog.messages == [
-        "observer f has not processed 2 records of s; a checkpoint stays before them"
+        "handler f has not processed 2 records of s; a checkpoint stays before them"
     ]
 
 

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.gate import SECONDS, Gate, ThreadsClock, WatchedHands
+from tests.support.gate import SECONDS, Gate, ThreadsClock, WatchedPool
 from tests.support.play import ARN, Memory, Play, page
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence
-from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.delivery.shutdown import Overdue
 from watcher.errors import HandlerError
 from watcher.observability.heartbeat import Phase
 from watcher.records.record import Record
+from watcher.runtime.protocol import Pause
 from watcher.streams.messages import Finished
 
 
@@ -36,8 +37,8 @@ def played(
     gate: Gate | None = None,
     **settings: Any,
 ) -> Play:
-    hands = WatchedHands(count, observe if isinstance(observe, Gate) else gate)
-    play = Play(observe, hands=hands, clock=ThreadsClock(hands), **settings)
+    pool = WatchedPool(count, observe if isinstance(observe, Gate) else gate)
+    play = Play(observe, pool=pool, clock=ThreadsClock(pool), **settings)
     for shard in shards:
         play.service.add(shard)
     return play
@@ -140,7 +141,7 @@ def test_a_handler_that_blocks_holds_its_shard_alone_and_is_said(
     assert (
         len(said) == 1 and f"record {FIRST + 1} (pk=" in said[0] and "the others go on" in said[0]
     )
-    assert any("Broken off: an observer is still at work on record" in t for t in caplog.messages)
+    assert any("Broken off: a handler is still at work on record" in t for t in caplog.messages)
     assert any(text.startswith("Stopping: 2 records left unread") for text in caplog.messages)
 
 
@@ -218,11 +219,16 @@ def test_no_more_are_handled_than_were_asked_for() -> None:
 
 def test_what_waits_of_a_shard_has_its_worker_rest(gate: Gate) -> None:
     play = played(gate, 2, "a")
-    rested: list[object] = []
-    play.manager.workers.rest = rested.append  # type: ignore[method-assign, assignment]
     large = page(*range(1, 9001))
-    play.run(1.0, ("a", large), ("a", large), 2.0, gate.let(-1), 1.0)
-    assert bool(rested) is (2 * len(large.body) >= 4 * 1024 * 1024)
+    assert 2 * len(large.body) >= 4 * 1024 * 1024 > len(large.body)
+    pauses: list[int] = []
+
+    def count() -> None:
+        orders = [order for process in play.processes for order in process.orders]
+        pauses.append(sum(isinstance(order, Pause) for order in orders))
+
+    play.run(1.0, ("a", large), 1.0, count, ("a", large), 2.0, gate.let(-1), count, 1.0)
+    assert pauses[0] == 0 < pauses[1]
 
 
 def test_an_async_handlers_task_is_cancelled_when_time_is_up() -> None:
@@ -237,8 +243,8 @@ def test_an_async_handlers_task_is_cancelled_when_time_is_up() -> None:
             ended.append(record.sequence_number)
             over.release()
 
-    hands, clock = ThreadHandlerPool(2), ThreadsClock()
-    play = Play(handle, hands=hands, clock=clock, stop_timeout=0.2)
+    pool, clock = ThreadHandlerPool(2), ThreadsClock()
+    play = Play(handle, pool=pool, clock=clock, stop_timeout=0.2)
     for shard in "ab":
         play.service.add(shard)
     both = [lambda: begun.acquire(timeout=SECONDS)] * 2

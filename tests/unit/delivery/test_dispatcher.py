@@ -74,7 +74,7 @@ def test_log_names_observer_and_record_and_goes_on(caplog: pytest.LogCaptureFixt
     assert seen.numbers == [7] and made.failures == 1
     which = f"record {record(7).sequence_number} of shard-0 (pk=a)"
     where = f"tests/unit/delivery/test_dispatcher.py:{fail.__code__.co_firstlineno + 1}"
-    assert caplog.messages == [f"observer o0 failed on {which}: ValueError: no at {where}"]
+    assert caplog.messages == [f"handler o0 failed on {which}: ValueError: no at {where}"]
     assert caplog.records[0].exc_info is None
 
 
@@ -89,7 +89,7 @@ def test_the_same_error_again_is_counted(caplog: pytest.LogCaptureFixture) -> No
     made.tick()
     said = caplog.messages[2:]
     assert [text.partition(" (")[0] for text in said] == [
-        f"observer {name}: same error \N{MULTIPLICATION SIGN}312" for name in ("o0", "o1")
+        f"handler {name}: same error \N{MULTIPLICATION SIGN}312" for name in ("o0", "o1")
     ]
     assert said[0].endswith(f"the last on record {FIRST + 312} of shard-0 (pk=a)")
     made.deliver(record(400))
@@ -185,7 +185,7 @@ def test_close_is_called_for_each_whatever_becomes_of_the_others(
     made = Dispatcher([Handler("broken", fail, broken), seen.observer()], FailurePolicy())
     made.close()
     assert seen.closed == 1 and made.failures == 1
-    assert caplog.messages == ["observer broken failed to close: ValueError: no"]
+    assert caplog.messages == ["handler broken failed to close: ValueError: no"]
 
 
 def test_a_broken_pipe_of_an_observers_own_is_a_failure() -> None:

@@ -64,18 +64,14 @@ class Pairs(Handler):
 @pytest.mark.parametrize("failures", [0, 1, 3])
 def test_one_that_settles_several_at_once_is_tried_again_when_it_says(failures: int) -> None:
     pairs, clock, pending = Pairs(failures), HandClock(), list[str | None]()
-    made = Dispatcher(
-        [pairs],
-        FailurePolicy(),
-        clock=clock,
-        before_retry=lambda: pending.append(made.pending(SHARD)),
-    )
+    made = Dispatcher([pairs], FailurePolicy(), clock=clock)
+    made.before_retry = lambda: pending.append(made.pending(SHARD))
     for number in (1, 2, 3):
         made.deliver(record(number))
     assert pairs.settled == [["1", "2"]]
     assert clock.passed == pytest.approx(failures)
     assert pending == [record(1).sequence_number] * failures
-    assert made.left == 1 and made.processed(3) == {"pairs": 2}
+    assert made.pending_count == 1 and made.processed(3) == {"pairs": 2}
     assert made.pending(SHARD) == record(3).sequence_number
     made.drain(SHARD)
     assert pairs.settled == [["1", "2"], ["3"]]

@@ -11,21 +11,24 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, Seen, page
 from tests.support.wire import FIRST
 from watcher.aws.counters import SharedCounters
-from watcher.aws.model import AfterSequence, TrimHorizon
+from watcher.aws.model import AfterSequence, Position, ShardKey, TrimHorizon
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
+from watcher.delivery.progress import Progress
 from watcher.delivery.sequential import SequentialDelivery
 from watcher.errors import HandlerError
+from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Totals
 from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.runtime.stats import StatsCollector
 from watcher.streams.lineage import TrackedShard
+from watcher.streams.messages import Finished
 
 
 class Page:
-    """A handover of one page, its shard and its clock."""
+    """The delivery of one page, its shard and its clock."""
 
     def __init__(
         self,
@@ -42,14 +45,31 @@ class Page:
         observer = Handler("seen", observe)
         observer.handle_page = together
         dispatcher = Dispatcher([observer, *more], FailurePolicy.parse(on_error), clock=self.clock)
-        figures = StatsCollector(1.0, SharedCounters(4), self.clock)
-        self.handover = SequentialDelivery(
-            dispatcher, figures, self.totals, clock=self.clock, **limits
+        self.shutdown = dispatcher.shutdown
+        self.dirty: list[Position] = []
+        """Where the position stood, each time that there was something to save."""
+        progress = Progress(
+            totals=self.totals,
+            stats=StatsCollector(1.0, SharedCounters(4), self.clock),
+            mark_dirty=lambda: self.dirty.append(self.shard.position),
+            **limits,
+        )
+        self.delivery = SequentialDelivery(
+            dispatcher=dispatcher,
+            progress=progress,
+            heartbeat=Heartbeat(clock=self.clock),
+            clock=self.clock,
         )
 
     def deliver(self, *numbers: int) -> list[Any]:
-        """Where the position stood, each time that the delivery paused."""
-        return [self.shard.position for _ in self.handover.deliver(ARN, self.shard, page(*numbers))]
+        """Where the position stood, each time that the loop had its turn in the middle of it."""
+        stood = []
+        self.delivery.submit(ShardKey(ARN, "a"), self.shard, page(*numbers))
+        self.delivery.poll()
+        while not self.delivery.has_room:
+            stood.append(self.shard.position)
+            self.delivery.poll()
+        return stood
 
 
 def after(number: int) -> AfterSequence:
@@ -82,7 +102,7 @@ def test_it_ends_at_the_number_asked_for() -> None:
     made = Page(seen, max_records=2)
     made.deliver(1, 2, 3)
     assert seen.numbers == [1, 2] and made.shard.position == after(2)
-    assert made.handover.is_complete
+    assert made.delivery.is_complete
 
 
 def test_a_failure_that_stops_leaves_the_position_before_it() -> None:
@@ -100,11 +120,39 @@ def test_between_two_pages_there_is_nothing_to_move() -> None:
     made = Page(Seen())
     made.deliver(1)
     made.shard.position = TrimHorizon()
-    made.handover.move()
+    made.delivery.commit()
     assert made.shard.position == TrimHorizon()
 
 
-# Observers that take records together
+def test_a_shards_end_is_given_back_behind_its_records() -> None:
+    made: Page = Page(lambda record: made.clock.sleep(0.15))
+    shard, end = ShardKey(ARN, "a"), Finished(True)
+    made.delivery.submit(shard, made.shard, page(1, 2, 3))
+    made.delivery.submit_end(shard, end)
+    made.delivery.submit_end(shard, None)
+    assert not made.delivery.poll() and made.delivery.is_delivering(shard)
+    assert [*made.delivery.poll()] == [(shard, end), (shard, None)]
+    assert not made.delivery.is_delivering(shard) and not made.delivery.poll()
+
+
+def test_items_wait_until_the_page_in_hand_is_delivered() -> None:
+    made: Page = Page(lambda record: made.clock.sleep(0.15))
+    shard, items = ShardKey(ARN, "a"), ShardKey(ARN, "items")
+    assert made.delivery.reserve(items) and not made.delivery.has_changes_beside(items)
+    made.delivery.submit(shard, made.shard, page(1, 2, 3))
+    made.delivery.poll()
+    assert not made.delivery.reserve(items) and made.delivery.has_changes_beside(items)
+    made.delivery.poll()
+    assert made.delivery.reserve(items)
+
+
+def test_a_new_position_is_to_be_saved() -> None:
+    made = Page(Seen())
+    made.deliver(1, 2)
+    assert made.dirty == [after(2)]
+
+
+# Handlers that take records together
 
 
 class Together:
@@ -146,7 +194,7 @@ def test_together_it_ends_at_the_number_asked_for() -> None:
     made = Page(seen, together=together, max_records=20)
     made.deliver(*range(40))
     assert together.numbers == list(range(16)) and seen.numbers == [16, 17, 18, 19]
-    assert made.shard.position == after(19) and made.handover.is_complete
+    assert made.shard.position == after(19) and made.delivery.is_complete
 
 
 @pytest.mark.parametrize("how", ["raises", "refuses"])
@@ -171,12 +219,12 @@ def test_what_is_taken_together_as_the_end_begins_is_the_last() -> None:
 
     def take(page: RecordPage) -> bool:
         if together.numbers:
-            made.handover._dispatcher.shutdown.request()
+            made.shutdown.request()
         return together(page)
 
     made = Page(None, together=take)
     made.deliver(*range(100))
-    assert together.at_once == [16, 32] and made.handover.left == 52
+    assert together.at_once == [16, 32] and made.delivery.undelivered == 52
     assert made.shard.position == after(47)
 
 
@@ -185,27 +233,27 @@ def test_the_record_in_hand_as_the_end_begins_is_the_last_for_each_observer() ->
 
     def take(record: Record) -> None:
         if record.sequence_number == str(FIRST + 2):
-            made.handover._dispatcher.shutdown.request()
+            made.shutdown.request()
 
     made = Page(take, more=[Handler("others", others)])
     made.deliver(1, 2, 3, 4)
-    assert others.numbers == [1, 2] and made.handover.left == 2
+    assert others.numbers == [1, 2] and made.delivery.undelivered == 2
     assert made.shard.position == after(2)
 
 
 def test_where_that_is_the_last_of_its_page_the_position_is_behind_the_page() -> None:
     def take(record: Record) -> None:
-        made.handover._dispatcher.shutdown.request()
+        made.shutdown.request()
 
     made = Page(take, wanted=lambda wire: wire.dynamodb.SequenceNumber == str(FIRST + 1))
     made.deliver(1)
-    assert made.shard.position == after(1) and made.handover.left == 0
+    assert made.shard.position == after(1) and made.delivery.undelivered == 0
 
 
 def test_nothing_is_taken_once_the_end_has_begun() -> None:
     together, seen = Together(), Seen()
     for made in Page(None, together=together), Page(seen):
-        made.handover._dispatcher.shutdown.request()
+        made.shutdown.request()
         made.deliver(1, 2)
-        assert made.handover.left == 2 and made.shard.position == TrimHorizon()
+        assert made.delivery.undelivered == 2 and made.shard.position == TrimHorizon()
     assert together.numbers == seen.numbers == []

@@ -18,8 +18,8 @@ from watcher.aws.arns import table_of
 from watcher.aws.model import Listing, Shard, ShardKey
 from watcher.errors import StreamError
 from watcher.live.app import LiveView
-from watcher.live.buffer import ChangeBuffer, Shown, search
-from watcher.live.screens import ChangeScreen, HistoryScreen, Over, ShardsScreen
+from watcher.live.buffer import ChangeBuffer, ChangeLine, parse_search
+from watcher.live.screens import ChangeScreen, HistoryScreen, ShardsScreen, TextScreen
 from watcher.observability.watch_stats import Display, Totals, WatchStats
 from watcher.records.record import Record
 
@@ -65,7 +65,7 @@ class Played:
         return Totals(records=7)
 
 
-def history(entry: Shown) -> Iterable[Record]:
+def history(entry: ChangeLine) -> Iterable[Record]:
     return [record(1), record(4)]
 
 
@@ -78,9 +78,13 @@ def listings(streams: set[str]) -> Sequence[Listing]:
 class Case:
     """A view and the watch behind it."""
 
-    def __init__(self, ring: ChangeBuffer | None = None) -> None:
+    def __init__(
+        self,
+        buffer: ChangeBuffer | None = None,
+        listings: Callable[[set[str]], Sequence[Listing]] = listings,
+    ) -> None:
         self.watch = Played()
-        self.view = LiveView(self.watch, history, listings, ring)
+        self.view = LiveView(self.watch, history, listings, buffer)
 
     def run(self, play: Callable[[Pilot[Any]], Any], columns: int = 80) -> None:
         async def whole() -> None:
@@ -94,7 +98,7 @@ class Case:
     def give(self, *records: Record) -> None:
         for each in records:
             self.watch.give(each)
-        self.view._frame()
+        self.view.draw()
 
     @property
     def figures(self) -> str:
@@ -122,7 +126,7 @@ def test_changes_are_followed_until_somebody_moves_up() -> None:
         assert "PAUSED" in case.figures
         await pilot.press("space")
         assert case.view.changes.following
-        assert case.view.changes.selected == case.view.changes._shown[-1]
+        assert case.view.changes.selected == case.view.changes.newest
 
     case.run(play)
 
@@ -162,7 +166,7 @@ def test_a_search_is_for_what_there_is_and_what_is_to_come() -> None:
     case.run(play)
 
 
-def shown(screen: Over) -> str:
+def shown(screen: TextScreen) -> str:
     return str(screen.query_one("#text", Static).content)
 
 
@@ -232,7 +236,7 @@ def test_t_takes_tables_out_of_sight_and_y_copies() -> None:
         await pilot.press("y")
         assert json.loads(case.view.clipboard)["dynamodb"]["SequenceNumber"] == "2"
         await pilot.press("question_mark")
-        assert isinstance(case.view.screen, Over)
+        assert isinstance(case.view.screen, TextScreen)
 
     case.run(play)
 
@@ -266,10 +270,10 @@ def test_the_lineage_fits_into_the_terminal(columns: int) -> None:
     opened = 1795330388569
     names = [f"shardId-{opened + 1000 * n:020d}-5ee6d95{n}" for n in range(6)]
     shards = [Shard(name, above, "1") for above, name in zip([None, *names], names, strict=False)]
-    case = Case()
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
     arn = ARN.format("orders")
-    case.view._listings = lambda _: [Listing(arn, "orders", "ENABLED", "KEYS_ONLY", shards, 1, now)]
+    listing = Listing(arn, "orders", "ENABLED", "KEYS_ONLY", shards, 1, now)
+    case = Case(listings=lambda _: [listing])
     case.watch.lags = {ShardKey(arn, names[-1]): 13.0}
 
     async def play(pilot: Pilot[Any]) -> None:
@@ -291,8 +295,8 @@ def test_q_ends_the_watch_and_then_the_view() -> None:
 
     async def play(pilot: Pilot[Any]) -> None:
         await pilot.press("q")
-        await asyncio.to_thread(case.view._thread.join)
-        case.view._frame()
+        await asyncio.to_thread(case.view.watch_thread.join)
+        case.view.draw()
         await pilot.pause()
 
     case.run(play)
@@ -305,8 +309,8 @@ def test_an_error_of_the_watch_ends_the_view() -> None:
     case.watch.fails = StreamError("gone")
 
     async def play(pilot: Pilot[Any]) -> None:
-        await asyncio.to_thread(case.view._thread.join)
-        case.view._frame()
+        await asyncio.to_thread(case.view.watch_thread.join)
+        case.view.draw()
         await pilot.pause()
 
     case.run(play)
@@ -339,6 +343,6 @@ def test_a_search_is_a_text_a_key_or_a_pattern(text: str, numbers: list[int]) ->
     ring = ChangeBuffer()
     for number in (1, 2, 3):
         ring.add(record(number))
-    test = search(text)
+    test = parse_search(text)
     found = [each.number for each in ring.since(0) if test is None or test(each)]
     assert found == numbers

@@ -38,7 +38,7 @@ class _Closed(PlayedService):
 
 def test_a_shard_that_drips_keeps_no_other_waiting() -> None:
     service = _Closed(shards=4, pages=5)
-    held = BacklogReader(ARN, service, lanes=lambda count: [service] * count)
+    held = BacklogReader(ARN, service, clients=lambda count: [service] * count)
     order: list[str] = []
     for record in held.read():
         order.append(record.shard_id)

@@ -20,6 +20,8 @@ from watcher import Stream, UsageError
 from watcher.aws.model import Latest, Listing, Position, TrimHorizon
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
+from watcher.pull.shard_pool import PullOptions
+from watcher.pull.timing import Timing
 from watcher.streams.losses import Losses
 
 _MANY = 3000
@@ -134,10 +136,12 @@ def test_a_poll_does_not_wait_for_the_listing_of_a_large_stream(
 
     clock = HandClock()
     service, calls = _Large(clock), CallPool()
-    made = MergedReader(service, ARN, Latest(), Losses(clock=clock), clock, calls=calls)
+    made = MergedReader(
+        service, ARN, Latest(), losses=Losses(clock=clock), calls=calls, clock=clock
+    )
     monkeypatch.setattr(threading.Condition, "wait_for", noting)
     clock.sleep(60)
-    assert made.look() is None and made.look(at_once=True) is None
+    assert made.poll() is None and made.poll(at_once=True) is None
     service.released.set()
     calls.close()
     assert service.listings == 2 and waited == []
@@ -169,15 +173,23 @@ def test_reads_of_several_streams_go_on_side_by_side() -> None:
     calls = CallPool()
     losses, latest = Losses(clock=clock), Latest()
     pullers = [
-        MergedReader(Waiting(clock, 1), ARN, latest, losses, clock, calls=calls, sharers=10)
+        MergedReader(
+            Waiting(clock, 1),
+            ARN,
+            latest,
+            losses=losses,
+            calls=calls,
+            clock=clock,
+            options=PullOptions(stream_count=10),
+        )
         for _ in range(10)
     ]
     is_late.set()
     clock.sleep(60)
     for made in pullers:
-        made.begin_reads(at_once=True)
+        made.start_reads(at_once=True)
     for made in pullers:
-        while made.look() is None and made._in_call:
+        while made.poll() is None and made.is_reading:
             pass
     calls.close()
     assert everybody.broken is False
@@ -207,12 +219,19 @@ class _Dripping(Shards):
 @pytest.mark.parametrize("start", [Latest(), TrimHorizon()], ids=["latest", "horizon"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_read_that_drips_holds_up_neither_the_beginning_nor_a_heartbeat_nor_a_token(
-    monkeypatch: pytest.MonkeyPatch, start: Position, count: int
+    start: Position, count: int
 ) -> None:
-    monkeypatch.setattr("watcher.pull.merged._PATIENT_SECONDS", 0.05)
     clock = HandClock()
     service, calls = _Dripping(clock, count), CallPool()
-    made = MergedReader(service, ARN, start, Losses(clock=clock), clock, calls=calls)
+    made = MergedReader(
+        service,
+        ARN,
+        start,
+        losses=Losses(clock=clock),
+        calls=calls,
+        clock=clock,
+        options=PullOptions(timing=Timing(patient_seconds=0.05)),
+    )
     for _ in range(2):
         clock.sleep(60)
         made.read_all()
@@ -222,25 +241,30 @@ def test_a_read_that_drips_holds_up_neither_the_beginning_nor_a_heartbeat_nor_a_
         service.write(f"shard-{number}")
     while made.next_at is None and count > 1:
         clock.sleep(1)
-        made.look()
+        made.poll()
     assert not service.released.is_set()
     service.released.set()
     found = set[str]()
     while len(found) < count:
-        if made.look(at_once=True) is None:
+        if made.poll(at_once=True) is None:
             clock.sleep(1)
         else:
-            found.add(made.take().shard_id)
+            found.add(made.pop().shard_id)
     calls.close()
 
 
-def test_latest_is_not_later_than_the_beginning_though_a_shard_is_slow_to_begin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("watcher.pull.merged._PATIENT_SECONDS", 0.0)
+def test_latest_is_not_later_than_the_beginning_though_a_shard_is_slow_to_begin() -> None:
     clock = HandClock()
     service, calls = _Dripping(clock, 2, slow=0.3), CallPool()
-    MergedReader(service, ARN, Latest(), Losses(clock=clock), clock, calls=calls)
+    MergedReader(
+        service,
+        ARN,
+        Latest(),
+        losses=Losses(clock=clock),
+        calls=calls,
+        clock=clock,
+        options=PullOptions(timing=Timing(patient_seconds=0.0)),
+    )
     assert service.begun == {"shard-0", "shard-1"}
     service.released.set()
     calls.close()

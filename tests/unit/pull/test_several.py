@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -12,11 +13,12 @@ from tests.support.play import ARN
 from tests.support.times import NOON
 from tests.unit.pull.test_merged import Shards
 from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Service
-from watcher.clock import CLOCK
+from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
 from watcher.pull.several import MergedReaders, StartPosition
+from watcher.pull.timing import Timing
 from watcher.streams.losses import Losses
 
 USERS = ARN.replace("orders", "users")
@@ -35,12 +37,18 @@ class _Hanging(Shards):
 
 
 def make(service: Service, arn: str, start: StartPosition) -> MergedReader:
-    return MergedReader(service, arn, start, Losses(clock=CLOCK), calls=CallPool(threads=False))
+    return MergedReader(
+        service, arn, start, losses=Losses(clock=CLOCK), calls=CallPool(threads=False)
+    )
+
+
+def readers(services: Mapping[str, Service], clock: Clock = CLOCK) -> MergedReaders:
+    timing = Timing(start_seconds=0.0)
+    return MergedReaders(services, make, clock, in_threads=True, timing=timing)
 
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Hanging]:
-    monkeypatch.setattr("watcher.pull.several._BEGIN_SECONDS", 0.0)
     monkeypatch.setattr("watcher.aws.background._LISTING_HANGS_SECONDS", 0.02)
     service = _Hanging()
     yield service
@@ -49,16 +57,16 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Hanging]:
 
 def test_one_that_hangs_keeps_no_other_and_begins_where_all_did(held: _Hanging) -> None:
     services = {ARN: held, USERS: Shards(HandClock(), 1)}
-    made = MergedReaders(services, make, CLOCK, aside=True)
-    made.begin(dict.fromkeys(services, Latest()))
-    assert list(made.made) == [USERS]
+    made = readers(services)
+    made.start(dict.fromkeys(services, Latest()))
+    assert list(made.started) == [USERS]
     assert "orders is not listed yet" in str(made.errors[ARN])
     assert isinstance(made.starts[ARN], AtTime)
-    assert made.let(ARN, lambda puller: 1.0) is None
+    assert made.attempt(ARN, lambda reader: 1.0) is None
     held.released.set()
-    while ARN not in made.made:
-        made.let(ARN, lambda puller: None)
-        made._news.wait(0.01)
+    while ARN not in made.started:
+        made.attempt(ARN, lambda reader: None)
+        time.sleep(0.01)
     assert made.errors == {}
 
 
@@ -71,8 +79,8 @@ def test_latest_is_when_all_began_not_when_one_is_given_up(held: _Hanging) -> No
             return super().listing(arn)
 
     services = {ARN: held, USERS: _Slow(HandClock(), 1)}
-    made = MergedReaders(services, make, clock, aside=True)
-    made.begin(dict.fromkeys(services, Latest()))
+    made = readers(services, clock)
+    made.start(dict.fromkeys(services, Latest()))
     assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
 
 
@@ -80,34 +88,34 @@ def test_latest_is_by_the_services_clock_where_ours_is_ahead(held: _Hanging) -> 
     ahead = HandClock()
     ahead.sleep(240)
     services = {ARN: held, USERS: Shards(HandClock(), 1)}
-    made = MergedReaders(services, make, ahead, aside=True)
-    made.begin(dict.fromkeys(services, Latest()))
+    made = readers(services, ahead)
+    made.start(dict.fromkeys(services, Latest()))
     held.released.set()
-    while ARN not in made.made:
-        made.let(ARN, lambda puller: None)
-        made._news.wait(0.01)
+    while ARN not in made.started:
+        made.attempt(ARN, lambda reader: None)
+        time.sleep(0.01)
     assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
 
 
 def test_latest_is_not_later_where_the_machine_has_slept_since(held: _Hanging) -> None:
-    clock = held._clock
+    clock = held.clock
     services = {ARN: held, USERS: Shards(HandClock(), 1)}
-    made = MergedReaders(services, make, clock, aside=True)
-    made.begin(dict.fromkeys(services, Latest()))
+    made = readers(services, clock)
+    made.start(dict.fromkeys(services, Latest()))
     clock.slept = 3600.0
     held.released.set()
-    while ARN not in made.made:
-        made.let(ARN, lambda puller: None)
-        made._news.wait(0.01)
+    while ARN not in made.started:
+        made.attempt(ARN, lambda reader: None)
+        time.sleep(0.01)
     assert made.starts[ARN] == AtTime(NOON - CLOCKS_APART)
 
 
 def test_where_all_hang_the_first_that_is_listed_is_waited_for(held: _Hanging) -> None:
     services = {ARN: held, USERS: held}
     threading.Timer(0.2, held.released.set).start()
-    made = MergedReaders(services, make, CLOCK, aside=True)
-    made.begin(dict.fromkeys(services, Latest()))
-    assert made.made
+    made = readers(services)
+    made.start(dict.fromkeys(services, Latest()))
+    assert made.started
 
 
 def test_where_none_can_be_listed_that_is_raised(held: _Hanging) -> None:
@@ -115,4 +123,4 @@ def test_where_none_can_be_listed_that_is_raised(held: _Hanging) -> None:
     held.released.set()
     services = {ARN: held, USERS: held}
     with pytest.raises(StreamError, match="denied"):
-        MergedReaders(services, make, CLOCK, aside=True).begin(dict.fromkeys(services, Latest()))
+        readers(services).start(dict.fromkeys(services, Latest()))

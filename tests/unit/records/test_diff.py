@@ -25,7 +25,7 @@ from watcher.records.diff import (
 )
 from watcher.records.plain_json import plain_json
 from watcher.records.wire import WireChange, WireRecord
-from watcher.report.changes import of_record, of_row
+from watcher.report.changes import change_of_record, change_of_row
 
 Item = dict[str, Any]
 
@@ -43,7 +43,7 @@ def record(old: Item, new: Item) -> Record:
 def names_in_a_report_of_an_archive(old: Item, new: Item) -> list[str]:
     before, after = plain_json([json.dumps(item).encode() for item in (old, new)])
     row = {"event_name": "MODIFY", "keys": "{}", "old_image": before, "new_image": after}
-    return list(of_row(row).attributes or ())
+    return list(change_of_row(row).attributes or ())
 
 
 def names_in_a_diff(each: Record, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -98,7 +98,7 @@ def test_true_that_becomes_one_is_seen_by_all(capsys: pytest.CaptureFixture[str]
     made = record(old, new)
     assert list(made.changes) == ["paid"]
     assert changed_attributes(made.wire) == ["paid"]
-    assert of_record(made).attributes == ["paid"]
+    assert change_of_record(made).attributes == ["paid"]
     assert names_in_a_report_of_an_archive(old, new) == ["paid"]
     assert names_in_a_diff(made, capsys) == ["paid"]
 
@@ -169,7 +169,7 @@ def test_changes_column_report_and_diff_name_the_same_attributes(old: Item, new:
     made = record(old, new)
     names = list(made.changes)
     assert changed_attributes(made.wire) == names
-    assert of_record(made).attributes == names
+    assert change_of_record(made).attributes == names
     with pytest.MonkeyPatch.context() as patch:
         printed: list[str] = []
         patch.setattr("sys.stdout.write", printed.append)

@@ -35,7 +35,7 @@ def texts(latest: LatestChanges, item: str = "") -> list[str]:
 def test_the_latest_are_kept_whatever_shard_they_come_from() -> None:
     latest = LatestChanges(3)
     for number in (7, 2, 9, 1, 8):
-        latest.take(change(number))
+        latest.add(change(number))
     assert [each.sequence_number for each in latest.records()] == ["7", "8", "9"]
     assert "The latest 3 of 5 changes." in document(section(latest, ""))
     assert latest.seen == 5
@@ -50,7 +50,7 @@ def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:
         "here": {"BOOL": True},
         "in": {"M": {"x": {"N": "3"}}},
     }
-    latest.take(change(1, old=old, new=new))
+    latest.add(change(1, old=old, new=new))
     (text,) = texts(latest)
     words = [each.strip() for each in text.split("|") if each.strip()]
     assert words[0] == "MODIFY"
@@ -65,8 +65,8 @@ def test_differences_have_a_mark_for_the_eye_and_a_word_for_the_ear() -> None:
 def test_what_is_long_or_can_not_be_compared_is_said() -> None:
     latest = LatestChanges()
     many = {f"a{number:03}": {"N": "1"} for number in range(99)}
-    latest.take(change(1, "INSERT", new={"pk": {"S": "a"}, "a": {"S": "x" * 999}, **many}))
-    latest.take(change(2, "REMOVE"))
+    latest.add(change(1, "INSERT", new={"pk": {"S": "a"}, "a": {"S": "x" * 999}, **many}))
+    latest.add(change(2, "REMOVE"))
     without, long = texts(latest)
     assert "(nothing to compare: the stream's view type is" in without
     assert "and 60 more" in long and "(1,001 characters)" in long

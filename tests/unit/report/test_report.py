@@ -24,11 +24,11 @@ from watcher.cli import main
 from watcher.errors import UsageError
 from watcher.observability.watch_stats import Totals
 from watcher.records.wire import KINDS
-from watcher.report import changes, summary
+from watcher.report import changes
 from watcher.report.latest import LatestChanges
 from watcher.report.page import Report, page
-from watcher.report.pictures import Bar, bars, lanes
-from watcher.report.summary import Busiest, CountedChange, ShardCount, Summary, Timeline
+from watcher.report.pictures import Bar, bars, lineage_rows
+from watcher.report.summary import Busiest, CountedChange, Histogram, ShardCount, Summary
 from watcher.time_machine.archives import Archive
 from watcher.watching import watch
 
@@ -81,10 +81,10 @@ def test_bounded_counts_are_low_by_the_error_they_state_at_most(
 
 @given(st.lists(st.integers(0, 10_000_000), min_size=1), st.integers(2, 50))
 def test_buckets_are_as_fine_as_their_number_allows(seconds: list[int], most: int) -> None:
-    timeline = Timeline()
+    histogram = Histogram()
     for each in seconds:
-        timeline.add("INSERT", NOON + each)
-    width, buckets = timeline.buckets(most)
+        histogram.add("INSERT", NOON + each)
+    width, buckets = histogram.buckets(most)
     assert width % 60 == 0
     assert all(start % width == 0 for start in buckets)
     assert (max(buckets) - min(buckets)) // width < most + 1
@@ -92,13 +92,12 @@ def test_buckets_are_as_fine_as_their_number_allows(seconds: list[int], most: in
     assert {start: counts.total() for start, counts in buckets.items()} == expected
 
 
-def test_buckets_of_a_very_long_time_are_merged_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "_BUCKETS", 100)
-    timeline = Timeline()
+def test_buckets_of_a_very_long_time_are_merged_in_memory() -> None:
+    histogram = Histogram(max_buckets=100)
     for minute in range(3000):
-        timeline.add("MODIFY", NOON + 60.0 * minute)
-    assert len(timeline._buckets) <= 101
-    width, buckets = timeline.buckets(1000)
+        histogram.add("MODIFY", NOON + 60.0 * minute)
+    assert len(histogram) <= 101
+    width, buckets = histogram.buckets(1000)
     assert width == 3600
     assert sum(counts.total() for counts in buckets.values()) == 3000
 
@@ -145,19 +144,19 @@ def test_a_shard_that_an_emulator_numbers_as_it_likes_begins_with_its_first_chan
 def test_children_go_on_in_their_parents_row_or_stand_below_it() -> None:
     tree = {"b": "a", "c": "a", "d": "b", "e": "b", "f": "c", "y": "x"}
     drawn = [Bar(name, tree.get(name), NOON, NOON, None, 0) for name in "axbcdefy"]
-    names = ["".join(bar.id for bar in lane) for lane in lanes(drawn)]
+    names = ["".join(bar.id for bar in row) for row in lineage_rows(drawn)]
     assert names == ["abd", "e", "cf", "xy"]
 
 
 def test_shards_without_known_parents_share_rows_one_after_the_other() -> None:
     spans = {"a": (0, 5), "b": (1, 2), "c": (3, 9), "d": (6, 7)}
     drawn = [Bar(name, None, begin, end, None, 0) for name, (begin, end) in spans.items()]
-    assert ["".join(bar.id for bar in lane) for lane in lanes(drawn)] == ["ad", "bc"]
+    assert ["".join(bar.id for bar in row) for row in lineage_rows(drawn)] == ["ad", "bc"]
 
 
 def test_a_lineage_of_thousands_of_generations_is_no_recursion() -> None:
     drawn = [Bar(str(n), str(n - 1), float(n), n + 1.0, None, 0) for n in range(5000)]
-    assert len(lanes(drawn)) == 1
+    assert len(lineage_rows(drawn)) == 1
 
 
 # Rows and records
@@ -177,9 +176,9 @@ def test_a_record_and_its_row_in_an_archive_are_the_same_change() -> None:
         "new_image": '{"pk":"a","n":2,"m":{"y":"2","x":"1"}}',
         "shard_id": "s",
     }
-    made = changes.of_record(type(record(1)).from_json(json.dumps(wire).encode(), "s"))
+    made = changes.change_of_record(type(record(1)).from_json(json.dumps(wire).encode(), "s"))
     assert made == CountedChange("MODIFY", at.timestamp(), (("pk", "a"),), ["n"], False, "s")
-    assert changes.of_row(row) == made
+    assert changes.change_of_row(row) == made
 
 
 @pytest.mark.parametrize(
@@ -195,12 +194,12 @@ def test_a_record_and_its_row_in_an_archive_are_the_same_change() -> None:
 )
 def test_a_row_that_is_no_change_is_said_to_be_none(row: dict[str, Any]) -> None:
     with pytest.raises(changes.UnreadableChangeError):
-        changes.of_row(row)
+        changes.change_of_row(row)
 
 
 def test_digits_of_a_number_in_a_key_are_kept() -> None:
     keys = '{"pk":12345678901234567890.10,"sk":"\\u00e9"}'
-    made = changes.of_row({"event_name": "INSERT", "keys": keys})
+    made = changes.change_of_row({"event_name": "INSERT", "keys": keys})
     assert made.key == (("pk", "12345678901234567890.10"), ("sk", "é"))
 
 
@@ -281,7 +280,7 @@ def test_an_archive_that_is_compacted_while_it_is_read_is_not_whole(lake: Path) 
 def test_without_pyarrow_an_archive_is_refused_with_the_extra_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("watcher.time_machine.archives._has_pyarrow", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (tmp_path / "part-0.parquet").touch()
     with pytest.raises(UsageError, match=r"pip install '[\w-]+\[spark\]'"):
         Archive(tmp_path)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.gate import Gate, ThreadsClock, WatchedHands
+from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.hand_clock import HandClock
 from tests.support.play import Memory, Play, PlayedService, page
 from tests.support.times import NOON
-from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.errors import DeniedError, NoAnswerYetError, StreamError, TransientError, UsageError
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.http_server import Answers, Awake, judge
@@ -59,7 +59,7 @@ class Probed(Play):
 
     @property
     def now(self) -> Answers:
-        return judge(self.last, self.pulse.look(), self.clock.monotonic())
+        return judge(self.last, self.heartbeat.look(), self.clock.monotonic())
 
     def says(self, live: str = "", ready: str = "") -> Callable[[], None]:
         """A step: each says so; without a text, that all is well."""
@@ -508,8 +508,8 @@ def gate() -> Iterator[Gate]:
 
 
 def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate) -> None:
-    hands = WatchedHands(2, gate)
-    play = Probed(gate, "a", "b", hands=hands, clock=ThreadsClock(hands))
+    pool = WatchedPool(2, gate)
+    play = Probed(gate, "a", "b", pool=pool, clock=ThreadsClock(pool))
     told = "shard a of orders: a handler stands, for N s"
     play.run(
         play.goes_on("b"),
@@ -528,8 +528,8 @@ def test_with_several_at_once_the_shard_whose_handler_hangs_is_named(gate: Gate)
 
 
 def test_with_several_at_once_a_machine_that_slept_blames_no_handler(gate: Gate) -> None:
-    hands = WatchedHands(2, gate)
-    play = Probed(gate, "a", hands=hands, clock=ThreadsClock(hands))
+    pool = WatchedPool(2, gate)
+    play = Probed(gate, "a", pool=pool, clock=ThreadsClock(pool))
     play.run(
         lambda: play.read("a"),
         1.0,
@@ -558,7 +558,7 @@ def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
             said.append(play.now)
 
     play = Probed(
-        fails, "a", hands=ThreadHandlerPool(1), clock=ThreadsClock(), on_error="retry:9999"
+        fails, "a", pool=ThreadHandlerPool(1), clock=ThreadsClock(), on_error="retry:9999"
     )
     play.follow(script())
     assert not said[-1].live
@@ -589,10 +589,12 @@ def test_a_lease_that_has_run_out_is_waited_for_alive() -> None:
 
 def test_probes_that_slept_with_the_watch_give_it_a_minute_anew() -> None:
     clock = HandClock()
-    pulse, awake = Heartbeat(clock=clock), Awake(clock)
+    heartbeat, awake = Heartbeat(clock=clock), Awake(clock)
 
     def live() -> list[str]:
-        return judge(WatchStats(), pulse.look().not_before(awake.look()), clock.monotonic()).live
+        return judge(
+            WatchStats(), heartbeat.look().not_before(awake.look()), clock.monotonic()
+        ).live
 
     clock.sleep(90.0)
     assert live() == []

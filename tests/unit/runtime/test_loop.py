@@ -49,7 +49,7 @@ def service() -> PlayedService:
 
 
 def played(service: PlayedService, observe: Any, **more: Any) -> Play:
-    return Play(observe, service=service, clock=service._clock, **more)
+    return Play(observe, service=service, clock=service.clock, **more)
 
 
 def test_a_killed_process_is_started_again_where_delivery_stands(
@@ -448,7 +448,7 @@ def test_an_observer_that_is_broken_off_gets_its_record_again(
     play = played(service, stuck)
     play.run(("a", page(1, 2, 3)))
     assert play.store.position("a") == AfterSequence(str(FIRST + 1))
-    assert caplog.messages[-2].startswith("Broken off: an observer")
+    assert caplog.messages[-2].startswith("Broken off: a handler")
     assert "2 records left unread" in caplog.messages[-1]
     resumed = played(service, seen, store=play.store)
     resumed.run(("a", page(2, 3)))

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.gate import Gate, ThreadsClock, WatchedHands
+from tests.support.gate import Gate, ThreadsClock, WatchedPool
 from tests.support.play import ARN, Memory, Play, PlayedService, Seen, Step, page
 from watcher.aws.model import Latest
-from watcher.delivery.concurrent import ThreadHandlerPool
+from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.errors import DeniedError, StreamError, TransientError, UsageError
 from watcher.records.record import Record
 from watcher.streams.messages import Started
@@ -66,8 +66,8 @@ def at_once(hands: int, gate: Gate | None = None) -> dict[str, Any]:
     """The settings of a play whose shards are handled by so many hands; 0: one by one."""
     if not hands:
         return {}
-    made = WatchedHands(hands, gate)
-    return {"hands": made, "clock": ThreadsClock(made)}
+    made = WatchedPool(hands, gate)
+    return {"pool": made, "clock": ThreadsClock(made)}
 
 
 ALL = [f"k{number}" for number in range(5)]
@@ -223,7 +223,7 @@ def test_no_change_is_handed_over_between_a_page_and_its_items(hands: int) -> No
 
     table.page = page_of  # type: ignore[method-assign]
     # Not those that are waited for: here they are to be at work at any time.
-    threads = {"hands": ThreadHandlerPool(hands), "clock": ThreadsClock()} if hands else {}
+    threads = {"pool": ThreadHandlerPool(hands), "clock": ThreadsClock()} if hands else {}
     made = play(table, observe, **threads)
     made.service.add("b")
 

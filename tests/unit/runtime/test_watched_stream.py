@@ -22,25 +22,25 @@ def asked(service: PlayedService, next_stream: StreamSuccessor, seconds: float) 
     for _ in range(round(seconds / 0.2)):
         if (answer := next_stream.after(service, ARN, "disabled")) is not None:
             return answer
-        service._clock.sleep(0.2)
+        service.clock.sleep(0.2)
     return None
 
 
 def test_a_watch_of_a_table_goes_on_with_its_new_stream(service: PlayedService) -> None:
-    next_stream = StreamSuccessor(of_table=True, wait=True, clock=service._clock)
+    next_stream = StreamSuccessor(of_table=True, wait=True, clock=service.clock)
     assert asked(service, next_stream, 20) is None
     service.newest = NEW_ARN
     assert asked(service, next_stream, 6) == NEW_ARN
 
 
 def test_it_waits_a_minute_for_one(service: PlayedService) -> None:
-    next_stream = StreamSuccessor(of_table=True, wait=True, clock=service._clock)
+    next_stream = StreamSuccessor(of_table=True, wait=True, clock=service.clock)
     assert asked(service, next_stream, 55) is None
     assert asked(service, next_stream, 11) == ""
 
 
 def test_up_to_now_it_does_not_wait(service: PlayedService) -> None:
-    assert asked(service, StreamSuccessor(True, False, service._clock), 1) == ""
+    assert asked(service, StreamSuccessor(True, False, service.clock), 1) == ""
 
 
 def test_a_watch_of_one_stream_names_the_new_one_and_ends(
@@ -48,7 +48,7 @@ def test_a_watch_of_one_stream_names_the_new_one_and_ends(
 ) -> None:
     caplog.set_level(logging.INFO, "watcher")
     service.newest = NEW_ARN
-    assert asked(service, StreamSuccessor(False, True, service._clock), 1) == ""
+    assert asked(service, StreamSuccessor(False, True, service.clock), 1) == ""
     assert caplog.messages[-1].endswith(f"python -m watcher {NEW_ARN} --from trim-horizon")
 
 
@@ -59,7 +59,7 @@ def test_a_service_that_does_not_tell_is_taken_for_none(
         raise StreamError("no permission")
 
     monkeypatch.setattr(service, "latest_stream", refuse)
-    assert asked(service, StreamSuccessor(False, True, service._clock), 1) == ""
+    assert asked(service, StreamSuccessor(False, True, service.clock), 1) == ""
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_it_asks_by_the_tables_whole_arn_and_by_its_name_where_there_is_none(
         return arn
 
     monkeypatch.setattr(service, "latest_stream", latest)
-    assert StreamSuccessor(True, False, service._clock).after(service, arn, "gone", "orders") == ""
+    assert StreamSuccessor(True, False, service.clock).after(service, arn, "gone", "orders") == ""
     assert asked_for == [table]

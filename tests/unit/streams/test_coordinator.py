@@ -49,7 +49,7 @@ def service(clock: HandClock) -> PlayedService:
 def coordinator(
     service: PlayedService, start: Position | None = None, resumed: list[TrackedShard] | None = None
 ) -> Coordinator:
-    clock = service._clock
+    clock = service.clock
     made = Coordinator(
         ARN, start or TrimHorizon(), resumed, losses=Losses(clock=clock), clock=clock
     )
@@ -64,7 +64,7 @@ def begun(made: Coordinator) -> list[str]:
 def pass_time(made: Coordinator, service: PlayedService, seconds: float) -> None:
     """Tick by tick, as an engine's loop does."""
     for _ in range(round(seconds / 0.05)):
-        service._clock.sleep(0.05)
+        service.clock.sleep(0.05)
         executor.refresh(made, service)
 
 
@@ -129,10 +129,10 @@ def test_between_a_closed_shard_and_its_child_nothing_is_listed_either(
     made = coordinator(service)
     for name in names[:-1]:
         assert begun(made) == [name]
-        service._clock.sleep(0.05)
+        service.clock.sleep(0.05)
         end(made, name)
         executor.refresh(made, service)
-    assert service._clock.monotonic() > 15 and service.listings == 1
+    assert service.clock.monotonic() > 15 and service.listings == 1
 
 
 def test_a_child_that_shows_late_need_not_wait_for_the_end_of_other_shards_history(
@@ -164,7 +164,7 @@ def test_a_machine_that_has_slept_for_longer_than_retention_has_missed_something
     service: PlayedService,
 ) -> None:
     made = coordinator(service)
-    service._clock.sleep(25 * 3600)
+    service.clock.sleep(25 * 3600)
     executor.refresh(made, service)
     (line,) = made.losses.lines
     assert line.startswith("the last listing is of 2026-")
@@ -215,7 +215,7 @@ def test_a_stream_that_vanished_while_the_machine_slept_may_have_had_children_un
 def test_before_each_call_its_caller_may_do_what_must_not_wait(service: PlayedService) -> None:
     made = coordinator(service)
     calls: list[int] = []
-    service._clock.sleep(10)
+    service.clock.sleep(10)
     executor.refresh(made, service, before=lambda: calls.append(service.listings))
     assert calls == [1]
 

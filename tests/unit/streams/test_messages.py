@@ -14,7 +14,9 @@ from watcher.aws.model import Position, ShardKey, TrimHorizon
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.handler import Handler
+from watcher.delivery.progress import Progress
 from watcher.delivery.sequential import SequentialDelivery
+from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Totals
 from watcher.records.page import RecordPage, decode
 from watcher.records.wire import WireRecord
@@ -35,8 +37,18 @@ class Delivered:
         figures = StatsCollector(1.0, SharedCounters(1))
         figures.tally(ShardKey(ARN, "a"))
         self.figures = figures.shards[ShardKey(ARN, "a")]
-        dispatcher = Dispatcher([observer], FailurePolicy())
-        self.handover = SequentialDelivery(dispatcher, figures, self.totals, wanted, limit)
+        progress = Progress(
+            totals=self.totals,
+            stats=figures,
+            mark_dirty=lambda: None,
+            wanted=wanted,
+            max_records=limit,
+        )
+        self.delivery = SequentialDelivery(
+            dispatcher=Dispatcher([observer], FailurePolicy()),
+            progress=progress,
+            heartbeat=Heartbeat(),
+        )
 
     def take(self, page: RecordPage) -> bool:
         self.lines += map(bytes, page.raws)
@@ -72,7 +84,9 @@ def test_what_the_worker_leaves_out_is_what_the_manager_would(
         delivered = Delivered(wanted, limit, together=together)
         message = part(body, records, first, len(records), test)
         assert message.read == len(records) - first
-        assert [*delivered.handover.deliver(ARN, delivered.shard, message)] == []
+        delivered.delivery.submit(ShardKey(ARN, "a"), delivered.shard, message)
+        delivered.delivery.poll()
+        assert delivered.delivery.has_room
         outcomes.append(delivered.outcome())
     assert outcomes[0] == outcomes[1]
 

@@ -28,7 +28,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.errors import UsageError
-from watcher.stores.stores import CheckpointFile
+from watcher.stores.file import CheckpointFile
 from watcher.streams import token as checkpoint
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 from watcher.streams.token import Token, TokenShard
@@ -289,7 +289,7 @@ def test_what_is_renamed_into_place_is_on_the_disk_first(
 
 _SAVER = """
 import sys
-from watcher.stores.stores import (CheckpointFile)
+from watcher.stores.file import CheckpointFile
 from watcher.streams.token import Token, TokenShard
 file = CheckpointFile(sys.argv[1])
 number = 10**21

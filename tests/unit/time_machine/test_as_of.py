@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from tests.ledger.ledger import DisturbedTables, Ledger, by_key
+from watcher.aws.config import AwsConfig
+from watcher.aws.tables import Description, TablesClient
 from watcher.errors import DataLossError, StreamError, UsageError
 from watcher.records.filters import record_filter
-from watcher.time_machine.as_of import ItemsAsOf, _scan, items_as_of
+from watcher.time_machine.as_of import ItemsAsOf, items_as_of, scan_segments
 from watcher.time_machine.item_keys import ItemKey
 
 
@@ -126,16 +128,24 @@ def test_a_stream_that_is_disabled_is_refused() -> None:
             items_as_of(ledger.sources(), moment(second))
 
 
+class TablesMadeAnew(TablesClient):
+    """Describes each table as made at this time."""
+
+    def __init__(self, connection: AwsConfig, created: datetime) -> None:
+        super().__init__(connection)
+        self._created_at = created
+
+    def named(self, arn: str) -> tuple[str, Description]:
+        name, description = super().named(arn)
+        return name, msgspec.structs.replace(description, created=self._created_at)
+
+
 def test_a_table_that_was_made_anew_is_refused() -> None:
     with Ledger(8) as ledger:
         ledger.write(5)
         second = ledger.second
-        sources = ledger.sources()
         ledger.settle()
-        assert sources.stream is not None
-        table = sources.stream.table
-        made = msgspec.structs.replace(table.description, created=moment(ledger.second))
-        sources.stream._table = table._replace(description=made)  # as DescribeTable would say
+        sources = ledger.sources(TablesMadeAnew(ledger.connection, moment(ledger.second)))
         with pytest.raises(StreamError, match="was deleted and made anew"):
             items_as_of(sources, moment(second))
 
@@ -159,6 +169,6 @@ def test_ctrl_c_waits_for_no_part_of_a_scan() -> None:
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        _scan(ItemsAsOf(moment(0)), scan, 2)
+        scan_segments(ItemsAsOf(moment(0)), scan, 2)
     assert time.monotonic() - began < 8
     drips.set()

@@ -17,8 +17,8 @@ TABLE = Description([], [], 0, datetime.fromtimestamp(0, UTC), "arn now")
 
 def write(path: Path, old: bytes, new: bytes) -> None:
     log = UndoLog(path, TABLE, HandClock())
-    (number,) = log.begin([(UndoStep(KEY, new, old, old), old)])
-    log.end(number, True, None)
+    (number,) = log.log_writes([(UndoStep(KEY, new, old, old), old)])
+    log.log_result(number, True, None)
     log.close()
 
 
@@ -31,6 +31,6 @@ def test_of_equal_changes_in_one_minute_those_in_the_logs_order_are_the_undos(
     writes = LoggedWrites([tmp_path / "undo.jsonl", tmp_path / "undo.back.jsonl"], TABLE.identity)
     item = identity(KEY)
     assert [
-        writes.made(item, old, new, NOON)
+        writes.claim(item, old, new, NOON)
         for old, new in ((GOOD, BAD), (BAD, GOOD), (GOOD, BAD), (BAD, GOOD))
     ] == [False, True, True, False]

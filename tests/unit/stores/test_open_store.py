@@ -13,13 +13,14 @@ from moto import mock_aws
 from tests.support.play import Play, Seen, page
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError, WatcherError
-from watcher.stores import stores
+from watcher.stores.file import CheckpointFile
+from watcher.stores.open_store import open_store
 from watcher.streams.messages import Started
 from watcher.streams.token import Token
 
 
-def store_of(given: Any) -> Any:
-    return stores.store_of(given, AwsConfig(), None)
+def opened(given: Any) -> Any:
+    return open_store(given, AwsConfig(), None)
 
 
 class Kept:
@@ -41,7 +42,7 @@ class Kept:
 
 
 def play(kept: Kept, seen: Seen) -> Play:
-    made = Play(seen, store=store_of(kept))
+    made = Play(seen, store=opened(kept))
     made.service.add("a")
     return made
 
@@ -133,7 +134,7 @@ class Answers(Kept):
 )
 def test_what_is_no_checkpoint_is_refused(given: Any, text: str) -> None:
     with pytest.raises(UsageError, match=text):
-        store_of(given)
+        opened(given)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_what_it_loads_is_looked_at(loaded: Any, text: str) -> None:
     kept = Answers()
     kept.token = loaded
     with pytest.raises(UsageError, match=text):
-        store_of(kept).load()
+        opened(kept).load()
 
 
 def test_a_load_that_raises_is_said_in_one_line() -> None:
@@ -153,11 +154,11 @@ def test_a_load_that_raises_is_said_in_one_line() -> None:
             raise OSError("no\nway")
 
     with pytest.raises(UsageError, match="checkpoint Broken: its load failed: OSError: no way"):
-        store_of(Broken()).load()
+        opened(Broken()).load()
 
 
 def test_a_path_is_a_file_whatever_it_is_called(tmp_path: Path) -> None:
-    store_of(tmp_path / "s3:" / ".." / "c.json").close()
+    opened(tmp_path / "s3:" / ".." / "c.json").close()
 
 
 def test_that_positions_are_not_saved_shows_in_the_figures() -> None:
@@ -186,7 +187,7 @@ def test_the_recipe_for_s3_keeps_what_it_is_given(monkeypatch: pytest.MonkeyPatc
     with mock_aws():
         client = boto3.client("s3", region_name="us-east-1")
         client.create_bucket(Bucket="bucket")
-        store = store_of(found["InS3"](client, "bucket", "orders.json"))
+        store = opened(found["InS3"](client, "bucket", "orders.json"))
         assert store.load() == []
         token = Token("arn", ["a"], [])
         store.save([token])
@@ -195,4 +196,4 @@ def test_the_recipe_for_s3_keeps_what_it_is_given(monkeypatch: pytest.MonkeyPatc
 
 def test_the_root_is_no_checkpoint() -> None:
     with pytest.raises(UsageError, match="can't be used: Is a directory"):
-        stores.CheckpointFile("/")
+        CheckpointFile("/")

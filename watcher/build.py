@@ -1,0 +1,204 @@
+"""Puts a watch together: every collaborator is made here, and handed on by keyword."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+
+from watcher.clock import CLOCK, Clock
+from watcher.delivery import output
+from watcher.delivery.concurrent import ConcurrentDelivery
+from watcher.delivery.dispatcher import Dispatcher
+from watcher.delivery.handler import Handler
+from watcher.delivery.handler_pool import HandlerPool, ThreadHandlerPool
+from watcher.delivery.progress import Progress
+from watcher.delivery.protocol import Delivery
+from watcher.delivery.sequential import SequentialDelivery
+from watcher.delivery.shutdown import Shutdown
+from watcher.observability.exporter import outlets
+from watcher.observability.heartbeat import Heartbeat
+from watcher.observability.watch_stats import Display, Totals
+from watcher.options import WatchOptions
+from watcher.runtime.find_streams import find
+from watcher.runtime.health import HealthChecker, HealthTiming
+from watcher.runtime.loop import Manager
+from watcher.runtime.processes import ProcessStarter, raised_open_files
+from watcher.runtime.protocol import Queue
+from watcher.runtime.stats import DisplayThrottle, StatsCollector
+from watcher.runtime.table_snapshots import TableSnapshots
+from watcher.runtime.watched_streams import WatchedStreams
+from watcher.runtime.workers import Workers
+from watcher.stores.checkpoint_saver import CheckpointSaver
+from watcher.stores.open_store import open_store
+from watcher.stores.protocol import Store
+
+
+@contextmanager
+def open_watch(
+    options: WatchOptions, *, named: str | Iterable[str], handlers: Sequence[Handler]
+) -> Iterator[Manager]:
+    """Put a watch of the named streams together; what it opens is closed behind it.
+
+    What it shows its figures on is closed at once where a second signal ends the process. Raises
+    UsageError, StreamError.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(raised_open_files())
+        displays, heartbeat = stack.enter_context(
+            outlets(options.display, options.metrics_port, options.stop_timeout)
+        )
+        store = None
+        if options.checkpoint is not None:
+            opened = open_store(options.checkpoint, options.connection, named)
+            store = stack.enter_context(closing(opened))
+        pool = ThreadHandlerPool(options.concurrency) if options.concurrency > 1 else None
+        queue = Queue()
+        manager = build_manager(
+            options,
+            streams=find(
+                options.streams(named),
+                options,
+                strict=options.strict,
+                yes=options.yes,
+                tell=queue.wake,
+            ),
+            handlers=handlers,
+            workers=Workers(
+                queue,
+                ProcessStarter(options.record_filter, with_threads=pool is not None),
+                processes=options.processes,
+            ),
+            store=store,
+            displays=displays,
+            pool=pool,
+            heartbeat=heartbeat,
+        )
+        at_once = [each.close for each in displays]
+        stack.enter_context(output.whole())
+        stack.enter_context(manager.shutdown.handle_signals(manager.stop, at_once))
+        yield manager
+
+
+def build_manager(
+    options: WatchOptions,
+    *,
+    streams: WatchedStreams,
+    handlers: Sequence[Handler],
+    workers: Workers,
+    store: Store | None = None,
+    displays: Sequence[Display] = (),
+    pool: HandlerPool | None = None,
+    heartbeat: Heartbeat | None = None,
+    clock: Clock = CLOCK,
+    health_timing: HealthTiming | None = None,
+) -> Manager:
+    """The loop over these streams and workers, with its collaborators.
+
+    With a `pool`, several shards' records are handled at once. Raises UsageError for a file of dead
+    letters that can't be written.
+    """
+    heartbeat = heartbeat or Heartbeat(clock=clock)
+    totals = Totals()
+    stats = StatsCollector(options.poll_max_seconds, workers.board, clock, options.price)
+    dispatcher = build_dispatcher(options, handlers, store, clock, in_threads=pool is not None)
+    saver = build_saver(store, streams, dispatcher, heartbeat, clock)
+    progress = Progress(
+        totals=totals,
+        stats=stats,
+        mark_dirty=saver.mark_dirty,
+        wanted=options.on_wire,
+        max_records=options.max_records,
+    )
+    delivery = build_delivery(pool, dispatcher, progress, heartbeat, workers, clock)
+    health = HealthChecker(
+        streams=streams,
+        stats=stats,
+        workers=workers,
+        delivery=delivery,
+        saver=saver,
+        store=store,
+        shutdown=dispatcher.shutdown,
+        poll_max_seconds=options.poll_max_seconds,
+        clock=clock,
+        timing=health_timing,
+    )
+    manager = Manager(
+        settings=options,
+        streams=streams,
+        workers=workers,
+        dispatcher=dispatcher,
+        delivery=delivery,
+        snapshots=TableSnapshots(clock),
+        saver=saver,
+        store=store,
+        stats=stats,
+        displays=DisplayThrottle(displays, clock),
+        health=health,
+        shutdown=dispatcher.shutdown,
+        heartbeat=heartbeat,
+        totals=totals,
+    )
+    dispatcher.before_retry = manager.save_before_retry
+    return manager
+
+
+def build_dispatcher(
+    options: WatchOptions,
+    handlers: Sequence[Handler],
+    store: Store | None,
+    clock: Clock,
+    *,
+    in_threads: bool,
+) -> Dispatcher:
+    """What calls the handlers, as long as the shutdown and the store's lease allow it."""
+    shutdown = Shutdown(options.stop_timeout, stop_requested=options.stop_requested, clock=clock)
+    return Dispatcher(
+        handlers,
+        options.failure_policy,
+        shutdown=shutdown,
+        clock=clock,
+        check=None if store is None else store.check,
+        in_threads=in_threads,
+    )
+
+
+def build_saver(
+    store: Store | None,
+    streams: WatchedStreams,
+    dispatcher: Dispatcher,
+    heartbeat: Heartbeat,
+    clock: Clock,
+) -> CheckpointSaver:
+    """What saves where the streams stand: before the records that wait in a handler's batch."""
+    return CheckpointSaver(
+        store=store,
+        tokens=partial(streams.tokens, dispatcher.pending),
+        has_pending=lambda: dispatcher.pending_count > 0,
+        heartbeat=heartbeat,
+        clock=clock,
+    )
+
+
+def build_delivery(
+    pool: HandlerPool | None,
+    dispatcher: Dispatcher,
+    progress: Progress,
+    heartbeat: Heartbeat,
+    workers: Workers,
+    clock: Clock,
+) -> Delivery:
+    """One record after the other in the loop's thread, or, with a pool, several shards at once."""
+    if pool is None:
+        return SequentialDelivery(
+            dispatcher=dispatcher, progress=progress, heartbeat=heartbeat, clock=clock
+        )
+    return ConcurrentDelivery(
+        pool=pool,
+        dispatcher=dispatcher,
+        progress=progress,
+        heartbeat=heartbeat,
+        pause_reading=workers.rest,
+        wake_loop=workers.queue.wake,
+        clock=clock,
+    )

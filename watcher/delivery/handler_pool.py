@@ -1,0 +1,58 @@
+"""The threads in which handlers work where several shards' records are handled at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import Protocol
+
+Work = Callable[[], Iterator[None]]
+"""Something to go through; it stops after each step, where another may have its turn."""
+
+
+class HandlerPool(Protocol):
+    """Goes through work in threads, or in what the simulation has in their place."""
+
+    size: int
+    """How many threads there are at most."""
+
+    def submit(self, work: Work) -> None:
+        """Have a thread go through this once one is free; what came first is begun first."""
+
+    def close(self) -> None:
+        """Take no more work."""
+
+
+class ThreadHandlerPool:
+    """Up to so many threads, started as they are needed; they keep no program from its end."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._works: SimpleQueue[Work | None] = SimpleQueue()
+        self._started = 0
+        self.is_open = True
+        """False once it takes no more work."""
+        self._lock = threading.Lock()
+
+    def submit(self, work: Work) -> None:
+        """See `HandlerPool`."""
+        with self._lock:
+            if not self.is_open:
+                return
+            self._works.put(work)
+            if self._started < self.size:
+                self._started += 1
+                threading.Thread(target=self._run, name="watcher handler", daemon=True).start()
+
+    def close(self) -> None:
+        """See `HandlerPool`."""
+        with self._lock:
+            self.is_open = False
+            for _ in range(self._started):
+                self._works.put(None)
+
+    def _run(self) -> None:
+        while (work := self._works.get()) is not None:
+            for _ in work():
+                pass

@@ -1,0 +1,86 @@
+"""How far delivery has come: what counts, and where each shard's position stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from watcher.aws.model import AfterSequence, ShardKey
+from watcher.observability.watch_stats import Totals
+from watcher.records.wire import WireRecord
+from watcher.streams.lineage import TrackedShard
+from watcher.streams.messages import Wanted
+
+
+class PositionStats(Protocol):
+    """What keeps figures of how far each shard has come."""
+
+    def moved(self, origin: ShardKey, created: float | None, totals: Totals) -> None:
+        """Note when the last record delivered (or filtered out) of a shard was made."""
+
+
+class Progress:
+    """Counts the records delivered, says which ones are wanted, and moves positions behind them.
+
+    Both kinds of delivery hold one; it belongs to the loop's thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        totals: Totals,
+        stats: PositionStats,
+        mark_dirty: Callable[[], object],
+        wanted: Wanted | None = None,
+        max_records: int | None = None,
+    ) -> None:
+        """`mark_dirty` is told that there are new positions to save."""
+        self.limit = math.inf if max_records is None else max_records
+        """The number of records after which the watch ends."""
+        self._totals = totals
+        self._stats = stats
+        self._mark_dirty = mark_dirty
+        self._wanted = wanted
+        self._is_within: Callable[[ShardKey, WireRecord], bool] | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """True once as many records were delivered as were asked for."""
+        return self._totals.records >= self.limit
+
+    @property
+    def delivered(self) -> int:
+        """The number of records delivered."""
+        return self._totals.records
+
+    @property
+    def passed(self) -> int:
+        """The number of records delivered, or left out by a filter."""
+        return self._totals.records + self._totals.filtered
+
+    def limit_to(self, count: int, is_within: Callable[[ShardKey, WireRecord], bool]) -> None:
+        """See `Delivery`."""
+        self.limit = min(self.limit, count)
+        self._is_within = is_within
+
+    def selection(self, origin: ShardKey) -> Wanted | None:
+        """Returns the test that a shard's records have to pass; None: every one is delivered."""
+        wanted, is_within = self._wanted, self._is_within
+        if is_within is None:
+            return wanted
+        return lambda wire: is_within(origin, wire) and (wanted is None or wanted(wire))
+
+    def count(self, kinds: Mapping[str, int], records: int, filtered: int = 0) -> None:
+        """Count records: those delivered, also by their kinds, and those a filter left out."""
+        self._totals.kinds.update(kinds)
+        self._totals.records += records
+        self._totals.filtered += filtered
+
+    def move(
+        self, origin: ShardKey, shard: TrackedShard, number: str, created: float | None
+    ) -> None:
+        """Move a shard's position behind the record of this number."""
+        shard.position = AfterSequence(number)
+        self._stats.moved(origin, created, self._totals)
+        self._mark_dirty()

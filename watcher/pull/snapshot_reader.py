@@ -1,0 +1,115 @@
+"""Pulls a table's items, too: a page of them in turn with what has changed meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+
+from watcher.aws.model import AfterSequence, Position, Service
+from watcher.clock import CLOCK, Clock
+from watcher.errors import TransientError
+from watcher.pull.calls import CallPool
+from watcher.pull.merged import MergedReader
+from watcher.pull.shard_pool import DEFAULTS, PullOptions
+from watcher.pull.table_snapshot import Items, TableSnapshot
+from watcher.records import page as pages
+from watcher.records.record import Record
+from watcher.retry import backoff, worth_logging
+from watcher.streams.losses import Losses
+from watcher.streams.token import Token, TokenSnapshot
+
+logger = logging.getLogger("watcher")
+
+
+class SnapshotReader(MergedReader):
+    """A reader that keeps the rule of `table_snapshot`; it goes on where its token says.
+
+    With `only_restart` it hands the items over only where the token is too old to go on from.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        arn: str,
+        start: Position | Token,
+        *,
+        items: Items,
+        only_restart: bool = False,
+        losses: Losses,
+        calls: CallPool,
+        clock: Clock = CLOCK,
+        options: PullOptions = DEFAULTS,
+    ) -> None:
+        super().__init__(
+            service, arn, start, losses=losses, calls=calls, clock=clock, options=options
+        )
+        self._stored = stored = start.snapshot if isinstance(start, Token) else None
+        self._is_unwanted = only_restart and not self._restarts_snapshot
+        if self._is_unwanted:
+            stored = TokenSnapshot(done=True)
+        elif self._restarts_snapshot:
+            stored = None
+        self._items = TableSnapshot(arn, items, stored, clock)
+        self._item_records: deque[Record] = deque()
+        self._changes_left = 0
+        self._failures = 0
+        self._retry_at = -math.inf
+
+    def start_reads(self, *, at_once: bool = False) -> None:
+        """See `MergedReader`; while there are items to come, `poll` says whose turn it is."""
+        if self._items.is_done:
+            super().start_reads(at_once=at_once)
+
+    def poll(self, *, at_once: bool = False) -> float | None:
+        """As `MergedReader.poll`; an item comes before all changes. Raises StreamError."""
+        if not self._item_records and self._changes_left > 0:
+            if (found := super().poll()) is not None:
+                return found
+            self._changes_left = 0
+        if not self._item_records and self._is_items_turn():
+            self._read_items()
+        return -math.inf if self._item_records else super().poll(at_once=at_once)
+
+    def pop_buffered(self) -> Record:
+        """See `MergedReader`."""
+        if not self._item_records:
+            self._changes_left -= 1
+            return super().pop_buffered()
+        record = self._item_records.popleft()
+        self._items.shard.position = AfterSequence(record.sequence_number)
+        return record
+
+    @property
+    def next_at(self) -> float | None:
+        """See `MergedReader`."""
+        return -math.inf if self._item_records else super().next_at
+
+    @property
+    def token(self) -> Token:
+        """See `MergedReader`."""
+        token = super().token
+        token.snapshot = self._stored if self._is_unwanted else self._items.stored()
+        return token
+
+    def _is_items_turn(self) -> bool:
+        if self._items.is_done or self._clock.monotonic() < self._retry_at:
+            return False
+        return not self._pool.coordinator.lineage.awaits_latest
+
+    def _read_items(self) -> None:
+        timing = self._timing
+        try:
+            page = self._items.read()
+        except TransientError as error:
+            self._failures += 1
+            pause = backoff(
+                self._failures, timing.retry_items_seconds, timing.retry_items_seconds_max
+            )
+            self._retry_at = self._clock.monotonic() + pause
+            if worth_logging(self._failures):
+                text = f"Can't read the items of {self.listing.table}, trying again: {error}"
+                logger.warning(text, extra={"stream": self.arn})
+            return
+        self._failures, self._changes_left = 0, timing.changes_between_items
+        self._item_records.extend(pages.records(page.body, self._items.origin))

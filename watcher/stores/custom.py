@@ -1,0 +1,64 @@
+"""A checkpoint kept by an object that the caller of `watch()` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from watcher.aws.lease_table import SCHEME
+from watcher.delivery.callables import check_answer, unfit
+from watcher.errors import UsageError
+from watcher.stores.protocol import Positions, Store
+from watcher.streams.token import Token, all_from_json, encode_all
+
+
+class CustomStore(Store):
+    """An object whose `load` and `save` take care of a token's JSON text."""
+
+    def __init__(self, given: Positions) -> None:
+        self._given = given
+        for name, arguments in {"load": (), "save": ("token",)}.items():
+            method: Any = getattr(given, name, None)
+            if not callable(method):
+                raise self._refused(
+                    f"give a file, {SCHEME}TABLE/NAME, or an object with load() and save(token)"
+                )
+            if reason := unfit(method, *arguments):
+                raise self._refused(f"its {name} {reason}")
+
+    @property
+    def name(self) -> str:
+        """The object's class."""
+        return type(self._given).__name__
+
+    def load(self) -> list[Token]:
+        """Returns what its `load` gives; none where that is nothing."""
+        try:
+            text = self._given.load()
+        except Exception as error:
+            raise self._failed("load", error) from error
+        if not text:
+            return []
+        if not isinstance(text, str | bytes):
+            raise self._refused(f"its load gave {type(text).__name__}: give what save got")
+        try:
+            return all_from_json(text)
+        except UsageError as error:
+            raise self._refused(f"its load gave what can't be read ({error})") from None
+
+    def save(self, tokens: Sequence[Token]) -> None:
+        """Give it the tokens' JSON text."""
+        try:
+            check_answer(self._given.save(encode_all(tokens).decode()))
+        except Exception as error:
+            raise self._failed("save", error) from error
+
+    def close(self) -> None:
+        """Close nothing: the object is the caller's."""
+
+    def _failed(self, name: str, error: Exception) -> UsageError:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        return self._refused(f"its {name} failed: {what}")
+
+    def _refused(self, text: str) -> UsageError:
+        return UsageError(text, "checkpoint", self.name)

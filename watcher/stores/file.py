@@ -1,0 +1,80 @@
+"""A checkpoint in a file that always holds whole tokens."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Sequence
+from pathlib import Path
+
+from watcher import files, process_start
+from watcher.errors import UsageError
+from watcher.stores.protocol import Store
+from watcher.streams.token import Token, all_from_json, encode_all
+
+# A token takes some 200 bytes a shard; more than this is not a token.
+_LARGEST_BYTES = 64 * 1024 * 1024
+
+
+class CheckpointFile(Store):
+    """A file that always holds whole tokens, even when the machine stops in the middle.
+
+    Opening it takes a lock for the life of the process, so that two programs can't take turns in
+    overwriting each other's positions. Raises UsageError where the file can't be used.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        # Where links end: the lock is for the file itself, and a rename must not replace a link.
+        self.path = Path(path).resolve()
+        self._name = str(self.path)
+        if not self.path.name:  # the root
+            raise self._refused("can't be used: Is a directory")
+        self._aside = self.path.with_name(self.path.name + ".new")
+        try:
+            self._lock = files.lock_file(f"{self.path}.lock")
+        except OSError as error:
+            raise self._unusable(error) from None
+        # A shard's process that outlives us must not keep the next program out.
+        process_start.in_child(self.close)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise self._refused("in use by another watch") from None
+
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return self._name
+
+    def load(self) -> list[Token]:
+        """Returns the stored tokens; none where there is no file yet."""
+        try:
+            if self.path.stat().st_size > _LARGEST_BYTES:
+                raise self._refused("too large to be one; choose another")
+            return all_from_json(self.path.read_bytes())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unusable(error) from None
+        except UsageError as error:
+            if error.option is not None:  # said above
+                raise
+            text = f"can't be read ({error}); remove it to start anew, or choose another"
+            raise self._refused(text) from None
+
+    def save(self, tokens: Sequence[Token]) -> None:
+        """Write aside, flush to the disk, rename: a reader sees the old ones or the new ones."""
+        try:
+            files.replace(self.path, encode_all(tokens), self._aside)
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._lock.close()
+
+    def _unusable(self, error: OSError) -> UsageError:
+        return self._refused(f"can't be used: {error.strerror or error}")
+
+    def _refused(self, text: str) -> UsageError:
+        return UsageError(text, "checkpoint", self._name)

@@ -1,0 +1,79 @@
+"""What keeps a watch's checkpoint: the protocol of each store, and of an object of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+# The command line reads the declarations here for its help alone.
+if TYPE_CHECKING:
+    from watcher.streams.token import Token
+
+
+class Store(Protocol):
+    """Where a watch's checkpoint is kept: a token for each stream.
+
+    A store whose checkpoint only one watch can use implements `name`, `load`, `save` and `close`,
+    and derives the rest from here; one that several watches share also has to say whose turn it is.
+    `peek`, `load` and `save` raise UsageError where that can't be.
+    """
+
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence."""
+
+    def load(self) -> list[Token]:
+        """Returns the stored tokens; none where nothing was stored yet."""
+
+    def save(self, tokens: Sequence[Token]) -> None:
+        """Store these in the place of the former ones."""
+
+    def close(self) -> None:
+        """Give back what it holds: a lock, a lease."""
+        return
+
+    # Several watches of one checkpoint
+
+    def peek(self) -> list[Token]:
+        """Returns what is stored while it may be another watch's turn, before `stand_by`."""
+        return []
+
+    def stand_by(self, must_stop: Callable[[], bool]) -> bool:
+        """Wait until it is this watch's turn to deliver; False where it has to stop first."""
+        return True
+
+    @property
+    def check(self) -> Callable[[], object] | None:
+        """Called before each delivery: raises LeaseLostError where it is another's turn now.
+
+        None where that can't be.
+        """
+        return None
+
+    @property
+    def in_doubt(self) -> bool:
+        """True while delivery waits, as nobody knows whose turn it is."""
+        return False
+
+    @property
+    def is_lost(self) -> bool:
+        """True once it is another's turn: the next save raises that."""
+        return False
+
+    @property
+    def trouble(self) -> str:
+        """Why it can't be used just now, as far as that is known without a save."""
+        return ""
+
+
+class Positions(Protocol):
+    """Keeps a watch's positions wherever it likes. Both methods are called in `watch()`'s thread.
+
+    Where `save` raises, that is logged, and the watch goes on; it is called again a second later.
+    """
+
+    def load(self) -> str | bytes | None:
+        """Returns what was saved last; None where nothing was."""
+
+    def save(self, token: str) -> object:
+        """Keep a token (JSON text) in the place of the former one."""
