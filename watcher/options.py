@@ -90,6 +90,14 @@ class WatchOptions:
             help="end after N records (those that a filter drops don't count)",
         ),
     ] = None
+    max_seconds: Annotated[
+        float | None,
+        Parameter(
+            metavar="SECONDS",
+            group="start",
+            help="end after so many seconds, as with SIGTERM; 0.5 is half a second",
+        ),
+    ] = None
     snapshot: Annotated[
         bool,
         Parameter(
@@ -269,6 +277,8 @@ class WatchOptions:
             max_records=self.max_records, processes=self.processes, concurrency=self.concurrency
         )
         refuse_bad_seconds(stop_timeout=self.stop_timeout)
+        if self.max_seconds is not None:
+            refuse_bad_seconds(max_seconds=self.max_seconds)
         if self.stop is not None and not callable(getattr(self.stop, "is_set", None)):
             text = "give a threading.Event, or what has its is_set()"
             raise UsageError(text, "stop", repr(self.stop))

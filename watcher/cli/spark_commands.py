@@ -209,7 +209,7 @@ def mirror_command(line: CommandLine) -> Callable[..., int]:
 
 # What the watch can do and Spark can't, with the reason or the way round.
 _NOT_HERE = {
-    "max_records": "use --no-follow",
+    **dict.fromkeys(("max_records", "max_seconds"), "use --no-follow"),
     "until": "use query or archive, or leave --engine out",
     "tail": "use --from",
     **dict.fromkeys(("tags", "everything", "exclude", "yes"), "name the tables, or globs of them"),
