@@ -24,7 +24,7 @@ from watcher.runtime.find_streams import find
 from watcher.runtime.health import HealthChecker, HealthTiming
 from watcher.runtime.loop import Manager
 from watcher.runtime.processes import ProcessStarter, raised_open_files
-from watcher.runtime.protocol import Queue
+from watcher.runtime.protocol import MessageQueue
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_streams import WatchedStreams
@@ -53,7 +53,7 @@ def open_watch(
             opened = open_store(options.checkpoint, options.connection, named)
             store = stack.enter_context(closing(opened))
         pool = ThreadHandlerPool(options.concurrency) if options.concurrency > 1 else None
-        queue = Queue()
+        queue = MessageQueue()
         manager = build_manager(
             options,
             streams=find(
@@ -100,7 +100,7 @@ def build_manager(
     """
     heartbeat = heartbeat or Heartbeat(clock=clock)
     totals = Totals()
-    stats = StatsCollector(options.poll_max_seconds, workers.board, clock, options.price)
+    stats = StatsCollector(options.poll_max_seconds, workers.counters, clock, options.price)
     dispatcher = build_dispatcher(options, handlers, store, clock, in_threads=pool is not None)
     saver = build_saver(store, streams, dispatcher, heartbeat, clock)
     progress = Progress(
@@ -203,7 +203,7 @@ def build_delivery(
         dispatcher=dispatcher,
         progress=progress,
         heartbeat=heartbeat,
-        pause_reading=workers.rest,
+        pause_reading=workers.pause,
         wake_loop=workers.queue.wake,
         clock=clock,
     )

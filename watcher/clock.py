@@ -28,6 +28,10 @@ class Clock:
         """Epoch seconds by this machine, which may be wrong, and may jump."""
         return time.time()
 
+    def now(self) -> datetime:
+        """The same, as a datetime."""
+        return datetime.fromtimestamp(self.time(), UTC)
+
     def sleep(self, seconds: float) -> None:
         """Wait so long."""
         time.sleep(seconds)

@@ -22,8 +22,8 @@ def _commands() -> Iterator[str]:
 
 
 def _spark() -> Iterator[str]:
+    from watcher.spark.columns import columns
     from watcher.spark.options import parse
-    from watcher.spark.schema import columns
 
     yield "\n## Columns of the Spark source\n\n| column | type |\n| --- | --- |"
     options = parse({"stream": "orders", "changedAttributes": "true"}, streaming=False)

@@ -15,6 +15,7 @@ from watcher.aws import http
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
+from watcher.aws.fast_http import SentCall
 from watcher.aws.model import AfterSequence, AtTime, Latest, Position, TrimHorizon
 from watcher.errors import TransientError, WatcherError
 
@@ -142,8 +143,14 @@ def check_url(arn: str, region: str) -> None:
     with pytest.raises(Stop):
         plain.get_records(ShardIterator=f"{arn}|1|x")
     worker = for_worker(AwsConfig(), arn)
-    call = worker._reads._calls["GetRecords"]
-    assert call is not None and call.url == urls[0]
+    assert fast_call(worker).url == urls[0]
+
+
+def fast_call(worker: StreamsClient) -> SentCall:
+    assert worker.shortcut is not None
+    call = worker.shortcut.call_of("GetRecords")
+    assert call is not None
+    return call
 
 
 # What comes back
@@ -203,7 +210,7 @@ def test_an_error_is_tried_as_often_as_by_boto3_and_says_the_same(
 
 def read_through_the_shortcut(aws: FakeAWS) -> StreamsClient:
     worker = for_worker(AwsConfig(), aws.table.stream_arn)
-    assert worker._reads._calls["GetRecords"] is not None
+    assert fast_call(worker)
     iterator, _ = worker.iterator(aws.table.stream_arn, aws.table.open_shards[0], TrimHorizon())
     worker.records(iterator)
     return worker
@@ -227,7 +234,7 @@ def test_the_authorities_to_trust_are_those_of_boto3(
     trust(right)
     by_boto3().list_streams()
     worker = read_through_the_shortcut(logged_in)
-    assert worker._reads._calls["GetRecords"].http.usable
+    assert fast_call(worker).http.usable
     trust(wrong)
     with pytest.raises(BotoCoreError) as theirs:
         by_boto3(retries={"total_max_attempts": 1}).list_streams()
@@ -245,14 +252,14 @@ def test_the_configured_bundle_goes_before_the_one_of_requests(
     _, wrong = inspected(tmp_path)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", wrong)
     by_boto3().list_streams()
-    assert read_through_the_shortcut(logged_in)._reads._calls["GetRecords"].http.usable
+    assert fast_call(read_through_the_shortcut(logged_in)).http.usable
 
 
 def test_tls_is_no_stricter_than_botocores(logged_in: FakeAWS) -> None:
     """Python 3.13's default is, and refuses what a company's inspection makes."""
     session = botocore.session.Session()
-    http = session.create_client("dynamodbstreams")._endpoint.http_session  # type: ignore[attr-defined]
-    theirs = http._get_ssl_context()
+    botocores: Any = session.create_client("dynamodbstreams")
+    theirs = botocores._endpoint.http_session._get_ssl_context()
     ours = http.trusting(logged_in.ca_file)
     assert ours.verify_flags == theirs.verify_flags
     assert ours.options == theirs.options
@@ -271,19 +278,20 @@ def test_where_the_shortcut_cannot_agree_on_tls_botocore_reads(
     (line,) = [each.message for each in caplog.records if each.name == "watcher"]
     assert line.startswith(f"Reading through botocore from now on: {logged_in.url}")
     assert "certificate verify failed" in line
-    assert not worker._reads._calls["GetRecords"].http.usable
+    assert not fast_call(worker).http.usable
 
 
 def test_a_handshake_that_breaks_off_is_trouble_and_no_reason_to_leave_the_shortcut(
     logged_in: FakeAWS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = read_through_the_shortcut(logged_in)
-    http = worker._reads._calls["GetRecords"].http
 
-    def broken(*_: Any) -> Any:
-        raise ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
+    class Broken:
+        def wrap_socket(self, *_: Any, **__: Any) -> Any:
+            raise ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
 
-    monkeypatch.setattr(http, "_connected", broken)
+    monkeypatch.setattr(http, "trusting", lambda ca_file: Broken())
+    worker.close()
     with pytest.raises(TransientError):
         worker.records("x")
-    assert http.usable
+    assert fast_call(worker).http.usable

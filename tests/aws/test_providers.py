@@ -15,6 +15,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from watcher.aws import timing
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
@@ -358,9 +359,7 @@ def test_an_assumed_role_is_kept_for_the_next_program_readable_by_its_owner_only
     list(StreamsClient(AwsConfig()).list_streams())
     (file,) = cached(place.home)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    from watcher.aws import credentials
-
-    credentials._known.clear()  # as another program
+    place.setenv("AWS_ANOTHER", "program")
     list(StreamsClient(AwsConfig()).list_streams())
     assert place.aws.accounts.calls["AssumeRole"] == 1
 
@@ -383,13 +382,15 @@ def test_what_the_aws_cli_has_got_is_used_and_asks_nobody(place: Place) -> None:
     assert place.aws.accounts.calls["AssumeRole"] == 1
 
 
-def test_a_kept_session_that_is_refused_is_not_taken_again(place: Place) -> None:
+def test_a_kept_session_that_is_refused_is_not_taken_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "CREDENTIALS", timing.CredentialsTiming(refused_seconds=0.0))
     place.role()
     streams = StreamsClient(AwsConfig())
     list(streams.list_streams())
     place.aws.accounts.expire()  # revoked: by the file it lives on
     streams.renew()
-    streams._credentials._due = 0.0  # type: ignore[attr-defined]  # five seconds later
     list(streams.list_streams())
     assert len(place.aws.signed_by("ListStreams")) == 2
 
@@ -407,11 +408,9 @@ def test_a_damaged_file_there_is_replaced(place: Place) -> None:
     place.role()
     list(StreamsClient(AwsConfig()).list_streams())
     (file,) = cached(place.home)
-    from watcher.aws import credentials
-
     for text in ("", "[]", '{"Credentials": 1}'):
         file.write_text(text)
-        credentials._known.clear()
+        place.setenv("AWS_ANOTHER", f"program {text}")
         list(StreamsClient(AwsConfig()).list_streams())
     assert place.aws.accounts.calls["AssumeRole"] == 4
 
@@ -419,7 +418,7 @@ def test_a_damaged_file_there_is_replaced(place: Place) -> None:
 def test_where_nobody_can_be_asked_for_a_code_it_is_said_what_to_do(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("watcher.aws.credentials._has_terminal", lambda: False)
+    monkeypatch.setattr("watcher.aws.credentials.has_terminal", lambda: False)
     place.role(f"source_profile = base\nmfa_serial = {MFA_SERIAL}")
     with pytest.raises(WatcherError, match=r"no terminal.*aws sts get-caller-identity"):
         list(StreamsClient(AwsConfig()).list_streams())
@@ -431,7 +430,7 @@ def test_where_nobody_can_be_asked_for_a_code_it_is_said_what_to_do(
 def test_a_process_that_hangs_is_said_by_its_name_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("watcher.aws.deadline._FROM_SECONDS", 0.1)
+    monkeypatch.setattr(timing, "CALLS", timing.CallTiming(slow_from_seconds=0.1))
     slow = "credential_process = sh -c 'sleep 0.5' --token s3cret\n"
     chain = f"[default]\nrole_arn = {ROLE}\nsource_profile = base\n[profile base]\n{slow}"
     place.config(chain, "")

@@ -44,7 +44,7 @@ def test_of_several_one_that_drips_as_it_begins_is_said_and_keeps_no_other(
     sim.add_table("users")
     sim.fail_next("DescribeStream", "drip", times=1)  # that of the first
     (tmp_path / "sitecustomize.py").write_text(
-        "import watcher.aws.deadline as said\nsaid._FROM_SECONDS = 1\n"
+        "from watcher.aws import timing\ntiming.CALLS = timing.CallTiming(slow_from_seconds=1)\n"
     )
     env = {**sim.environment, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
     with Program("orders", "users", "--print-json", env=env) as program:
@@ -107,7 +107,7 @@ def test_a_read_that_drips_is_given_up_said_and_made_again(
 ) -> None:
     # What the reader waits for is botocore's to set: a read times out after 10 s without a byte.
     (tmp_path / "sitecustomize.py").write_text(
-        "import watcher.aws.client as client\nclient._READ_SECONDS = 1\n"
+        "from watcher.aws import timing\ntiming.CALLS = timing.CallTiming(read_seconds=1)\n"
     )
     env = {**sim.environment, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
     with Program("orders", "--print-json", "-v", env=env) as program:

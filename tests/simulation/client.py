@@ -14,7 +14,6 @@ from botocore.parsers import ResponseParserError
 from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
 from watcher.aws.counters import Counters
-from watcher.aws.deadline import READS
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import code_of, translated
 from watcher.aws.listings import listed, shard_of
@@ -30,6 +29,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.aws.rate_limit import Limiter
+from watcher.aws.timing import CALLS
 from watcher.errors import (
     OddAnswerError,
     StreamError,
@@ -191,7 +191,7 @@ class SimulatedClient:
 
     def _taken(self, reply: Reply, operation: str, since: float = 0.0) -> bytes:
         """The body of an answer that was asked for so many seconds ago."""
-        silent = {"hang": self._read_seconds, "drip": READS * self._read_seconds}
+        silent = {"hang": self._read_seconds, "drip": CALLS.whole_call_reads * self._read_seconds}
         if reply.trouble in silent:
             self._silent(silent[reply.trouble])
         self._wait(max(0.0, silent.get(reply.trouble, reply.delay) - since))

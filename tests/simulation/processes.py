@@ -63,8 +63,8 @@ class SimulatedWorker:
         os.set_blocking(self._pipe, False)
         fcntl.fcntl(self._pipe, _SET_PIPE_SIZE, pipe_bytes)
         self._told, telling = Pipe(duplex=False)
-        self._ear = CommandReader(self._told)
-        self._orders = CommandWriter(telling)
+        self._commands = CommandReader(self._told)
+        self._telling = CommandWriter(telling)
         self._to_send: deque[tuple[AssignedShard, Message | None]] = deque()
         self._is_sending = False
         self._unsent = b""
@@ -91,16 +91,16 @@ class SimulatedWorker:
         self._scheduler.after(seconds, act)
 
     def _listen(self) -> None:
-        for order in self._ear.listen(0):
-            match order:
+        for command in self._commands.receive(0):
+            match command:
                 case ReadShard():
-                    self._readers.begin(self._reading(self, order))
+                    self._readers.add(self._reading(self, command))
                 case PollNow(arn):
-                    self._readers.hurry(arn)
+                    self._readers.poll_now(arn)
                 case ShardClosed(arn, shard_id):
-                    self._readers.close(ShardKey(arn, shard_id))
+                    self._readers.on_shard_closed(ShardKey(arn, shard_id))
                 case Pause(arn, shard_id):
-                    self._readers.rest(ShardKey(arn, shard_id))
+                    self._readers.pause(ShardKey(arn, shard_id))
         self._look()
 
     def _look(self) -> None:
@@ -110,7 +110,7 @@ class SimulatedWorker:
             self.delay = 0.0
             answer = partial(self._take, reading, reading.read())
             self._later(self.delay, answer)
-        wait = max(self._readers.wait(), _LEAST_SECONDS)
+        wait = max(self._readers.due_in, _LEAST_SECONDS)
         due = self._scheduler.now + wait
         if due < self._planned:
             self._planned = due
@@ -120,7 +120,7 @@ class SimulatedWorker:
         for message in messages:
             if isinstance(message, Failed) and not message.fatal:
                 raise AssertionError(message.text)
-        self._readers.has_answer(reading)
+        self._readers.answered(reading)
         self._to_send += [(reading, message) for message in messages]
         self._to_send.append((reading, None))
         if not self._is_sending:
@@ -197,14 +197,14 @@ class SimulatedWorker:
     def refresh_credentials(self, refused: str = "") -> None:
         """There are none here."""
 
-    def give(self, order: Command) -> None:
+    def send(self, command: Command) -> None:
         """Tell it; it takes a moment until it hears."""
-        self._orders.give(order)
+        self._telling.send(command)
         self._later(_FORK_SECONDS, self._listen)
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         """Shut the pipe through which it is told."""
-        self._orders.close()
+        self._telling.close()
         self._later(0.0, lambda: self._end(0))
 
     def kill(self) -> None:

@@ -23,7 +23,7 @@ from watcher.errors import CheckpointError, LeaseLostError, WatcherError
 from watcher.options import WatchOptions
 from watcher.records.record import Record
 from watcher.runtime.loop import Manager
-from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment, Writer
+from watcher.runtime.protocol import MessageQueue, MessageWriter, ReadShard, ShardAssignment
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
@@ -244,7 +244,7 @@ class Standby:
             # As a thread would.
             renewing=lambda lease: Beat(lease, shared, self, life),  # type: ignore[arg-type, return-value]
         )
-        queue = Queue(PipeSelector(self.seat, life))  # type: ignore[arg-type]
+        queue = MessageQueue(PipeSelector(self.seat, life))  # type: ignore[arg-type]
 
         def take(record: Record) -> None:
             life.check()
@@ -253,14 +253,16 @@ class Standby:
                 life.sleep(self.rng.uniform(0, 1))
 
         def start(
-            name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+            name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
         ) -> SimulatedWorker:
             life.check()
 
             def reading(process: SimulatedWorker, order: ReadShard) -> AssignedShard:
                 client = universe.client(process.wait, _READ_SECONDS)
-                client.tally = tally = board.at(order.place)
-                return AssignedShard(order.work, client, tally, VirtualClock(universe.scheduler))
+                client.tally = tally = board.at(order.slot)
+                return AssignedShard(
+                    order.assignment, client, tally, VirtualClock(universe.scheduler)
+                )
 
             process = SimulatedWorker(
                 universe.scheduler, f"{self.name} {name}", writer.fileno(), 4096, reading
@@ -272,7 +274,7 @@ class Standby:
             settings,
             streams=WatchedStreams([followed], clock=life),
             handlers=[Handler("recorder", take)],
-            workers=Workers(queue, start, life, processes=2, board=SharedCounters(64)),
+            workers=Workers(queue, start, life, processes=2, counters=SharedCounters(64)),
             store=store,
             clock=life,
         )

@@ -24,7 +24,7 @@ from watcher.records.page import RecordPage
 from watcher.records.record import Record
 from watcher.runtime.health import HealthTiming
 from watcher.runtime.loop import Manager
-from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment, Writer
+from watcher.runtime.protocol import MessageQueue, MessageWriter, ReadShard, ShardAssignment
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard
@@ -94,7 +94,7 @@ class Watch(Program):
             on_error=scenario.on_error,
             snapshot=scenario.snapshot,
         )
-        queue = Queue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
+        queue = MessageQueue(PipeSelector(self._scheduler, life))  # type: ignore[arg-type]
         followed = [
             WatchedStream(
                 arn,
@@ -121,7 +121,7 @@ class Watch(Program):
                 self._start_process,
                 life,
                 processes=scenario.processes,
-                board=SharedCounters(PLACES),
+                counters=SharedCounters(PLACES),
             ),
             store=MemoryStore(
                 self._disk,
@@ -137,7 +137,7 @@ class Watch(Program):
         )
 
     def _start_process(
-        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+        self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
     ) -> SimulatedWorker:
         if self._life is None:
             raise Killed
@@ -146,11 +146,11 @@ class Watch(Program):
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
         def reading(process: SimulatedWorker, order: ReadShard) -> AssignedShard:
-            client = self._universe.of(order.work.arn).client(process.wait, _READ_SECONDS)
-            client.tally = tally = board.at(order.place)
+            client = self._universe.of(order.assignment.arn).client(process.wait, _READ_SECONDS)
+            client.tally = tally = board.at(order.slot)
             clock = VirtualClock(self._scheduler)
             chosen = self._wanted.matching_indexes if self._wanted else None
-            return AssignedShard(order.work, client, tally, clock, chosen)
+            return AssignedShard(order.assignment, client, tally, clock, chosen)
 
         process = SimulatedWorker(
             self._scheduler, f"of {name}", writer.fileno(), self._scenario.pipe_bytes, reading

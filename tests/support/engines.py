@@ -27,15 +27,15 @@ from watcher.delivery.handler import Handler
 from watcher.options import WatchOptions
 from watcher.pull.backlog import BacklogReader
 from watcher.records.record import Record
-from watcher.runtime.protocol import Queue, ShardAssignment, Writer
+from watcher.runtime.protocol import MessageQueue, MessageWriter, ShardAssignment
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard, ReadScheduler
 from watcher.runtime.workers import Workers
+from watcher.spark.batch_reader import BatchReader
+from watcher.spark.columns import columns
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.ranges import RangeReader
-from watcher.spark.schema import columns
-from watcher.spark.source import BatchReader
 from watcher.stream import Stream
 from watcher.streams.messages import Message
 
@@ -99,7 +99,7 @@ def _watched(
     return outcome
 
 
-class _ReadingQueue(Queue):
+class _ReadingQueue(MessageQueue):
     def __init__(self, stream: PlayedStream, clock: Timeline) -> None:
         super().__init__()
         self._stream = stream
@@ -108,10 +108,10 @@ class _ReadingQueue(Queue):
         self._said: deque[tuple[ShardKey, Message]] = deque()
 
     def start(
-        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+        self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
     ) -> PlayedProcess:
         def begin(work: ShardAssignment) -> None:
-            self._readers.begin(AssignedShard(work, self._stream, Counters(), self._clock))
+            self._readers.add(AssignedShard(work, self._stream, Counters(), self._clock))
 
         return PlayedProcess(0, begin)
 
@@ -187,7 +187,9 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> 
     def asking(service: Service) -> Service:
         return service
 
-    batch = BatchReader(options, schema, connect=connect, asking=asking, reader=reader, clock=clock)
+    batch = BatchReader(
+        options, schema, connect=connect, background=asking, reader=reader, clock=clock
+    )
     rows = [part for each in batch.partitions() for part in batch.read(each)]
     found = [int(text) - FIRST for part in rows for text in part["sequence_number"].to_pylist()]
     return Outcome(found)

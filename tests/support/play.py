@@ -18,6 +18,7 @@ from watcher.aws.arns import table_name, table_of
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import Listing, Position, Service, Shard, ShardKey, TrimHorizon
 from watcher.build import build_manager
+from watcher.clock import CLOCK
 from watcher.delivery.handler import Handler
 from watcher.delivery.handler_pool import HandlerPool
 from watcher.errors import ShardNotFoundError, WatcherError
@@ -27,7 +28,13 @@ from watcher.options import WatchOptions
 from watcher.pull.table_snapshot import Items
 from watcher.records.page import decode
 from watcher.records.record import Record
-from watcher.runtime.protocol import Command, Queue, ReadShard, ShardAssignment, Writer
+from watcher.runtime.protocol import (
+    Command,
+    MessageQueue,
+    MessageWriter,
+    ReadShard,
+    ShardAssignment,
+)
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.workers import Workers
@@ -112,7 +119,7 @@ class PlayedProcess:
     ) -> None:
         self.exitcode = exitcode
         self.ended = ""
-        self.orders: list[Command] = []
+        self.commands: list[Command] = []
         self.refused: list[str] = []
         """The access keys that its manager has heard to be refused."""
         self._begun = begun
@@ -120,14 +127,14 @@ class PlayedProcess:
     def refresh_credentials(self, refused: str = "") -> None:
         self.refused += [refused] if refused else []
 
-    def give(self, order: Command) -> None:
+    def send(self, command: Command) -> None:
         if self.ended:
             raise BrokenPipeError
-        self.orders.append(order)
-        if isinstance(order, ReadShard):
-            self._begun(order.work)
+        self.commands.append(command)
+        if isinstance(command, ReadShard):
+            self._begun(command.assignment)
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         self.ended = self.ended or "dismissed"
 
     def join(self, timeout: float | None = None) -> None:
@@ -140,7 +147,7 @@ class PlayedProcess:
         self.ended = "killed"
 
 
-class PlayedQueue(Queue):
+class PlayedQueue(MessageQueue):
     """Gives out what the script says."""
 
     def __init__(self, clock: HandClock) -> None:
@@ -156,7 +163,7 @@ class PlayedQueue(Queue):
         self._clock = clock
         self._until = 0.0
 
-    def holds(self, name: str) -> bool:
+    def has_unread(self, name: str) -> bool:
         return any(self.workers[origin] == name for origin in self.full)
 
     def receive(self, timeout: float) -> tuple[ShardKey, Message] | tuple[str, None] | None:
@@ -196,7 +203,7 @@ class Memory(Store):
         return token
 
     def position(self, shard_id: str) -> Position:
-        (found,) = (each for each in tokens.resume(self.token) if each.id == shard_id)
+        (found,) = (each for each in tokens.resume(self.token, CLOCK.now()) if each.id == shard_id)
         return found.position
 
 
@@ -262,7 +269,7 @@ class Play:
         self.totals = self.manager.totals
 
     def _start(
-        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+        self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
     ) -> PlayedProcess:
         if self.refused:
             raise self.refused.pop(0)

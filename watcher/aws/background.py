@@ -10,19 +10,11 @@ from functools import partial
 from typing import Any
 
 from watcher import process_start
-from watcher.aws.model import Listing, Service, Shard
+from watcher.aws import timing as timings
+from watcher.aws.model import ForwardingService, Listing, Service, Shard
+from watcher.aws.retry import retry_at_start
+from watcher.aws.timing import BackgroundTiming
 from watcher.errors import NoAnswerYetError, WatcherError
-
-# A thread that only waits for bytes holds no lock that a fork would copy; one at work is soon done.
-_SETTLE_SECONDS = 2.0
-# What was answered earlier, and not asked for, is asked anew.
-_FRESH_SECONDS = 5.0
-_PROBES_AT_ONCE = 10
-# A probe without an answer for so long, or another question, makes room for one more, as long as no
-# more than so many do.
-_HANGS_SECONDS = 0.3
-_LISTING_HANGS_SECONDS = 1.0
-_MOST_HANGING = 100
 
 _Question = tuple[str, ...]
 
@@ -30,80 +22,92 @@ _Question = tuple[str, ...]
 class _Requests:
     """Questions in their order, so many of which are asked at once.
 
-    One that has no answer after `hangs` seconds does not count as being asked, and comes after all
+    One that has no answer after `hangs_seconds` does not count as being asked, and comes after all
     others the next time.
     """
 
-    def __init__(self, at_once: int, hangs: float) -> None:
-        self.hangs = hangs
+    def __init__(self, at_once: int, *, hangs_seconds: float, most_hanging: int) -> None:
+        self.hangs_seconds = hangs_seconds
         self.waiting: dict[_Question, Callable[[], Any]] = {}
         self.asked: set[_Question] = set()
         self.threads: dict[threading.Thread, float] = {}
         """Since when each is at its question."""
         self.have_hung: set[_Question] = set()
         self._at_once = at_once
+        self._most_hanging = most_hanging
 
-    def wanted(self) -> int:
-        """How many threads more there are to be."""
-        since = time.monotonic() - self.hangs
+    def missing_threads(self) -> int:
+        """Returns how many threads more there are to be."""
+        since = time.monotonic() - self.hangs_seconds
         hanging = sum(began <= since for began in self.threads.values())
-        room = self._at_once + min(hanging, _MOST_HANGING) - len(self.threads)
+        room = self._at_once + min(hanging, self._most_hanging) - len(self.threads)
         begun = len(self.threads) - len(self.asked)  # whose question still waits
         return min(room, len(self.waiting) - begun)
 
     def next(self) -> tuple[_Question, Callable[[], Any]]:
-        """The next one to be asked: from now on it is, by this thread."""
+        """Takes the next question: from now on it is being asked, by this thread."""
         question = min(self.waiting, key=self.have_hung.__contains__)
         self.asked.add(question)
         self.threads[threading.current_thread()] = time.monotonic()
         return question, self.waiting.pop(question)
 
-    def answered(self, question: _Question) -> None:
-        """It is asked no longer."""
+    def on_answer(self, question: _Question) -> None:
+        """Notes that this thread has the answer to the question."""
         self.asked.remove(question)
         self.have_hung.discard(question)
-        if time.monotonic() - self.threads[threading.current_thread()] >= self.hangs:
+        if time.monotonic() - self.threads[threading.current_thread()] >= self.hangs_seconds:
             self.have_hung.add(question)
 
 
-class BackgroundService:
+class BackgroundService(ForwardingService):
     """A service that answers these the next time: listing, children, latest_stream, probe.
 
-    Until then they raise StillAskingError; with `patience`, after so many seconds of waiting for a
-    question that is new. All else is asked as ever. `tell` is called when there is an answer. One
-    question after the other, for all streams, as DescribeStream is limited anyway; but one that has
-    no answer for a second keeps no other waiting. Children have a line of their own, since a
+    Until then they raise NoAnswerYetError; with `patience`, after so many seconds of waiting for a
+    question that is new. All else is asked as ever. `on_answer` is called when there is an answer.
+    One question after the other, for all streams, as DescribeStream is limited anyway; but one that
+    has no answer for a second keeps no other waiting. Children have a line of their own, since a
     listing may have a hundred pages; and so have probes, side by side. Nobody is patient a second
-    time with one that has hung. An answer is `fresh` for so many seconds: whoever may come back
-    later, and for what is asked once, takes it all the same.
+    time with one that has hung.
     """
 
     def __init__(
         self,
         service: Service,
-        tell: Callable[[], object] = lambda: None,
+        on_answer: Callable[[], object] = lambda: None,
         patience: float = 0.0,
-        fresh: float = _FRESH_SECONDS,
+        *,
+        at_start: bool = False,
+        timing: BackgroundTiming | None = None,
     ) -> None:
-        self._service = service
-        self._tell = tell
-        self._patience = patience
-        self._fresh = fresh
+        """`at_start`: a listing that fails is tried a few times more, and its answer waits.
+
+        Whoever has begun a stream may come back for it late, after handlers that take their time.
+        """
+        super().__init__(service)
+        timing = timing or timings.BACKGROUND
+        self._on_answer = on_answer
+        self.patience = patience
+        """For how many seconds a new question is waited for."""
+        self._at_start = at_start
+        self._timing = timing
+        self._fresh_seconds = math.inf if at_start else timing.fresh_seconds
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
-        self._line = _Requests(1, _LISTING_HANGS_SECONDS)
-        self._children = _Requests(1, _LISTING_HANGS_SECONDS)
-        self._probes = _Requests(_PROBES_AT_ONCE, _HANGS_SECONDS)
+        hangs, most = timing.listing_hangs_seconds, timing.most_hanging
+        self._line = _Requests(1, hangs_seconds=hangs, most_hanging=most)
+        self._children = _Requests(1, hangs_seconds=hangs, most_hanging=most)
+        self._probes = _Requests(
+            timing.probes_at_once, hangs_seconds=timing.probe_hangs_seconds, most_hanging=most
+        )
         self._waited_for: set[threading.Thread] = set()
         self._answers: dict[_Question, tuple[float, Any, Exception | None]] = {}
         process_start.before(self.settle)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._service, name)
-
     def listing(self, arn: str) -> Listing:
         """See `Service`."""
         call = partial(self._service.listing, arn)
+        if self._at_start:
+            call = partial(retry_at_start, call)
         found: Listing = self._asked(("listing", arn), call, self._line)
         return found
 
@@ -142,10 +146,10 @@ class BackgroundService:
 
         One at a probe that hangs by now has nothing to do but to wait; a listing has many pages.
         """
-        until = time.monotonic() + _SETTLE_SECONDS
+        until = time.monotonic() + self._timing.settle_seconds
         waited_for = set[threading.Thread]()
         for line in self._line, self._children, self._probes:
-            hangs = line.hangs if line is self._probes else math.inf
+            hangs = line.hangs_seconds if line is self._probes else math.inf
             for thread, began in list(line.threads.items()):
                 if thread not in self._waited_for:
                     thread.join(max(0.0, min(until, began + hangs) - time.monotonic()))
@@ -167,16 +171,16 @@ class BackgroundService:
             if not (question in line.waiting or question in line.asked or self._is_fresh(question))
         }
         line.waiting.update(new)
-        for _ in range(line.wanted()):
+        for _ in range(line.missing_threads()):
             thread = threading.Thread(target=self._run, args=(line,), name="asks", daemon=True)
             line.threads[thread] = time.monotonic()
             thread.start()
-        if self._patience and (awaited := new.keys() - line.have_hung):
-            self._news.wait_for(lambda: all(map(self._is_fresh, awaited)), self._patience)
+        if self.patience and (awaited := new.keys() - line.have_hung):
+            self._news.wait_for(lambda: all(map(self._is_fresh, awaited)), self.patience)
 
     def _is_fresh(self, question: _Question) -> bool:
         answered, _, _ = self._answers.get(question, (-math.inf, None, None))
-        return time.monotonic() - answered < self._fresh
+        return time.monotonic() - answered < self._fresh_seconds
 
     def _taken(self, question: _Question) -> Any:
         _, answer, error = self._answers.pop(question)
@@ -197,23 +201,7 @@ class BackgroundService:
             except Exception as caught:
                 error = caught
             with self._lock:
-                line.answered(question)
+                line.on_answer(question)
                 self._answers[question] = time.monotonic(), answer, error
                 self._news.notify_all()
-            self._tell()
-
-
-class CachedListing:
-    """The first listing of a stream is the one that there is; later ones are asked for."""
-
-    def __init__(self, service: Service, listing: Listing) -> None:
-        self._service = service
-        self._listing: Listing | None = listing
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._service, name)
-
-    def listing(self, arn: str) -> Listing:
-        """See `Service`."""
-        known, self._listing = self._listing, None
-        return self._service.listing(arn) if known is None else known
+            self._on_answer()

@@ -17,6 +17,7 @@ from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
 from watcher.aws import error_hints
+from watcher.aws import timing as timings
 from watcher.aws.arns import table_of
 from watcher.aws.config import AwsConfig, region_of
 from watcher.aws.counters import Counters
@@ -28,10 +29,10 @@ from watcher.aws.credentials import (
     refuse_bad_way,
     session,
 )
-from watcher.aws.deadline import READS, WithDeadline
+from watcher.aws.deadline import with_deadline
 from watcher.aws.discovery import current_stream
 from watcher.aws.error_mapping import as_user_error, code_of, translated
-from watcher.aws.fast_http import RawPages, Shortcut
+from watcher.aws.fast_http import Operation, RawPages, Shortcut
 from watcher.aws.listings import (
     Pages,
     as_the_services,
@@ -53,6 +54,7 @@ from watcher.aws.model import (
     TrimHorizon,
 )
 from watcher.aws.rate_limit import limiter
+from watcher.aws.timing import CallTiming
 from watcher.clock import no_later
 from watcher.errors import (
     OddAnswerError,
@@ -64,11 +66,6 @@ from watcher.errors import (
 )
 from watcher.version import __version__
 
-# Nothing in a DynamoDB Streams answer takes this long; a dead peer is found in seconds.
-_CONNECT_SECONDS = 5
-_READ_SECONDS = 10
-# How long botocore waits at most before the second attempt, and the third.
-_REPEAT_SECONDS = 2
 # So many calls at the same time, where some get no answer; of more urllib3 says on stderr that it
 # keeps no connection.
 _CONNECTIONS = 128
@@ -86,10 +83,12 @@ class StreamsClient:
         connection: AwsConfig,
         arn_region: str | None = None,
         attempts: int = 3,
-        read_seconds: float | None = None,
         credentials: Credentials | None = None,
+        *,
+        timing: CallTiming | None = None,
     ) -> None:
         self._attempts = attempts
+        self._timing = timing = timing or timings.CALLS
         self.tally = Counters()
         """Where the calls are counted; the caller may set another."""
         self._tables: Any = None
@@ -106,33 +105,47 @@ class StreamsClient:
                 "endpoint_url": connection.endpoint_url,
                 "verify": ca_file(botocore_session),
                 "config": Config(
-                    connect_timeout=_CONNECT_SECONDS,
-                    read_timeout=read_seconds or _READ_SECONDS,
+                    connect_timeout=timing.connect_seconds,
+                    read_timeout=timing.read_seconds,
                     retries={"mode": "standard", "total_max_attempts": attempts},
                     tcp_keepalive=True,
                     max_pool_connections=_CONNECTIONS,
                     user_agent_extra=f"watcher/{__version__}",
                 ),
             }
-            self._client: Any = botocore_session.create_client("dynamodbstreams", **self._settings)
-            refuse_bad_way(botocore_session, self._client.meta.endpoint_url)
-            self._timely = self._in_time(self._client)
-            self._reads: Any = self._timely
-            self._shortcut: Shortcut | None = None
-            self._listings = Shortcut(botocore_session, self._client, self._timely)
-            self._opened += [self._client, self._listings]
-            self._limiter = limiter(self._client.meta.endpoint_url)
-            self.region: str = self._client.meta.region_name
+            self.api: Any = botocore_session.create_client("dynamodbstreams", **self._settings)
+            """Botocore's client."""
+            refuse_bad_way(botocore_session, self.api.meta.endpoint_url)
+            self.shortcut: Shortcut | None = None
+            """How shards are read without botocore's machinery, where they are."""
+            self._listings = self._new_shortcut()
+            self._opened += [self.api, self._listings]
+            self._limiter = limiter(self.api.meta.endpoint_url)
+            self.region: str = self.api.meta.region_name
         except (boto.BotoCoreError, ValueError) as error:
             told = as_user_error(error)
             told.option = connection.to_blame(error)
             raise told from error
 
-    def _in_time(self, client: Any) -> Any:
-        """The client, with an end for each call: each of its attempts may meet with silence."""
+    def _bounded(self, operation: Operation) -> Operation:
+        """Returns the operation with an end for each call: its attempts may meet with silence."""
         repeats = self._attempts - 1
-        seconds = (READS + repeats) * client.meta.config.read_timeout + repeats * _REPEAT_SECONDS
-        return WithDeadline(client, seconds, self._credentials.keys, says=repeats > 0)
+        reads = self._timing.whole_call_reads + repeats
+        return with_deadline(
+            operation,
+            seconds=reads * self._timing.read_seconds + repeats * self._timing.repeat_seconds,
+            before=self._credentials.keys,
+            logs=repeats > 0,
+            timing=self._timing,
+        )
+
+    def _new_shortcut(self) -> Shortcut:
+        return Shortcut(
+            self._session,
+            self.api,
+            bounded=self._bounded,
+            whole_call_reads=self._timing.whole_call_reads,
+        )
 
     def counting(self, tally: Counters) -> StreamsClient:
         """This client for one more use, also in another thread: its calls are counted there."""
@@ -158,7 +171,7 @@ class StreamsClient:
         pages, found = Pages("streams"), 0
         while True:
             began = time.monotonic()
-            answer = self._call(self._timely.list_streams, "Streams", **query)
+            answer = self._call(self._bounded(self.api.list_streams), "Streams", **query)
             with as_the_services():
                 names = [
                     StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
@@ -187,21 +200,21 @@ class StreamsClient:
         """What to set where tables are asked for at another place than streams."""
         if self._tables is None:
             return ""
-        places = self._tables.meta.endpoint_url, self._client.meta.endpoint_url
+        places = self._tables.meta.endpoint_url, self.api.meta.endpoint_url
         is_unknown = code_of(error.__cause__) == "UnknownOperationException"
         return error_hints.on_endpoints(*places, is_unknown)
 
     def describe_table(self, table: str) -> dict[str, Any]:
         """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
-        client = self._for_tables()
-        found: dict[str, Any] = self._call(client.describe_table, "Table", TableName=table)["Table"]
+        operation = self._bounded(self._for_tables().describe_table)
+        found: dict[str, Any] = self._call(operation, "Table", TableName=table)["Table"]
         return found
 
     def _for_tables(self) -> Any:
         if self._tables is None:
             self._tables = self._session.create_client("dynamodb", **self._settings)
             self._opened.append(self._tables)
-        return self._in_time(self._tables)
+        return self._tables
 
     def tags(self, table: str) -> dict[str, str]:
         """The tags of a table, by its ARN or its name; none of one that is deleted.
@@ -213,12 +226,12 @@ class StreamsClient:
         return {}
 
     def _tags(self, table: str) -> dict[str, str]:
-        client = self._for_tables()
+        operation = self._bounded(self._for_tables().list_tags_of_resource)
         tags: dict[str, str] = {}
         is_arn = table.startswith("arn:")
         query = {"ResourceArn": table if is_arn else self.describe_table(table)["TableArn"]}
         while True:
-            answer = self._call(client.list_tags_of_resource, "Tags", **query)
+            answer = self._call(operation, "Tags", **query)
             tags |= {row["Key"]: row.get("Value", "") for row in answer["Tags"]}
             if not (more := answer.get("NextToken")):
                 return tags
@@ -271,8 +284,11 @@ class StreamsClient:
         Raises TrimmedDataError, ShardNotFoundError, TimestampRefusedError.
         """
         query = {"StreamArn": arn, "ShardId": shard_id, **iterator_at(position)}
+        operation = self._bounded(self.api.get_shard_iterator)
+        if self.shortcut is not None:
+            operation = self.shortcut.get_shard_iterator
         try:
-            answer = self._call(self._reads.get_shard_iterator, "ShardIterator", **query)
+            answer = self._call(operation, "ShardIterator", **query)
         except StreamError as error:
             if isinstance(position, AtTime) and code_of(error.__cause__) == "ValidationException":
                 raise TimestampRefusedError(str(error)) from error
@@ -302,13 +318,16 @@ class StreamsClient:
 
         None where it can't be asked ahead.
         """
-        asked = self._shortcut and self._shortcut.ask(ShardIterator=iterator)
+        asked = self.shortcut and self.shortcut.ask(ShardIterator=iterator)
         if asked is None:
             return None
         return partial(self._records, asked=asked, ShardIterator=iterator)
 
     def _records(self, **query: Any) -> bytes:
-        body: bytes = self._call(self._reads.get_records, "Body", **query)["Body"]
+        operation = self._bounded(self.api.get_records)
+        if self.shortcut is not None:
+            operation = self.shortcut.get_records
+        body: bytes = self._call(operation, "Body", **query)["Body"]
         self.tally.answer()
         return body
 
@@ -318,10 +337,10 @@ class StreamsClient:
         To be called before a fork: what it learns and loads is shared by all children.
         """
         with contextlib.suppress(boto.BotoCoreError):  # the first call will say what is wrong
-            reads = Shortcut(self._session, self._client, self._timely)
-            self._opened.append(reads)
-            reads.prepare(arn)
-            self._reads = self._shortcut = reads
+            shortcut = self._new_shortcut()
+            self._opened.append(shortcut)
+            shortcut.prepare(arn)
+            self.shortcut = shortcut
 
     def close(self) -> None:
         """Close its connections; a call that comes all the same opens another."""

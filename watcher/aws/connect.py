@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from watcher.aws import timing as timings
 from watcher.aws.arns import Name, parsed, region_in
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
@@ -74,9 +77,6 @@ class Clients:
         return self._patient[region]
 
 
-_READ_SECONDS_LOOP = 3
-
-
 def for_worker(
     connection: AwsConfig, arn: str, credentials: Credentials | None = None
 ) -> StreamsClient:
@@ -91,7 +91,8 @@ def for_worker(
 
 def for_loop(connection: AwsConfig, arn: str, tally: Counters) -> StreamsClient:
     """A client for a loop with more to do: one attempt, and no long waiting for it."""
-    streams = StreamsClient(connection, region_in(arn), attempts=1, read_seconds=_READ_SECONDS_LOOP)
+    timing = msgspec.structs.replace(timings.CALLS, read_seconds=timings.CALLS.loop_read_seconds)
+    streams = StreamsClient(connection, region_in(arn), attempts=1, timing=timing)
     streams.tally = tally
     return streams
 

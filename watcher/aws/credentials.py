@@ -28,11 +28,12 @@ from botocore.credentials import ReadOnlyCredentials, create_credential_resolver
 from botocore.loaders import Loader, create_loader
 from botocore.utils import JSONFileCache
 
+from watcher.aws import timing as timings
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.deadline import log_if_slow
 from watcher.aws.http import trusting
-from watcher.aws.timing import CREDENTIALS, CredentialsTiming
+from watcher.aws.timing import CredentialsTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError
 from watcher.retry import worth_logging
@@ -83,9 +84,9 @@ class OwnCredentials:
         clock: Clock = CLOCK,
         jitter: Callable[[float, float], float] = random.uniform,
         *,
-        timing: CredentialsTiming = CREDENTIALS,
+        timing: CredentialsTiming | None = None,
     ) -> None:
-        self._timing = timing
+        self._timing = timing or timings.CREDENTIALS
         self._load = load
         self._clock = clock
         self._jitter = jitter
@@ -440,7 +441,7 @@ def _ask(profile: str | None, may_ask: bool, prompt: str) -> str:
     remedy = f"`aws sts get-caller-identity{named}` asks for a code, and what it gets is used here"
     if not may_ask:
         raise CredentialsError(f"the session with MFA has ended; {remedy}")
-    if not _has_terminal():
+    if not has_terminal():
         raise CredentialsError(f"no terminal to ask for an MFA code on; {remedy}")
     _asked.set()
     try:
@@ -454,7 +455,8 @@ def _ask(profile: str | None, may_ask: bool, prompt: str) -> str:
     return code
 
 
-def _has_terminal() -> bool:
+def has_terminal() -> bool:
+    """True where a person can be asked on a terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

@@ -9,24 +9,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from watcher.aws import timing as timings
+from watcher.aws.timing import CallTiming
 from watcher.errors import TransientError
 
 logger = logging.getLogger("watcher")
 
-_SAID_SECONDS = 10.0
-
 _Answer = TypeVar("_Answer")
 
-READS = 3
-"""A call as a whole may take so many times as long as one that says nothing."""
 
-
-def within(seconds: float, call: Callable[[], _Answer], name: str = "") -> _Answer:
-    """The call's answer. Raises what it does, and TransientError after so many seconds.
+def within(
+    seconds: float,
+    call: Callable[[], _Answer],
+    name: str = "",
+    *,
+    timing: CallTiming | None = None,
+) -> _Answer:
+    """Returns the call's answer. Raises what it does, and TransientError after so many seconds.
 
     A thread waits for what comes later still: until its connection says nothing for as long as
-    botocore waits. After ten seconds it is said that the call `name` has no answer yet.
+    botocore waits. After ten seconds the log says that the call `name` has no answer yet.
     """
+    log_seconds = (timing or timings.CALLS).unanswered_seconds
     answers: list[_Answer] = []
     errors: list[BaseException] = []
 
@@ -38,10 +42,10 @@ def within(seconds: float, call: Callable[[], _Answer], name: str = "") -> _Answ
 
     thread = threading.Thread(target=run, name="call", daemon=True)
     thread.start()
-    thread.join(min(seconds, _SAID_SECONDS) if name else seconds)
+    thread.join(min(seconds, log_seconds) if name else seconds)
     if name and thread.is_alive():
-        logger.info(f"{name}: no answer yet, for {_SAID_SECONDS:g} s; it is asked on")
-        thread.join(seconds - _SAID_SECONDS)
+        logger.info(f"{name}: no answer yet, for {log_seconds:g} s; it is asked on")
+        thread.join(seconds - log_seconds)
     if errors:
         raise errors.pop()  # one that its own frame holds would keep its socket open
     if not answers:
@@ -49,54 +53,49 @@ def within(seconds: float, call: Callable[[], _Answer], name: str = "") -> _Answ
     return answers[0]
 
 
-class WithDeadline:
-    """A client of botocore whose calls end after so many seconds, each as a whole.
+def with_deadline(
+    operation: Callable[..., _Answer],
+    *,
+    seconds: float,
+    before: Callable[[], object],
+    logs: bool = False,
+    timing: CallTiming | None = None,
+) -> Callable[..., _Answer]:
+    """Returns an operation of botocore's client with an end for each call, as a whole.
 
-    `before` is called first, outside of that time: people may be asked for an MFA code there.
-    With `says` somebody may wait who wonders what goes on.
+    `before` is called first, outside of that time: people may be asked for an MFA code there. With
+    `logs` somebody may wait who wonders what goes on.
     """
+    name = operation.__name__.title().replace("_", "") if logs else ""
 
-    def __init__(
-        self, client: Any, seconds: float, before: Callable[[], object], *, says: bool = False
-    ) -> None:
-        self._says = says
-        self._client = client
-        self._seconds = seconds
-        self._before = before
+    @functools.wraps(operation)
+    def call(**query: Any) -> _Answer:
+        before()
+        return within(seconds, functools.partial(operation, **query), name, timing=timing)
 
-    def __getattr__(self, name: str) -> Any:
-        operation = getattr(self._client, name)
-
-        @functools.wraps(operation)
-        def call(**query: Any) -> Any:
-            self._before()
-            words = name.title().replace("_", "") if self._says else ""
-            return within(self._seconds, functools.partial(operation, **query), words)
-
-        return call
-
-
-_FROM_SECONDS = 10.0
-_EVERY_SECONDS = 60.0
+    return call
 
 
 @contextmanager
-def log_if_slow(text: Callable[[float], str | None]) -> Iterator[None]:
-    """Say this once it has taken ten seconds, and every minute; None: nothing, this time.
+def log_if_slow(
+    text: Callable[[float], str | None], *, timing: CallTiming | None = None
+) -> Iterator[None]:
+    """Logs this warning once it has taken ten seconds, and every minute.
 
-    `text` is told how many seconds it has been.
+    `text` is told how many seconds it has been; where it returns None, nothing is logged this time.
     """
+    timing = timing or timings.CALLS
     done = threading.Event()
 
     def run() -> None:
-        passed, pause = 0.0, _FROM_SECONDS
+        passed, pause = 0.0, timing.slow_from_seconds
         while not done.wait(pause):
             passed += pause
-            pause = _EVERY_SECONDS
+            pause = timing.slow_every_seconds
             if line := text(passed):
                 logger.warning(line)
 
-    thread = threading.Thread(target=run, name="said", daemon=True)
+    thread = threading.Thread(target=run, name="log if slow", daemon=True)
     thread.start()
     try:
         yield

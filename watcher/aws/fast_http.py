@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import weakref
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -27,7 +28,6 @@ from botocore.utils import get_environ_proxies
 
 from watcher.aws import error_hints
 from watcher.aws.credentials import ca_file
-from watcher.aws.deadline import READS
 from watcher.aws.http import HTTPConnections, OverdueAnswerError, PendingResponse, Timeouts
 from watcher.errors import OddAnswerError, TransientError
 
@@ -46,6 +46,9 @@ _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionErro
 _SHOWN_BYTES = 100
 _READ_BYTES = 5000
 _ASKED_AT_ONCE = 4
+
+Operation = Callable[..., Any]
+"""A method of botocore's client."""
 
 
 class RawPages(ResponseParserFactory):
@@ -108,24 +111,33 @@ class Shortcut:
     botocore chooses the URL and the headers, as seen in a call that it never sends; it gives the
     credentials, signs, and reads the answers and errors. That leaves a sixth of the CPU time, and
     of 7 MB that each child's botocore takes by its first call, 4; and an end for each call as a
-    whole. What is not plain, `otherwise` does (`deadline.Timely`). For several threads.
+    whole. What is not plain, the client does, `bounded` (see `with_deadline`). For several
+    threads.
     """
 
-    def __init__(self, session: Any, client: Any, otherwise: Any) -> None:
+    def __init__(
+        self,
+        session: Any,
+        client: Any,
+        *,
+        bounded: Callable[[Operation], Operation],
+        whole_call_reads: int,
+    ) -> None:
         self._session = session
         self._client = client
-        self._otherwise = otherwise
+        self._bounded = bounded
+        self._whole_call_reads = whole_call_reads
         self._parser = RawPages().create_parser("json")
-        self._ca_file: str = ca_file(session) or str(get_cert_path(True))
+        self.ca_file: str = ca_file(session) or str(get_cert_path(True))
         self._connections: dict[str, HTTPConnections] = {}
-        self._calls: dict[str, _SentCall | None] = {}
+        self._calls: dict[str, SentCall | None] = {}
         self._seeing = threading.Lock()
         self._asked: weakref.WeakSet[PendingResponse] = weakref.WeakSet()
 
     def prepare(self, arn: str) -> None:
         """See how the shards of a stream are read, before the first one is."""
-        self._call("GetShardIterator", {**_ANY_SHARD, "StreamArn": arn})
-        self._call("GetRecords", {"ShardIterator": f"{arn}|1|any"})
+        self._seen_call("GetShardIterator", {**_ANY_SHARD, "StreamArn": arn})
+        self._seen_call("GetRecords", {"ShardIterator": f"{arn}|1|any"})
 
     def close(self) -> None:
         """Close its connections; the next call opens another."""
@@ -137,24 +149,24 @@ class Shortcut:
     def describe_stream(self, **query: Any) -> Any:
         """As the client's."""
         answer = self._answer("DescribeStream", query)
-        return self._otherwise.describe_stream(**query) if answer is None else answer
+        return self._bounded(self._client.describe_stream)(**query) if answer is None else answer
 
     def get_shard_iterator(self, **query: Any) -> Any:
         """As the client's."""
         answer = self._answer("GetShardIterator", query)
-        return self._otherwise.get_shard_iterator(**query) if answer is None else answer
+        return self._bounded(self._client.get_shard_iterator)(**query) if answer is None else answer
 
     def get_records(self, asked: PendingResponse | None = None, **query: Any) -> Any:
         """As the client's; of what was `asked` already, the answer to that."""
         answer = self._answer("GetRecords", query, asked)
-        return self._otherwise.get_records(**query) if answer is None else answer
+        return self._bounded(self._client.get_records)(**query) if answer is None else answer
 
     def ask(self, **query: Any) -> PendingResponse | None:
         """Send what `get_records` does; None where only that can, or too many answers are awaited.
 
         An answer waits in the system's memory, with up to a megabyte.
         """
-        call = self._call("GetRecords", query)
+        call = self._seen_call("GetRecords", query)
         if call is None or not call.http.usable or len(self._asked) >= _ASKED_AT_ONCE:
             return None
         try:
@@ -164,15 +176,19 @@ class Shortcut:
         self._asked.add(asked)
         return asked
 
-    def _call(self, operation: str, query: dict[str, Any]) -> _SentCall | None:
-        """How an operation is called; None where botocore has to do it."""
+    def call_of(self, operation: str) -> SentCall | None:
+        """Returns how an operation is called; None where botocore calls it, or nobody did yet."""
+        return self._calls.get(operation)
+
+    def _seen_call(self, operation: str, query: dict[str, Any]) -> SentCall | None:
+        """Returns how an operation is called; None where botocore has to do it."""
         if operation not in self._calls:
             with self._seeing:  # what one thread never sends must not be another's call
                 if operation not in self._calls:
                     self._calls[operation] = self._seen(operation, query)
         return self._calls[operation]
 
-    def _seen(self, operation: str, query: dict[str, Any]) -> _SentCall | None:
+    def _seen(self, operation: str, query: dict[str, Any]) -> SentCall | None:
         """A call as botocore would send it; None where it is not as we know it."""
         seen: list[Any] = []
 
@@ -198,17 +214,17 @@ class Shortcut:
             config = self._client.meta.config
             self._connections[url] = HTTPConnections(
                 url,
-                ca_file=self._ca_file,
+                ca_file=self.ca_file,
                 timeouts=Timeouts(
                     connect_seconds=config.connect_timeout,
                     read_seconds=config.read_timeout,
-                    whole_seconds=READS * config.read_timeout,
+                    whole_seconds=self._whole_call_reads * config.read_timeout,
                 ),
             )
         http = self._connections[url]
         kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
         shape = self._client.meta.service_model.operation_model(operation).output_shape
-        return _SentCall(
+        return SentCall(
             operation,
             url,
             kept | {"host": http.host},
@@ -222,7 +238,7 @@ class Shortcut:
         self, operation: str, query: dict[str, Any], asked: PendingResponse | None = None
     ) -> Any:
         """An operation's answer; None where only the client can get it."""
-        call = self._call(operation, query)
+        call = self._seen_call(operation, query)
         if call is None or not call.http.usable:
             return None
         try:
@@ -245,7 +261,7 @@ class Shortcut:
             raise boto.ClientError(parsed, call.operation)
         return parsed
 
-    def _post(self, call: _SentCall, query: dict[str, Any]) -> PendingResponse:
+    def _post(self, call: SentCall, query: dict[str, Any]) -> PendingResponse:
         body = json.dumps(query, default=_epoch_seconds).encode()
         request = AWSRequest("POST", call.url, call.headers, body)
         credentials = self._session.get_credentials()
@@ -254,7 +270,7 @@ class Shortcut:
         return call.http.post(dict(request.headers.items()), body)
 
 
-class _SentCall(NamedTuple):
+class SentCall(NamedTuple):
     """An operation as botocore sends it."""
 
     operation: str

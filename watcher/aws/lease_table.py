@@ -13,6 +13,7 @@ from botocore import exceptions as boto
 from watcher.aws.config import AwsConfig
 from watcher.aws.error_mapping import code_of, translated
 from watcher.aws.tables import Condition, Item, TablesClient
+from watcher.aws.timing import TABLES, TableTiming
 from watcher.errors import (
     CheckpointError,
     CredentialsError,
@@ -27,8 +28,6 @@ SCHEME = "dynamodb://"
 _TABLE = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _KEY = {"AttributeName": "name", "KeyType": "HASH"}
 _TYPE = {"AttributeName": "name", "AttributeType": "S"}
-# A lease is lost within seconds: a call that hangs must leave time for another.
-_CALL_SECONDS = 2.0
 # Up to here the token is text that people and bloop can read; each KB of an item is paid for.
 _PLAIN_BYTES = 16 * 1024
 # DynamoDB's limit for an item is 400 KB; the rest is for the other attributes.
@@ -69,7 +68,11 @@ class LeaseTable:
         if not _TABLE.fullmatch(table) or not name:
             raise UsageError(f"give {SCHEME}TABLE/NAME", "checkpoint", url)
         quick = TablesClient(
-            connection, region, attempts=1, call_seconds=_CALL_SECONDS, patience=0.0
+            connection,
+            region,
+            attempts=1,
+            call_seconds=TABLES.lease_call_seconds,
+            timing=TableTiming(patience_seconds=0.0),
         )
         return cls(quick, table, name)
 

@@ -7,7 +7,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, ClassVar
@@ -16,14 +16,14 @@ from watcher.aws.arns import table_name
 from watcher.aws.deadline import log_if_slow
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.model import Listing, Shard, without_circles
+from watcher.aws.timing import LISTINGS, ListingTiming
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
-from watcher.retry import Backoff, retry
+from watcher.retry import retry
+
+logger = logging.getLogger("watcher")
 
 # A clock may be off; a header that is further off is none.
 _YEARS_OFF = 20
-_PAGE_BACKOFF, _PAGE_ATTEMPTS = Backoff(first_seconds=0.05, longest_seconds=0.2), 4
-# No listing takes so long: between two of its pages the machine has slept.
-_TORN = timedelta(hours=1)
 
 Describe = Callable[[dict[str, Any]], Any]
 """A call of DescribeStream with these parameters. Raises what `StreamsClient` does."""
@@ -42,7 +42,7 @@ def listed(
     StreamGoneError, TransientError, StreamError.
     """
     made, began = _listed(arn, describe, sleep, monotonic)
-    if made.time - began > _TORN:
+    if (made.time - began).total_seconds() > LISTINGS.torn_seconds:
         made, _ = _listed(arn, describe, sleep, monotonic)
     return made
 
@@ -119,7 +119,7 @@ def _page(describe: Describe, query: dict[str, Any], sleep: Callable[[float], No
     """One page, asked for again by itself: a large stream has dozens of them."""
     return retry(
         partial(describe, query),
-        pauses=_PAGE_BACKOFF.pauses(_PAGE_ATTEMPTS),
+        pauses=LISTINGS.page_backoff.pauses(LISTINGS.page_attempts),
         may_pass=lambda error: isinstance(error, TransientError) and not error.unreachable,
         sleep=sleep,
     )
@@ -161,28 +161,20 @@ def service_time(answer: dict[str, Any]) -> datetime:
     return time if abs(time.year - ours.year) <= _YEARS_OFF else ours
 
 
-logger = logging.getLogger("watcher")
-
-# At DescribeStream's 4 a second ten thousand shards (100 pages) take 25 s, and these four minutes.
-_MOST_PAGES = 1000
-_MOST_SECONDS = 300.0
-_SAID_FROM_SECONDS = 10.0
-_SAID_EVERY_SECONDS = 30.0
-
-
 class Pages:
     """Counts them as they come. `what` is listed of the stream `arn` ("": of a region)."""
 
     _usual: ClassVar[dict[tuple[str, str], int]] = {}
     """How many the last whole listing had: a watch of a large stream lists it all the time."""
 
-    def __init__(self, what: str, arn: str = "") -> None:
+    def __init__(self, what: str, arn: str = "", *, timing: ListingTiming = LISTINGS) -> None:
+        self._timing = timing
         self.count = 0
         self._what = what
         self._arn = arn
         self._keys: set[str] = set()
         self._seconds = 0.0
-        self._said_at = _SAID_FROM_SECONDS - _SAID_EVERY_SECONDS
+        self._said_at = timing.log_from_seconds - timing.log_every_seconds
 
     def is_last(self, key: str | None, found: int, seconds: float) -> bool:
         """Whether a page that took so long was the last; the next one would begin behind `key`.
@@ -197,7 +189,7 @@ class Pages:
             self._usual[self._what, self._arn] = self.count
             return True
         self._keys.add(key)
-        if self.count >= _MOST_PAGES or self._seconds >= _MOST_SECONDS:
+        if self.count >= self._timing.most_pages or self._seconds >= self._timing.most_seconds:
             text = f"a listing of {self._what} that does not end, after {self._told(found)}"
             raise TransientError(text, overdue=True)
         self._say_if_long(found)
@@ -205,7 +197,7 @@ class Pages:
 
     def _say_if_long(self, found: int) -> None:
         is_news = self.count > 2 * self._usual.get((self._what, self._arn), 0)
-        if is_news and self._seconds >= self._said_at + _SAID_EVERY_SECONDS:
+        if is_news and self._seconds >= self._said_at + self._timing.log_every_seconds:
             self._said_at = self._seconds
             about = {"stream": self._arn} if self._arn else {}
             text = f"Still listing {self._what}: {self._told(found)} so far"

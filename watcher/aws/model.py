@@ -122,10 +122,11 @@ def opened_at(shard_id: str) -> datetime | None:
 
 
 class Service(Protocol):
-    """What is asked of a service; see `service.client.StreamsClient`."""
+    """What is asked of a service; see `watcher.aws.client.StreamsClient`."""
 
-    tally: Counters
-    """Where its calls are counted."""
+    @property
+    def tally(self) -> Counters:
+        """Where its calls are counted."""
 
     def listing(self, arn: str) -> Listing:
         """The stream and all its shards."""
@@ -156,6 +157,67 @@ class Service(Protocol):
 
     def tend(self) -> None:
         """To be called by a loop that must not wait: renew what ends soon, aside."""
+
+
+class ForwardingService:
+    """A `Service` that asks another one; its subclasses answer some of the questions themselves."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @property
+    def tally(self) -> Counters:
+        """See `Service`."""
+        return self._service.tally
+
+    def listing(self, arn: str) -> Listing:
+        """See `Service`."""
+        return self._service.listing(arn)
+
+    def children(self, arn: str, shard_id: str) -> list[Shard]:
+        """See `Service`."""
+        return self._service.children(arn, shard_id)
+
+    def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
+        """See `Service`."""
+        return self._service.iterator(arn, shard_id, position)
+
+    def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
+        """See `Service`."""
+        return self._service.probe(arn, shard_ids)
+
+    def records(self, iterator: str, limit: int | None = None) -> bytes:
+        """See `Service`."""
+        return self._service.records(iterator, limit)
+
+    def ask(self, iterator: str) -> Callable[[], bytes] | None:
+        """See `Service`."""
+        return self._service.ask(iterator)
+
+    def latest_stream(self, table: str) -> str:
+        """See `Service`."""
+        return self._service.latest_stream(table)
+
+    def renew(self) -> None:
+        """See `Service`."""
+        self._service.renew()
+
+    def tend(self) -> None:
+        """See `Service`."""
+        self._service.tend()
+
+
+class CachedListing(ForwardingService):
+    """A service whose first listing of a stream is known already; later ones are asked for."""
+
+    def __init__(self, service: Service, listing: Listing) -> None:
+        super().__init__(service)
+        self._known: Listing | None = listing
+
+    def listing(self, arn: str) -> Listing:
+        """See `Service`."""
+        known, self._known = self._known, None
+        return super().listing(arn) if known is None else known
 
 
 class ShardKey(NamedTuple):

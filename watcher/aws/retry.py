@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ from botocore.parsers import ResponseParserError
 from watcher.aws import error_hints
 from watcher.aws.credentials import Credentials
 from watcher.aws.error_mapping import code_of, one_line, translated
-from watcher.aws.model import Listing, Service
+from watcher.aws.timing import START_ATTEMPTS, START_BACKOFF, TABLES, TableTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
     CredentialsError,
@@ -27,10 +26,6 @@ from watcher.retry import Backoff, retry, worth_logging
 
 logger = logging.getLogger("watcher")
 
-# A policy that is changed is not everywhere at once.
-_DENIED_SECONDS = 60.0
-# About once a second.
-_PAUSE = Backoff(first_seconds=1.5, longest_seconds=1.5, jitter=2 / 3)
 # Somebody's transaction has the item for a moment.
 _IN_USE = "TransactionConflictException"
 _REFUSED = (
@@ -44,7 +39,7 @@ _REFUSED = (
 
 
 class RetryingClient:
-    """Makes the calls of one client, each for `patience` seconds at most.
+    """Makes the calls of one client, each for so many seconds of patience at most.
 
     Throttling outlasts botocore's retries at times: it passes. As for a reader of shards, so do
     refused credentials, an answer that is none of the service's, and a denial within a minute; but
@@ -53,11 +48,17 @@ class RetryingClient:
     """
 
     def __init__(
-        self, credentials: Credentials, patience: float, *, has_begun: bool = False
+        self,
+        credentials: Credentials,
+        *,
+        has_begun: bool = False,
+        timing: TableTiming = TABLES,
+        clock: Clock = CLOCK,
     ) -> None:
         self._credentials = credentials
         self._has_begun = has_begun
-        self._patience = patience
+        self._timing = timing
+        self._clock = clock
         self._worked: set[str] = set()
 
     def __call__(
@@ -67,7 +68,7 @@ class RetryingClient:
         **query: Any,
     ) -> Any:
         """The operation's answer, as `read` has it. Raises StreamError, TransientError."""
-        started = time.monotonic()
+        started = self._clock.monotonic()
         failures = 0
         action = operation.__name__.title().replace("_", "")
         table = query.get("TableName") or next(iter(query.get("RequestItems", ())), "it")
@@ -78,12 +79,14 @@ class RetryingClient:
             except _REFUSED as error:
                 failures += 1
                 meaning = self._trouble(error, needed)
-                most = _DENIED_SECONDS if isinstance(meaning, DeniedError) else self._patience
-                if time.monotonic() >= started + min(most, self._patience):
+                most = self._timing.patience_seconds
+                if isinstance(meaning, DeniedError):
+                    most = min(most, self._timing.denied_seconds)
+                if self._clock.monotonic() >= started + most:
                     raise meaning from error
                 if worth_logging(failures):
                     logger.warning(f"{action}: {failures} failures in a row: {meaning}")
-                time.sleep(_PAUSE.after(1))
+                self._clock.sleep(self._timing.pause.after(1))
             else:
                 self._worked.add(needed)
                 return answer
@@ -111,37 +114,20 @@ class RetryingClient:
         return meaning
 
 
-_START_BACKOFF = Backoff(first_seconds=0.2, longest_seconds=1.6)
-_START_ATTEMPTS = 5
-
 _Answer = TypeVar("_Answer")
 
 
 def retry_at_start(
-    call: Callable[[], _Answer], clock: Clock = CLOCK, *, backoff: Backoff = _START_BACKOFF
+    call: Callable[[], _Answer], clock: Clock = CLOCK, *, backoff: Backoff = START_BACKOFF
 ) -> _Answer:
     """A service that answers at all is asked a few times more. Raises StreamError in the end."""
     try:
         return retry(
             call,
-            pauses=backoff.pauses(_START_ATTEMPTS),
+            pauses=backoff.pauses(START_ATTEMPTS),
             may_pass=lambda error: isinstance(error, TransientError) and not error.unreachable,
             sleep=clock.sleep,
         )
     except TransientError as error:
         text = f"can't reach the stream: {error}{error_hints.on_no_word(str(error))}"
         raise StreamError(text, about=("endpoint_url", "region")) from error
-
-
-class RetryingAtStart:
-    """A service whose listings are asked for so, where that keeps nobody waiting."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._service, name)
-
-    def listing(self, arn: str) -> Listing:
-        """See `Service`. Raises StreamError."""
-        return retry_at_start(lambda: self._service.listing(arn))

@@ -27,19 +27,16 @@ from watcher.aws.fast_http import RawPages
 from watcher.aws.json_text import read
 from watcher.aws.key_schema import remember_key_schema
 from watcher.aws.retry import RetryingClient
+from watcher.aws.timing import TABLES, TableTiming
 from watcher.errors import (
     StreamError,
     TransientError,
     without_passwords,
 )
-from watcher.retry import Backoff
 from watcher.version import __version__
 
 BATCH = 25
 """How many writes BatchWriteItem takes."""
-_BATCH_BACKOFF = Backoff(first_seconds=0.05, longest_seconds=5.0, jitter=0.5)
-_GIVE_UP_SECONDS = 300.0
-_CREATE_SECONDS = 300.0
 
 Item = dict[str, dict[str, Any]]
 Write = dict[str, Any]
@@ -112,13 +109,11 @@ class TablesClient:
         *,
         attempts: int = 8,
         call_seconds: float = 60.0,
-        patience: float = _GIVE_UP_SECONDS,
+        timing: TableTiming = TABLES,
         has_begun: bool = False,
     ) -> None:
-        """`patience`: for how many seconds a call is tried again that only time can mend.
-
-        `has_begun`: another process of this program has had its answers already.
-        """
+        """`has_begun`: another process of this program has had its answers already."""
+        self._timing = timing
         settings = Config(
             retries={"mode": "standard", "total_max_attempts": attempts},
             connect_timeout=call_seconds,
@@ -131,15 +126,16 @@ class TablesClient:
             credentials = own_credentials(connection, region)
             botocore_session.register_component("credential_provider", Signing(credentials))
             botocore_session.register_component("response_parser_factory", RawPages())
-            self._client: Any = botocore_session.create_client(
+            self.api: Any = botocore_session.create_client(
                 "dynamodb",
                 region_name=region,
                 endpoint_url=connection.endpoint_url,
                 verify=ca_file(botocore_session),
                 config=settings,
             )
-            refuse_bad_way(botocore_session, self._client.meta.endpoint_url)
-            self._call = RetryingClient(credentials, patience, has_begun=has_begun)
+            """Botocore's client."""
+            refuse_bad_way(botocore_session, self.api.meta.endpoint_url)
+            self._call = RetryingClient(credentials, has_begun=has_begun, timing=timing)
         except (boto.BotoCoreError, ValueError) as error:
             told = as_user_error(error)
             told.option = connection.to_blame(error)
@@ -148,12 +144,12 @@ class TablesClient:
     @property
     def endpoint(self) -> str:
         """The URL that it talks to, for people to read."""
-        return without_passwords(self._client.meta.endpoint_url).rstrip("/")
+        return without_passwords(self.api.meta.endpoint_url).rstrip("/")
 
     def describe(self, table: str) -> Description | None:
         """The table; None where there is none."""
         try:
-            return _description(self._call(self._client.describe_table, TableName=table)["Table"])
+            return _description(self._call(self.api.describe_table, TableName=table)["Table"])
         except StreamError as error:
             if code_of(error.__cause__) == "ResourceNotFoundException":
                 return None
@@ -181,17 +177,17 @@ class TablesClient:
 
     def get(self, table: str, key: Item) -> Item | None:
         """An item as it is at this moment; None where there is none."""
-        answer = self._call(self._client.get_item, TableName=table, Key=key, ConsistentRead=True)
+        answer = self._call(self.api.get_item, TableName=table, Key=key, ConsistentRead=True)
         item: Item | None = answer.get("Item")
         return item
 
     def put(self, table: str, item: Item, condition: Condition) -> Written | None:
         """Put an item if the condition holds; None where it does not."""
-        return self._write_if(self._client.put_item, condition, TableName=table, Item=item)
+        return self._write_if(self.api.put_item, condition, TableName=table, Item=item)
 
     def delete(self, table: str, key: Item, condition: Condition) -> Written | None:
         """Delete an item if the condition holds; None where it does not."""
-        return self._write_if(self._client.delete_item, condition, TableName=table, Key=key)
+        return self._write_if(self.api.delete_item, condition, TableName=table, Key=key)
 
     def _write_if(
         self, operation: Callable[..., Any], condition: Condition, **query: Any
@@ -226,7 +222,7 @@ class TablesClient:
     ) -> None:
         """Have a table made, paid by request."""
         self._call(
-            self._client.create_table,
+            self.api.create_table,
             TableName=table,
             KeySchema=keys,
             AttributeDefinitions=attributes,
@@ -235,13 +231,13 @@ class TablesClient:
 
     def wait_for(self, table: str) -> Description:
         """Wait until a table that is being made can be used."""
-        deadline = time.monotonic() + _CREATE_SECONDS
+        deadline = time.monotonic() + self._timing.create_seconds
         while time.monotonic() < deadline:
-            made = self._call(self._client.describe_table, TableName=table)["Table"]
+            made = self._call(self.api.describe_table, TableName=table)["Table"]
             if made["TableStatus"] == "ACTIVE":
                 return _description(made)
             time.sleep(0.5)
-        raise StreamError(f"table {table} is not active after {_CREATE_SECONDS:.0f} s")
+        raise StreamError(f"table {table} is not active after {self._timing.create_seconds:.0f} s")
 
     def scan(
         self, table: str, segment: int, segments: int, limit: int | None = None
@@ -270,7 +266,7 @@ class TablesClient:
                 for kind, text in value.items()
             }
         page: _ScanPage = self._call(
-            self._client.scan, _page_of, TableName=table, ConsistentRead=True, **query
+            self.api.scan, _page_of, TableName=table, ConsistentRead=True, **query
         )
         return page.Items, page.LastEvaluatedKey or None
 
@@ -280,16 +276,16 @@ class TablesClient:
         started = time.monotonic()
         refusals = 0
         while waiting:
-            answer = self._call(self._client.batch_write_item, RequestItems={table: waiting})
+            answer = self._call(self.api.batch_write_item, RequestItems={table: waiting})
             waiting = answer.get("UnprocessedItems", {}).get(table, [])
             if waiting:
-                if time.monotonic() > started + _GIVE_UP_SECONDS:
+                if time.monotonic() > started + self._timing.patience_seconds:
                     raise TransientError(
                         f"table {table} has refused {len(waiting)} writes for minutes: "
                         "raise its write capacity"
                     )
                 refusals += 1
-                time.sleep(_BATCH_BACKOFF.after(refusals))
+                time.sleep(self._timing.batch_backoff.after(refusals))
 
 
 def _page_of(answer: dict[str, Any]) -> _ScanPage:
@@ -324,10 +320,6 @@ def _description(table: dict[str, Any]) -> Description:
     )
 
 
-# No change is handed over meanwhile.
-_CALL_SECONDS = 10.0
-
-
 class TableItems:
     """What is read of a table by one attempt; whoever asks tries again.
 
@@ -349,8 +341,8 @@ class TableItems:
             self._connection,
             region_in(self._arn),
             attempts=1,
-            call_seconds=_CALL_SECONDS,
-            patience=0.0,
+            call_seconds=TABLES.items_call_seconds,
+            timing=TableTiming(patience_seconds=0.0),
         )
         self._table, description = self._client.named(self._called(self._arn))
         return [*description.types]

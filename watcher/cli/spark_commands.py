@@ -65,7 +65,7 @@ def _run(
     session = module("session")
     spark = session.start(**options.values(session.start, values), short=short)
     try:
-        with module("jobs.run").in_one_line():
+        with module("error_mapping").translating_errors():
             return job(
                 *operands,
                 **options.values(job, values),
@@ -108,7 +108,7 @@ def _ended(totals: Any, *, once: bool, goes_on: bool) -> int:
     `goes_on` where there is a checkpoint: a cron job is to take neither for finished.
     """
     done = f"{totals.records} changes in {totals.batches} batches"
-    number: int = module("jobs.run").ended_by()
+    number: int = totals.signal
     if once and number:
         rest = "the same command goes on" if goes_on else "the rest was not read"
         logger.warning(f"Stopped early: {done}; {rest}")
@@ -252,7 +252,7 @@ def _watch(
     load()  # what is wrong with a handler is said here, not by Spark
     started = session.start(**options.values(session.start, values))
     try:
-        totals = module("jobs").observe(
+        totals = module("jobs").watch(
             _joined(*streams),
             load,
             once=once,
@@ -336,7 +336,7 @@ def as_of(
     exports = baseline
 
     def run(*, spark: Any, connection: Any) -> int:
-        from watcher.spark.past import ArchivesAsOf
+        from watcher.spark.time_machine import ArchivesAsOf
 
         found = ArchivesAsOf(spark, archives, at, exports, key=key, filters=filters)
         return found.write(output, to, wire=wire)
@@ -358,9 +358,9 @@ def history(
     _refuse_streams(archives)
 
     def run(*, spark: Any, connection: Any) -> History:
-        from watcher.spark import past
+        from watcher.spark import time_machine
 
-        return past.history(spark, archives, key, start, until, baseline)
+        return time_machine.history(spark, archives, key, start, until, baseline)
 
     found: History = _run(run, values=values, short=True)
     return found

@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 from operator import itemgetter, methodcaller
 
 from watcher.aws.arns import table_name
-from watcher.aws.background import BackgroundService, CachedListing
-from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Position, Service
-from watcher.aws.retry import RetryingAtStart
+from watcher.aws.background import BackgroundService
+from watcher.aws.model import CLOCKS_APART, AtTime, CachedListing, Latest, Position, Service
 from watcher.clock import Clock, no_later
 from watcher.errors import CredentialsError, NoAnswerYetError, StreamError
 from watcher.pull.merged import MergedReader
@@ -58,7 +57,7 @@ class MergedReaders:
         if in_threads and len(services) > 1:
             for each in set(services.values()):
                 self._in_background[each] = BackgroundService(
-                    RetryingAtStart(each), self._is_answered.set, fresh=math.inf
+                    each, self._is_answered.set, at_start=True
                 )
 
     def start(self, starts: Mapping[str, StartPosition]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection, Sequence
 
 from watcher.aws.arns import is_stream, parsed
@@ -12,7 +11,6 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.connect import Clients
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import Position, TrimHorizon
-from watcher.aws.retry import RetryingAtStart
 from watcher.aws.tables import TableItems
 from watcher.errors import CredentialsError, ServiceError, StreamError, UsageError
 from watcher.formatting import style
@@ -49,9 +47,7 @@ class _Finder:
             self._asides[client] = BackgroundService(client, self._tell)
         if self._several and first not in self._beginnings:
             # Handlers that take their time keep the loop from coming back soon.
-            self._beginnings[first] = BackgroundService(
-                RetryingAtStart(first), self._tell, fresh=math.inf
-            )
+            self._beginnings[first] = BackgroundService(first, self._tell, at_start=True)
         items = TableItems(self._settings.connection, arn, client.table)
         return WatchedStream(
             arn,

@@ -119,7 +119,7 @@ class HealthChecker:
             tried, answered = shard.tally.tried_at, shard.tally.answered_at
             # Long before it counts: what its worker waits with may just be taken in.
             is_due = now - max(since, answered) > self._due_seconds
-            if is_due and self._workers.waits_for_us(origin):
+            if is_due and self._workers.has_unread(origin):
                 shard.excused_at = now
             since = max(since, shard.excused_at)
             if now - max(since, tried) > self._read_seconds:

@@ -103,16 +103,17 @@ class Manager:
     # The six steps, and what they look at
 
     def _list_streams(self) -> None:
-        """Take in streams that join, list new ones, and list those again whose time has come."""
+        """Take in streams that join, and make the first listing of each."""
         self.streams.let_join()
         self._begin_streams()
-        for stream in self.streams:
-            self._refresh(stream)
 
     def _start_shards(self) -> None:
-        """Have every shard read whose turn has come, and those again whose worker has died."""
+        """List shards again where that is due, and have those read whose turn has come.
+
+        Those whose worker has died are read again.
+        """
         for stream in self.streams:
-            self._start_ready(stream)
+            self._refresh(stream)
         for origin in self.workers.to_restart():
             its_stream = self.streams.get(origin.stream)
             if its_stream is not None and not self.streams.rests(its_stream):
@@ -211,10 +212,12 @@ class Manager:
 
     def _end(self) -> None:
         self.totals.stopped = self.shutdown.requested
-        if self.totals.stopped and (left := self.delivery.undelivered + self.workers.unread()):
+        if self.totals.stopped and (
+            left := self.delivery.undelivered + self.workers.count_unread()
+        ):
             what = f"{counted(left, 'record')} left unread"
             logger.info(f"Stopping: {what}; with a checkpoint, the next watch begins there")
-        self.workers.end()
+        self.workers.close()
         try:
             self.delivery.close()
         finally:
@@ -237,7 +240,6 @@ class Manager:
             self.streams.begun(stream)
             with self.shutdown.may_interrupt():
                 self._refresh(stream)
-                self._start_ready(stream)
             if stream.has_begun:
                 self.saver.save_first()
             self.streams.say_if_watched(stream, self.workers)
@@ -272,7 +274,7 @@ class Manager:
             self.saver.mark_dirty()
 
     def _refresh(self, stream: WatchedStream) -> None:
-        """List a stream's shards where that is due."""
+        """List a stream's shards where that is due, and start those whose turn has come."""
         if self.streams.rests(stream):
             return
         if stream.failures and not stream.has_begun:
@@ -285,18 +287,13 @@ class Manager:
         if stream.coordinator.listing is not listing:
             self.streams.listed(stream, self.stats)
             for origin in stream.newly_closed():
-                self.workers.close(origin)
-
-    # Shards and their workers
-
-    def _start_ready(self, stream: WatchedStream) -> None:
-        """Start the shards of a stream whose turn has come."""
-        if self.streams.rests(stream) or not stream.has_begun:
-            return
+                self.workers.on_shard_closed(origin)
         ready = stream.to_begin()
         for shard in ready:
             self._start(stream, shard)
         self.totals.shards += len(ready)
+
+    # Shards and their workers
 
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
         self.workers.start(stream.work(shard), self.stats.tally(stream.origin(shard)))
@@ -312,9 +309,9 @@ class Manager:
             case Failed():
                 return self.streams.on_failed(stream, shard, message)
             case Page():
-                self.workers.delivers(origin)
+                self.workers.on_page(origin)
             case Started():
-                self.workers.reads(origin)
+                self.workers.on_started(origin)
                 self.streams.reads(stream)
         try:
             meaning = stream.coordinator.on_message(shard, message)
@@ -341,7 +338,7 @@ class Manager:
         origin = stream.origin(shard)
         given_up = stream.failures and not self.settings.follows
         for_good = given_up or shard.status in (ShardStatus.FINISHED, ShardStatus.CAUGHT_UP)
-        self.workers.ended(origin, for_good=for_good or self.shutdown.requested)
+        self.workers.on_ended(origin, restart=not (for_good or self.shutdown.requested))
         self.stats.reading_ended(origin, for_good=for_good)
         if for_good or self.shutdown.requested:
             stream.reading.discard(shard.id)

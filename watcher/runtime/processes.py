@@ -19,7 +19,13 @@ from watcher.aws.counters import SharedCounters
 from watcher.aws.credentials import Keys, OwnCredentials, WorkerCredentials, own_credentials
 from watcher.records.filters import RecordFilter
 from watcher.runtime import worker
-from watcher.runtime.protocol import Command, CommandWriter, NewCredentials, ShardAssignment, Writer
+from watcher.runtime.protocol import (
+    Command,
+    CommandWriter,
+    MessageWriter,
+    NewCredentials,
+    ShardAssignment,
+)
 from watcher.runtime.workers import Process
 
 # For what else the program opens: connections, checkpoints, what handlers need.
@@ -27,7 +33,7 @@ _RESERVE = 32
 
 
 def refuse_scarce(descriptor: int) -> None:
-    """Raise OSError where this one, the newest, leaves too few for all else."""
+    """Raises OSError where this descriptor, the newest, leaves too few for all else."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptor >= soft - min(_RESERVE, soft // 4):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -35,7 +41,7 @@ def refuse_scarce(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def raised_open_files() -> Iterator[None]:
-    """As many open files as the system allows, meanwhile."""
+    """Raises the limit of open files to what the system allows, for as long as the block runs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Where the hard limit means nothing (macOS), the kernel has one of its own.
     with contextlib.suppress(ValueError, OSError):
@@ -52,9 +58,9 @@ _FILES = ("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "RE
 
 
 class ProcessStarter:
-    """Starts them; what is not `wanted` they may leave out.
+    """Starts the workers' processes; most of what is not `wanted` they leave out.
 
-    With `with_threads`, beside threads that are to come.
+    With `with_threads` they are started so that the program may run threads beside them.
     """
 
     def __init__(self, wanted: RecordFilter | None = None, *, with_threads: bool = False) -> None:
@@ -72,25 +78,34 @@ class ProcessStarter:
         self._credentials: WorkerCredentials | None = None
 
     def __call__(
-        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+        self,
+        name: str,
+        assignment: ShardAssignment,
+        writer: MessageWriter,
+        counters: SharedCounters,
     ) -> Process:
-        """Start one that will do this work first."""
-        credentials = own_credentials(work.connection, region_in(work.arn))
+        """Starts a process that will read this shard first. Raises OSError."""
+        connection, arn = assignment.connection, assignment.arn
+        credentials = own_credentials(connection, region_in(arn))
         keys = credentials.newest()
         credentials.settle()
         if self._credentials is None:
             self._credentials = WorkerCredentials(keys)
         self._credentials.take(keys)
         is_fork = self._context.get_start_method() == "fork"
-        place = place_of(work.arn)
+        place = place_of(arn)
         if place not in self._clients and is_fork:
-            self._clients[place] = for_worker(work.connection, work.arn, self._credentials)
+            self._clients[place] = for_worker(connection, arn, self._credentials)
         reading, writing = Pipe(duplex=False)
-        orders = CommandWriter(writing)
+        commands = CommandWriter(writing)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
             target=worker.run,
-            args=(reading, writer, board, self._clients, self._credentials, self._wanted),
-            kwargs={} if is_fork else {"environment": {**os.environ, **self._files}},
+            args=(reading, writer, counters, self._clients),
+            kwargs={
+                "credentials": self._credentials,
+                "wanted": self._wanted,
+                "environment": None if is_fork else {**os.environ, **self._files},
+            },
             name=f"watcher {name}",
             daemon=True,
         )
@@ -100,30 +115,30 @@ class ProcessStarter:
             refuse_scarce(writing.fileno())
             process_start.start(process)
         except BaseException:
-            orders.close()
+            commands.close()
             raise
         finally:
             gc.unfreeze()
             reading.close()
-        return WorkerProcess(process, orders, credentials=credentials, keys=keys)
+        return WorkerProcess(process, commands, credentials=credentials, keys=keys)
 
 
 class WorkerProcess:
-    """A process, and the pipe through which it gets its orders."""
+    """A process, and the pipe through which it gets its commands."""
 
     def __init__(
         self,
         process: BaseProcess,
-        orders: CommandWriter,
+        commands: CommandWriter,
         *,
         credentials: OwnCredentials,
         keys: Keys,
     ) -> None:
-        """`keys` are those that it was started with, of the program's `credentials`."""
+        """`keys` of the program's `credentials` are those that it was started with."""
         self._credentials = credentials
         self._keys = keys
         self._process = process
-        self._orders = orders
+        self._commands = commands
         self.join, self.kill, self.terminate = process.join, process.kill, process.terminate
 
     @property
@@ -131,17 +146,17 @@ class WorkerProcess:
         """See `Process`."""
         return self._process.exitcode
 
-    def give(self, order: Command) -> None:
+    def send(self, command: Command) -> None:
         """See `Process`."""
-        self._orders.give(order)
+        self._commands.send(command)
 
     def refresh_credentials(self, refused: str = "") -> None:
         """See `Process`."""
         self._credentials.were_refused(refused)
         if (keys := self._credentials.newest()) != self._keys:
-            self.give(NewCredentials(keys))
+            self.send(NewCredentials(keys))
             self._keys = keys
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         """See `Process`."""
-        self._orders.close()
+        self._commands.close()

@@ -1,9 +1,19 @@
-"""The shared queue between the workers and the manager.
+"""What crosses between the manager and its workers' processes, in both directions.
+
+```
+ manager                                                      worker (one pipe each way)
+ CommandWriter ══ ReadShard, PollNow, ShardClosed, … ═══════▶ CommandReader
+               a command is a line of JSON
+ MessageQueue  ◀══ (shard, Started | Page | … | Failed) ════ MessageWriter
+               a message is a header, JSON, and a page's body as the service sent it
+```
 
 A `multiprocessing.Queue` has one write lock, and a process killed while it holds it hangs all
-others. Here each writer has a pipe of its own, and one selector waits for all of them: no lock,
-and a writer stopped in the middle of a message stalls nobody but itself. A pipe that is full
-stops its writer: that is the back-pressure, and what bounds the memory.
+others. Here each worker has a pipe of its own, and one selector waits for all of them: no lock,
+and a worker stopped in the middle of a message stalls nobody but itself. A pipe that is full
+stops its worker: that is the back-pressure, and what bounds the memory. The end of the command
+pipe tells a worker that its work is done, or its manager gone; the end of the message pipe tells
+the manager that the worker is gone.
 """
 
 from __future__ import annotations
@@ -14,6 +24,7 @@ import os
 import select
 import selectors
 import struct
+from dataclasses import dataclass
 from datetime import datetime
 from multiprocessing.connection import Connection, Pipe
 
@@ -25,11 +36,13 @@ from watcher.aws.credentials import Keys
 from watcher.aws.model import Position, ShardKey
 from watcher.streams.messages import Message, Page
 
-_READ_BYTES = 64 * 1024
+# Commands, down to a worker
+
+_COMMAND_READ_BYTES = 64 * 1024
 
 
 class ShardAssignment(msgspec.Struct, frozen=True):
-    """What a worker has to read of one shard."""
+    """The part of one shard that a worker is to read, and how."""
 
     connection: AwsConfig
     arn: str
@@ -38,70 +51,61 @@ class ShardAssignment(msgspec.Struct, frozen=True):
     until: datetime | None
     poll_max: float
     end: datetime | None = None
-    """Records made later are left out."""
+    """Records made later are not read."""
     closed: bool = False
-    """Whether the shard is known to get no more records."""
+    """True for a shard that is known to get no more records."""
     latest: datetime | None = None
-    """What "latest" means where the shard can't be begun at once."""
+    """The moment that "latest" means where the first iterator can't be had at once."""
 
     @property
     def origin(self) -> ShardKey:
-        """What the shard is called among those of all streams."""
+        """Identifies the shard among those of all streams."""
         return ShardKey(self.arn, self.shard_id)
 
 
 class ReadShard(msgspec.Struct, frozen=True, tag="read"):
-    """Read one more shard; what is done for it is counted in this place of the board."""
+    """Read one more shard; its calls are counted in this slot of the `SharedCounters`."""
 
-    work: ShardAssignment
-    place: int | None
+    assignment: ShardAssignment
+    slot: int | None
 
 
-class PollNow(msgspec.Struct, frozen=True, tag="hurry"):
-    """A shard of this stream has records: the others may soon have some."""
+class PollNow(msgspec.Struct, frozen=True, tag="poll"):
+    """Poll the idle shards of this stream now: another one has just had records."""
 
     arn: str
 
 
 class ShardClosed(msgspec.Struct, frozen=True, tag="close"):
-    """A shard that is being read gets no more records: it ends only where its iterator does."""
+    """A shard that is being read gets no more records: read it to its end without pauses."""
 
     arn: str
     shard_id: str
 
 
-class Pause(msgspec.Struct, frozen=True, tag="rest"):
-    """What was read of this shard waits to be delivered: it need not be read for a while."""
+class Pause(msgspec.Struct, frozen=True, tag="pause"):
+    """Do not read this shard for a while: what was read of it waits to be delivered."""
 
     arn: str
     shard_id: str
 
 
 class NewCredentials(msgspec.Struct, frozen=True, tag="credentials"):
-    """The program has renewed its credentials: these are to be used from now on."""
+    """The program has renewed its credentials: use these from now on."""
 
     keys: Keys
 
 
 Command = ReadShard | PollNow | ShardClosed | Pause | NewCredentials
 
-
-class CredentialsRefused(msgspec.Struct, frozen=True, tag="refused"):
-    """What a worker answers: the service has refused the credentials of this access key."""
-
-    access_key: str
-
-
-FromWorker = Message | CredentialsRefused
-
-_encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+_command_encoder = msgspec.json.Encoder()
+_command_decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 
 
 class CommandWriter:
-    """The manager's end of the pipe; a worker reads what comes out of the other until it is shut.
+    """The manager's end of the pipe through which one worker gets its commands.
 
-    That is also how a worker learns that its manager is gone: nobody else may hold this end open.
+    Its closing tells the worker that the manager is gone: no other process may hold this end open.
     """
 
     def __init__(self, pipe: Connection) -> None:
@@ -110,74 +114,97 @@ class CommandWriter:
         os.set_blocking(pipe.fileno(), False)
         process_start.in_child(self.close)
 
-    def give(self, order: Command) -> None:
-        """Tell it. Raises OSError where the worker does not listen (any more).
+    def send(self, command: Command) -> None:
+        """Sends a command without waiting. Raises OSError where the worker can't take it (now).
 
         The end of a command that is too long for the pipe (session tokens may have any length)
         follows with the next one; one of 4 KB and less goes whole, or not at all.
         """
-        lines = self._unsent + _encoder.encode(order) + b"\n"
+        lines = self._unsent + _command_encoder.encode(command) + b"\n"
         self._unsent = lines[os.write(self._pipe.fileno(), lines) :]
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Ends the commands: the worker ends, too."""
         self._pipe.close()
 
 
 class CommandReader:
-    """A worker's end of the pipe."""
+    """A worker's end of the pipe through which it gets its commands."""
 
     def __init__(self, pipe: Connection) -> None:
-        self.is_over = False
-        """Whether nothing more comes: its work is done, or the manager is gone."""
+        self.is_closed = False
+        """True once no more commands come: the work is done, or the manager is gone."""
         self._pipe = pipe
         self._poll = select.poll()
         self._poll.register(pipe.fileno(), select.POLLIN)
-        self._rest = b""
+        self._partial_line = b""
 
-    def listen(self, seconds: float | None) -> list[Command]:
-        """What it is told; waits for that, if not without an end, then so long."""
-        if not self._poll.poll(None if seconds is None else seconds * 1000):
+    def receive(self, timeout: float | None) -> list[Command]:
+        """Returns the commands that have come; waits for one so many seconds, None: for ever."""
+        if not self._poll.poll(None if timeout is None else timeout * 1000):
             return []
-        data = os.read(self._pipe.fileno(), _READ_BYTES)
-        self.is_over = not data
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [_decoder.decode(line) for line in lines]
+        data = os.read(self._pipe.fileno(), _COMMAND_READ_BYTES)
+        self.is_closed = not data
+        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
+        return [_command_decoder.decode(line) for line in lines]
 
+
+# Messages, up to the manager
+
+
+class CredentialsRefused(msgspec.Struct, frozen=True, tag="refused"):
+    """The service has refused the credentials of this access key, whatever the shard."""
+
+    access_key: str
+
+
+FromWorker = Message | CredentialsRefused
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueLimits:
+    """How much memory the queue's pipes and half-read messages may take."""
+
+    pipe_bytes: int = 1024 * 1024
+    """Room for a whole page, so that a worker can fetch the next one meanwhile."""
+    large_pipes: int = 32
+    """Only the first pipes get that much: what all pipes of a user may hold is limited (64 MB),
+    and past it new ones get 8 KB."""
+    read_bytes: int = 1024 * 1024
+    """So much is read from one pipe at a time."""
+    partial_bytes: int = 32 * 1024 * 1024
+    """Half-read messages take at most about this; then no further one is started while one of
+    them can end."""
+
+
+QUEUE_LIMITS = QueueLimits()
 
 _HEADER = struct.Struct("<II")
-# Room for a whole page, so that its writer can fetch the next one meanwhile. Only for the first
-# pipes: what all pipes of a user may hold is limited (64 MB), and past it new ones get 8 KB.
-_PIPE_BYTES = 1024 * 1024
-_LARGE_PIPES = 32
-_SHARED_QUEUE_READ_BYTES = 1024 * 1024
-# Half-read messages take at most about this; then no further one is begun while one can end.
-_HELD_BYTES = 32 * 1024 * 1024
 
-_shared_queue_encoder = msgspec.json.Encoder()
-_shared_queue_decoder: msgspec.json.Decoder[tuple[ShardKey, FromWorker]] = msgspec.json.Decoder(
+_message_encoder = msgspec.json.Encoder()
+_message_decoder: msgspec.json.Decoder[tuple[ShardKey, FromWorker]] = msgspec.json.Decoder(
     tuple[ShardKey, FromWorker]
 )
 
 
 def frame(origin: ShardKey, message: FromWorker) -> list[bytes]:
-    """A shard's message as it goes into a pipe; a page's body is not copied for it."""
+    """Returns a shard's message as it goes into a pipe; a page's body is not copied for it."""
     body: bytes = b""
     if isinstance(message, Page):
         body = message.body
         message = msgspec.structs.replace(message, body=b"")
-    head = _shared_queue_encoder.encode((origin, message))
+    head = _message_encoder.encode((origin, message))
     return [_HEADER.pack(len(head), len(body)) + head, body]
 
 
-class Writer:
-    """A worker's end. It pickles, so it can be handed to a process by any start method."""
+class MessageWriter:
+    """A worker's end of its pipe. It pickles: any start method can hand it to a process."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def send(self, origin: ShardKey, message: FromWorker) -> None:
-        """Hand a message of a shard over; waits while the queue is full. For one thread at a time.
+        """Sends a message of a shard; waits while the pipe is full. For one thread at a time.
 
         Raises BrokenPipeError once the manager is gone.
         """
@@ -190,35 +217,36 @@ class Writer:
                 views[0] = views[0][sent:]
 
     def fileno(self) -> int:
-        """The pipe that it writes to."""
+        """Returns the descriptor of the pipe."""
         return self._connection.fileno()
 
     def close(self) -> None:
-        """Close this end; the manager sees the end of the pipe."""
+        """Closes this end; the manager sees the end of the pipe."""
         self._connection.close()
 
 
 class _Inlet:
-    """The manager's end of one pipe, and what it holds of a message that is not whole yet."""
+    """The manager's end of one pipe, and what was read of a message that is not whole yet."""
 
-    def __init__(self, name: str, connection: Connection) -> None:
+    def __init__(self, name: str, connection: Connection, read_bytes: int) -> None:
         self.name = name
         self.connection = connection
         self.fd = connection.fileno()
+        self._read_bytes = read_bytes
         self._head = bytearray()
         self._buffer: bytearray | None = None
         self._filled = 0
         self._head_bytes = 0
 
     @property
-    def held(self) -> int:
-        """What a message that is not whole yet takes of the memory."""
+    def partial_bytes(self) -> int:
+        """The memory that a message takes which is not whole yet."""
         return 0 if self._buffer is None else len(self._buffer)
 
     def read(self) -> tuple[ShardKey, FromWorker] | None:
-        """Read on without waiting; a message once it is whole, and its shard.
+        """Reads on without waiting; returns a message once it is whole, and its shard.
 
-        Raises EOFError at the end.
+        Raises EOFError at the end, BlockingIOError while there is no more to read.
         """
         while True:
             if self._buffer is None:
@@ -233,17 +261,17 @@ class _Inlet:
                 self._buffer = bytearray(self._head_bytes + body_bytes)
                 self._filled = 0
             room = memoryview(self._buffer)[self._filled :]
-            count = os.readv(self.fd, [room[:_SHARED_QUEUE_READ_BYTES]])
+            count = os.readv(self.fd, [room[: self._read_bytes]])
             if not count:
                 raise EOFError
             self._filled += count
             if self._filled == len(self._buffer):
-                return self._whole()
+                return self._decoded()
 
-    def _whole(self) -> tuple[ShardKey, FromWorker]:
+    def _decoded(self) -> tuple[ShardKey, FromWorker]:
         assert self._buffer is not None
         view = memoryview(self._buffer)
-        origin, message = _shared_queue_decoder.decode(view[: self._head_bytes])
+        origin, message = _message_decoder.decode(view[: self._head_bytes])
         if isinstance(message, Page):
             message = msgspec.structs.replace(message, body=view[self._head_bytes :])
         self._buffer = None
@@ -251,10 +279,18 @@ class _Inlet:
         return origin, message
 
 
-class Queue:
-    """The manager's side: one inlet per writer, read in turn, one message at a time."""
+class MessageQueue:
+    """The manager's side: one inlet per worker, read in turn, one message at a time."""
 
-    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+    def __init__(
+        self,
+        selector: selectors.BaseSelector | None = None,
+        *,
+        limits: QueueLimits = QUEUE_LIMITS,
+    ) -> None:
+        self.partial_bytes = 0
+        """The memory that half-read messages take."""
+        self._limits = limits
         self._selector = selector or selectors.DefaultSelector()
         self._inlets: dict[str, _Inlet] = {}
         self._ready: list[_Inlet] = []
@@ -262,50 +298,49 @@ class Queue:
         os.set_blocking(self._wake_writer, False)
         os.set_blocking(self._wake_reader, False)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-        self._held = 0
         self._alone = False
         self._is_copy = False
         self._is_open = True
-        # A copy of our ends would keep writers going whose manager is gone.
-        process_start.in_child(self._give_up)
+        # A copy of our ends would keep workers going whose manager is gone.
+        process_start.in_child(self._close_in_child)
 
-    def writer(self, name: str) -> Writer:
-        """A new writer called `name`: under that name its end comes out of `receive`."""
+    def writer(self, name: str) -> MessageWriter:
+        """Opens a pipe for a worker called `name`: `receive` reports its end by that name."""
         reading, writing = Pipe(duplex=False)
-        if len(self._inlets) < _LARGE_PIPES and hasattr(fcntl, "F_SETPIPE_SZ"):
+        if len(self._inlets) < self._limits.large_pipes and hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):  # only slower
-                fcntl.fcntl(writing.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+                fcntl.fcntl(writing.fileno(), fcntl.F_SETPIPE_SZ, self._limits.pipe_bytes)
         os.set_blocking(reading.fileno(), False)
-        inlet = _Inlet(name, reading)
+        inlet = _Inlet(name, reading, self._limits.read_bytes)
         self._inlets[name] = inlet
         self._selector.register(inlet.fd, selectors.EVENT_READ, inlet)
-        return Writer(writing)
+        return MessageWriter(writing)
 
     def receive(self, timeout: float) -> tuple[ShardKey, FromWorker] | tuple[str, None] | None:
-        """The next message and its shard; or a writer's name and None: it is gone.
+        """Returns the next message and its shard; or a worker's name and None: it is gone.
 
         None where there is no whole one yet: after `timeout` seconds, after `wake()`, or once a
-        part of one was read. The writers take turns.
+        part of one was read. The workers take turns.
         """
         if self._is_copy:
-            os._exit(0)  # a child that an observer has forked, and that came back
+            os._exit(0)  # a child that a handler has forked, and that came back
         if not self._ready:
             self._ready = self._wait(timeout)
         while self._ready:
             inlet = self._ready.pop(0)
-            held = inlet.held
-            if self._held > _HELD_BYTES and not held and not self._alone:
+            before = inlet.partial_bytes
+            if self._is_full and not before and not self._alone:
                 continue
             try:
                 message = inlet.read()
             except BlockingIOError:
-                self._held += inlet.held - held
+                self.partial_bytes += inlet.partial_bytes - before
                 continue
             except EOFError:
-                self._held -= held
-                self._drop(inlet)
+                self.partial_bytes -= before
+                self._remove(inlet)
                 return inlet.name, None
-            self._held -= held
+            self.partial_bytes -= before
             if message is not None:
                 return message
         return None
@@ -317,39 +352,43 @@ class Queue:
                 os.read(self._wake_reader, 4096)
             else:
                 ready.append(key.data)
-        if self._held > _HELD_BYTES:
-            begun = [inlet for inlet in ready if inlet.held]
-            ready = begun or ready[:1]
+        if self._is_full:
+            half_read = [inlet for inlet in ready if inlet.partial_bytes]
+            ready = half_read or ready[:1]
         self._alone = len(ready) == 1
         return ready
 
-    def holds(self, name: str) -> bool:
-        """Whether something of this writer, its end too, was not received: it may wait for that."""
+    @property
+    def _is_full(self) -> bool:
+        return self.partial_bytes > self._limits.partial_bytes
+
+    def has_unread(self, name: str) -> bool:
+        """True if this worker has sent something, or its end, that was not received yet."""
         inlet = self._inlets.get(name)
         return inlet is not None and inlet.connection.poll()
 
     def wake(self) -> None:
-        """Make `receive` return now; may be called from a signal handler, also after the end."""
+        """Makes `receive` return now; may be called from a signal handler, also after the end."""
         if self._is_open:
             with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
                 os.write(self._wake_writer, b"\0")
 
-    def _give_up(self) -> None:
+    def _close_in_child(self) -> None:
         self._is_copy = True
         self.close()
 
-    def drop(self, name: str) -> None:
-        """Forget a writer that never came to be."""
+    def remove(self, name: str) -> None:
+        """Removes the pipe of a worker that could not be started."""
         if name in self._inlets:
-            self._drop(self._inlets[name])
+            self._remove(self._inlets[name])
 
-    def _drop(self, inlet: _Inlet) -> None:
+    def _remove(self, inlet: _Inlet) -> None:
         self._selector.unregister(inlet.fd)
         inlet.connection.close()
         del self._inlets[inlet.name]
 
     def close(self) -> None:
-        """Close all; writers that still write get a BrokenPipeError."""
+        """Closes all pipes; workers that still write get a BrokenPipeError."""
         if not self._is_open:
             return
         self._is_open = False
@@ -359,6 +398,6 @@ class Queue:
         self._selector.close()
 
     def __del__(self) -> None:
-        # Not before: another thread may be about to wake us, and the number another file's by then.
+        # Not in `close`: another thread may be about to wake us, and the number be another file's.
         os.close(self._wake_reader)
         os.close(self._wake_writer)

@@ -295,7 +295,7 @@ class WatchedStreams:
 
     def say_if_watched(self, stream: WatchedStream, workers: Workers) -> None:
         """Once: that all of their shards are being read, of which one of this stream's was last."""
-        if self._are_watched or self._to_begin or not workers.all_read():
+        if self._are_watched or self._to_begin or not workers.are_all_reading():
             return
         self._are_watched = True
         several = len(self) > 1

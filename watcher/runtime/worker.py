@@ -1,4 +1,8 @@
-"""A worker's process: reads its shards side by side, until the manager has no more work for it."""
+"""A worker's process: reads its shards side by side, until the manager has no more work for it.
+
+`run` is its main thread, which takes the manager's commands; `WorkerThreads` are the threads that
+read; `ReadScheduler` tells them which shard is next; `AssignedShard` is one shard.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection as Pipe
 from typing import Generic, TypeVar
 
@@ -32,230 +36,221 @@ from watcher.runtime.protocol import (
     CommandReader,
     CredentialsRefused,
     FromWorker,
+    MessageWriter,
     NewCredentials,
     Pause,
     PollNow,
     ReadShard,
     ShardAssignment,
     ShardClosed,
-    Writer,
 )
+from watcher.runtime.timing import WORKER_TIMING, WorkerTiming
 from watcher.streams.messages import Chosen, Failed, Finished, Message, Page
 from watcher.streams.shard_reader import ShardReader
 
-_Thing = TypeVar("_Thing")
+_Item = TypeVar("_Item")
 
 
-class DueQueue(Generic[_Thing]):
-    """Things that rest; the one whose turn came first is the first to be given out."""
+class DueQueue(Generic[_Item]):
+    """Items, each with the time when it is due; the one that is due first comes out first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._resting: list[tuple[float, int, _Thing]] = []
+        self._heap: list[tuple[float, int, _Item]] = []
         self._order = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._resting)
+        return len(self._heap)
 
-    def rest(self, thing: _Thing, seconds: float) -> None:
-        """Let it rest so long."""
-        due = self._clock.monotonic() + seconds
-        heapq.heappush(self._resting, (due, next(self._order), thing))
+    def __iter__(self) -> Iterator[_Item]:
+        return (item for _, _, item in self._heap)
 
-    def wait(self) -> float:
-        """Seconds until the next turn; none or less where it has come."""
-        return self._resting[0][0] - self._clock.monotonic() if self._resting else math.inf
+    def put(self, item: _Item, delay: float) -> None:
+        """Adds an item that is due after so many seconds."""
+        due = self._clock.monotonic() + delay
+        heapq.heappush(self._heap, (due, next(self._order), item))
 
-    def next(self) -> _Thing | None:
-        """The thing whose turn has come; it no longer rests."""
-        return heapq.heappop(self._resting)[2] if self.wait() <= 0 else None
+    @property
+    def due_in(self) -> float:
+        """Seconds until an item is due; none or less where one is."""
+        return self._heap[0][0] - self._clock.monotonic() if self._heap else math.inf
 
-    def hurry(self, which: Callable[[_Thing], bool]) -> None:
-        """The turn of these has come now."""
+    def pop(self) -> _Item:
+        """Takes out the item that is due first."""
+        return heapq.heappop(self._heap)[2]
+
+    def make_due(self, which: Callable[[_Item], bool]) -> None:
+        """Makes these items due now."""
         now = self._clock.monotonic()
-        self._resting = [
-            (min(due, now) if which(thing) else due, order, thing)
-            for due, order, thing in self._resting
+        self._heap = [
+            (min(due, now) if which(item) else due, order, item) for due, order, item in self._heap
         ]
-        heapq.heapify(self._resting)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._resting.clear()
-
-
-# So many answers are waited for at once: each may bring a megabyte.
-_AT_ONCE = 4
-# One that takes so long does not count any more, or it would hold the other shards.
-_SLOW_SECONDS = 0.25
-_AT_ONCE_MAX = 32
-# Turns of idle shards come together, so often a second: a read among others costs a third of one
-# for which the process has to wake.
-_TOGETHER_SECONDS = 0.5
-# A shard whose records wait to be delivered is left alone so long, unless that is said again.
-_REST_SECONDS = 0.5
+        heapq.heapify(self._heap)
 
 
 class AssignedShard:
-    """A shard that is being read."""
+    """A shard that this worker reads: its reader, its client, and what is counted for it."""
 
     def __init__(
         self,
-        work: ShardAssignment,
+        assignment: ShardAssignment,
         service: Service,
-        tally: Counters,
+        counters: Counters,
         clock: Clock = CLOCK,
         chosen: Chosen | None = None,
     ) -> None:
-        self.origin = work.origin
+        self.origin = assignment.origin
         self.reader = ShardReader(
-            work.arn,
-            work.shard_id,
-            work.position,
-            closed=work.closed,
-            until=work.until,
-            end=work.end,
+            assignment.arn,
+            assignment.shard_id,
+            assignment.position,
+            closed=assignment.closed,
+            until=assignment.until,
+            end=assignment.end,
             chosen=chosen,
-            poll_max=work.poll_max,
-            latest=work.latest,
+            poll_max=assignment.poll_max,
+            latest=assignment.latest,
             clock=clock,
         )
-        self.is_over = False
-        """Whether it was read to its end, or can't be read any further."""
+        self.is_finished = False
+        """True once it was read to its end, or can't be read any further."""
         self._service = service
-        self._tally = tally
+        self._counters = counters
         self._clock = clock
 
     def read(self) -> list[Message]:
         """Makes one attempt; returns what to report to the manager."""
-        answers = self._tally.answers
+        counters = self._counters
+        answers = counters.answers
         try:
             messages = executor.read(self.reader, self._service)
         except StreamError as error:
             messages = [Failed(str(error), fatal=True)]
         except Exception:
             messages = [Failed(traceback.format_exc(), fatal=False)]
-        self._tally.attempt(self._clock.monotonic(), answered=self._tally.answers > answers)
-        # Before they are sent: a shard's place on the board may then soon be another's.
+        counters.attempt(self._clock.monotonic(), answered=counters.answers > answers)
+        # Before they are sent: a shard's slot may then soon be another's.
         for message in messages:
             if isinstance(message, Page):
-                self._tally.read(message.read)
-            self.is_over |= isinstance(message, Finished | Failed)
-        if self.reader.caught_up and not self.is_over:
-            self._tally.reach_tip(self._clock.monotonic())
+                counters.read(message.read)
+            self.is_finished |= isinstance(message, Finished | Failed)
+        if self.reader.caught_up and not self.is_finished:
+            counters.reach_tip(self._clock.monotonic())
         return messages
 
 
 class ReadScheduler:
-    """A worker's shards; one that is slow, or refused, does not hold the others."""
+    """Decides which of a worker's shards is read next; a slow or refused one holds no other.
 
-    def __init__(self, clock: Clock = CLOCK) -> None:
+    `next` hands out a shard to read, `answered` and `done` follow.
+    """
+
+    def __init__(self, clock: Clock = CLOCK, *, timing: WorkerTiming = WORKER_TIMING) -> None:
         self._clock = clock
-        self._phase = random.uniform(0, _TOGETHER_SECONDS)  # not the same in all workers
-        self._turns: DueQueue[AssignedShard] = DueQueue(clock)
+        self._timing = timing
+        self._phase = random.uniform(0, timing.align_seconds)  # not the same in all workers
+        self._waiting: DueQueue[AssignedShard] = DueQueue(clock)
         # Since when an answer is waited for; no end to it where one has come, and waits to be sent.
-        self._at_work: dict[AssignedShard, float] = {}
-        self._to_rest: dict[ShardKey, float] = {}
-        self._to_hurry: set[AssignedShard] = set()  # of those, since they are being read just now
+        self._being_read: dict[AssignedShard, float] = {}
+        self._paused_until: dict[ShardKey, float] = {}
+        self._to_poll: set[AssignedShard] = set()  # of those that are being read just now
 
     def __len__(self) -> int:
-        return len(self._turns) + len(self._at_work)
+        return len(self._waiting) + len(self._being_read)
 
-    def begin(self, reading: AssignedShard) -> None:
-        """Read this one as well."""
-        self._turns.rest(reading, 0.0)
+    def add(self, shard: AssignedShard) -> None:
+        """Reads this shard as well, from now on."""
+        self._waiting.put(shard, 0.0)
 
-    def wait(self) -> float:
-        """Seconds until `next` may have something; none or less: now."""
-        return max(self._turns.wait(), self._room_in())
+    @property
+    def due_in(self) -> float:
+        """Seconds until `next` may have a shard; none or less: now."""
+        return max(self._waiting.due_in, self._room_in())
 
     def next(self) -> AssignedShard | None:
-        """The one to be read now, if there is one and room for it; `done` is to follow."""
-        if self.wait() > 0:
-            return None
-        reading = self._turns.next()
-        assert reading is not None
-        if (seconds := self._to_rest.pop(reading.origin, 0.0) - self._clock.monotonic()) > 0:
-            self._turns.rest(reading, seconds)
-            return self.next()
-        self._at_work[reading] = self._clock.monotonic()
-        return reading
+        """Returns the shard to read now, if one is due and there is room for it."""
+        while self.due_in <= 0:
+            shard = self._waiting.pop()
+            now = self._clock.monotonic()
+            paused = self._paused_until.pop(shard.origin, 0.0) - now
+            if paused <= 0:
+                self._being_read[shard] = now
+                return shard
+            self._waiting.put(shard, paused)
+        return None
 
-    def has_answer(self, reading: AssignedShard) -> None:
-        """What it has read is now to be sent."""
-        self._at_work[reading] = math.inf
+    def answered(self, shard: AssignedShard) -> None:
+        """Notes that the answer has come, and is now to be sent."""
+        self._being_read[shard] = math.inf
 
-    def done(self, reading: AssignedShard) -> None:
-        """All is sent: it rests, as long as it wants to, or is over."""
-        del self._at_work[reading]
-        if reading in self._to_hurry:
-            self._to_hurry.remove(reading)
-            reading.reader.hurry()
-        if not reading.is_over:
-            pause = self._shortened(reading.reader.pause)
-            self._turns.rest(reading, max(pause, reading.reader.least_pause))
+    def done(self, shard: AssignedShard) -> None:
+        """Notes that all is sent: the shard waits for its next turn, or is finished."""
+        del self._being_read[shard]
+        if shard in self._to_poll:
+            self._to_poll.remove(shard)
+            shard.reader.hurry()
+        if not shard.is_finished:
+            delay = self._aligned(shard.reader.pause)
+            self._waiting.put(shard, max(delay, shard.reader.least_pause))
 
-    def hurry(self, arn: str) -> None:
-        """The shards of this stream that are seldom read, as they were idle, are read now."""
-        self._turns.hurry(lambda reading: reading.origin.stream == arn and reading.reader.hurry())
-        self._to_hurry.update(reading for reading in self._at_work if reading.origin.stream == arn)
+    def poll_now(self, arn: str) -> None:
+        """Makes the shards of this stream due that are seldom read, as they were idle."""
+        self._waiting.make_due(lambda shard: shard.origin.stream == arn and shard.reader.hurry())
+        self._to_poll.update(shard for shard in self._being_read if shard.origin.stream == arn)
 
-    def close(self, origin: ShardKey) -> None:
-        """This shard gets no more records; its turn has come, however long it was idle."""
+    def on_shard_closed(self, origin: ShardKey) -> None:
+        """Reads this shard to its end now: it gets no more records."""
+        shards = [*self._waiting, *self._being_read]
+        closed = {shard for shard in shards if shard.origin == origin}
+        for shard in closed:
+            shard.reader.closed = True
+        self._waiting.make_due(closed.__contains__)
 
-        def closes(reading: AssignedShard) -> bool:
-            if reading.origin == origin:
-                reading.reader.closed = True
-            return reading.origin == origin
+    def pause(self, origin: ShardKey) -> None:
+        """Does not read this shard for a moment."""
+        self._paused_until[origin] = self._clock.monotonic() + self._timing.pause_seconds
 
-        self._turns.hurry(closes)
-        for reading in self._at_work:
-            closes(reading)
-
-    def rest(self, origin: ShardKey) -> None:
-        """Do not read this shard for a moment."""
-        self._to_rest[origin] = self._clock.monotonic() + _REST_SECONDS
-
-    def _shortened(self, pause: float) -> float:
+    def _aligned(self, pause: float) -> float:
         """A long pause ends with those of others."""
-        if pause < 2 * _TOGETHER_SECONDS:
+        align = self._timing.align_seconds
+        if pause < 2 * align:
             return pause
-        return pause - (self._clock.monotonic() + self._phase + pause) % _TOGETHER_SECONDS
+        return pause - (self._clock.monotonic() + self._phase + pause) % align
 
     def _room_in(self) -> float:
         """Seconds until one more may be read."""
-        if len(self._at_work) >= _AT_ONCE_MAX:
+        timing = self._timing
+        if len(self._being_read) >= timing.reads_at_once_max:
             return math.inf
-        slow_since = self._clock.monotonic() - _SLOW_SECONDS
-        quick = sorted(since for since in self._at_work.values() if since > slow_since)
-        return 0.0 if len(quick) < _AT_ONCE else quick[len(quick) - _AT_ONCE] - slow_since
+        slow_since = self._clock.monotonic() - timing.slow_read_seconds
+        quick = sorted(since for since in self._being_read.values() if since > slow_since)
+        if len(quick) < timing.reads_at_once:
+            return 0.0
+        return quick[len(quick) - timing.reads_at_once] - slow_since
 
 
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
-# So long a read may keep the turns of other shards.
-_PATIENCE_SECONDS = 0.25
-# A wait without an end can't be broken off on every system.
-_LONGEST_WAIT = 3600.0
 
 
 def run(
-    orders: Pipe,
-    writer: Writer,
-    board: SharedCounters,
+    commands: Pipe,
+    writer: MessageWriter,
+    counters: SharedCounters,
     clients: dict[str, StreamsClient],
+    *,
     credentials: WorkerCredentials | None = None,
     wanted: RecordFilter | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """The worker's whole life; what it does is counted on the `board`, for the manager to read.
+    """Runs for a worker's whole life; the manager reads from `counters` what it has done.
 
-    Most of what is not `wanted` it leaves out.
+    Most of what is not `wanted` it leaves out of its pages.
 
     `clients`, by the streams' place, were made before the fork and never used there (sockets can't
     be shared); those that are missing are made, over `credentials`.
 
-    `environment` is that of `forks.take_environment`.
+    `environment` is that of `process_start.take_environment`.
     """
     _end_with_parent()
     process_start.take_environment(environment)
@@ -270,135 +265,141 @@ def run(
     if credentials is not None:
         credentials.on_refusal = threads.send_refusal
     client = functools.partial(_client, dict(clients), credentials)
-    ear = CommandReader(orders)
-    while not ear.is_over:
-        for order in ear.listen(threads.patience):
-            match order:
-                case ReadShard(work, place):
-                    _begin(work, board.at(place), client, threads, chosen)
+    reader = CommandReader(commands)
+    while not reader.is_closed:
+        for command in reader.receive(threads.check_in):
+            match command:
+                case ReadShard(assignment, slot):
+                    _add(assignment, counters.at(slot), client, threads, chosen)
                 case PollNow(arn):
-                    threads.hurry(arn)
+                    threads.poll_now(arn)
                 case ShardClosed(arn, shard_id):
-                    threads.close(ShardKey(arn, shard_id))
+                    threads.on_shard_closed(ShardKey(arn, shard_id))
                 case Pause(arn, shard_id):
-                    threads.rest(ShardKey(arn, shard_id))
+                    threads.pause(ShardKey(arn, shard_id))
                 case NewCredentials(keys) if credentials is not None:
                     credentials.take(keys)
-        threads.look_after()
+        threads.check()
 
 
 def _client(
-    clients: dict[str, StreamsClient], credentials: WorkerCredentials | None, work: ShardAssignment
+    clients: dict[str, StreamsClient],
+    credentials: WorkerCredentials | None,
+    assignment: ShardAssignment,
 ) -> StreamsClient:
-    place = place_of(work.arn)
+    place = place_of(assignment.arn)
     if place not in clients:
-        clients[place] = for_worker(work.connection, work.arn, credentials)
+        clients[place] = for_worker(assignment.connection, assignment.arn, credentials)
     return clients[place]
 
 
-def _begin(
-    work: ShardAssignment,
-    tally: Counters,
+def _add(
+    assignment: ShardAssignment,
+    counters: Counters,
     client: Callable[[ShardAssignment], StreamsClient],
     threads: WorkerThreads,
     chosen: Chosen | None,
 ) -> None:
     try:
-        threads.begin(AssignedShard(work, client(work).counting(tally), tally, chosen=chosen))
+        service = client(assignment).counting(counters)
     except StreamError as error:  # no client can be made
-        threads.send(work.origin, [Failed(str(error), fatal=True)])
+        threads.send(assignment.origin, [Failed(str(error), fatal=True)])
+    else:
+        threads.add(AssignedShard(assignment, service, counters, chosen=chosen))
 
 
 class WorkerThreads:
     """As many threads as there are reads at the same time: one, most often, while all is idle.
 
-    To hand the turns from one to the next for each read would cost twice what a read does.
+    One thread waits for the next turn, takes it, and wakes another to wait meanwhile only where
+    its own read takes long: to hand on each turn would cost twice what a read does.
     """
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: MessageWriter, *, timing: WorkerTiming = WORKER_TIMING) -> None:
         self._writer = writer
+        self._timing = timing
         self._sending = threading.Lock()
-        self._readers = ReadScheduler(CLOCK)
+        self._scheduler = ReadScheduler(CLOCK, timing=timing)
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         self._has_waiter = False
-        self._others = threading.Condition(self._lock)
-        self._spare = 0
+        self._spares = threading.Condition(self._lock)
+        self._spare_count = 0
 
-    def begin(self, reading: AssignedShard) -> None:
-        """Read this shard, from now on."""
+    def add(self, shard: AssignedShard) -> None:
+        """Reads this shard, from now on."""
         with self._lock:
-            self._readers.begin(reading)
+            self._scheduler.add(shard)
             self._turn.notify()
-            self._look_after()
+            self._ensure_waiter()
 
     @property
-    def patience(self) -> float | None:
-        """In how many seconds `look_after` is to be called again."""
-        return _PATIENCE_SECONDS if len(self._readers) > 1 else None
+    def check_in(self) -> float | None:
+        """In how many seconds `check` is to be called again; None: it need not be."""
+        return self._timing.check_seconds if len(self._scheduler) > 1 else None
 
-    def look_after(self) -> None:
-        """Where a read takes long, somebody else has to take the turns that have come meanwhile."""
+    def check(self) -> None:
+        """Has another thread take the turns that have come while a read takes long."""
         with self._lock:
-            self._look_after()
+            self._ensure_waiter()
 
-    def _look_after(self) -> None:
-        if not self._has_waiter and self._readers.wait() <= 0:
-            self._call_another()
+    def _ensure_waiter(self) -> None:
+        if not self._has_waiter and self._scheduler.due_in <= 0:
+            self._wake_waiter()
 
-    def hurry(self, arn: str) -> None:
-        """See `ReadScheduler.hurry`."""
+    def poll_now(self, arn: str) -> None:
+        """See `ReadScheduler.poll_now`."""
         with self._lock:
-            self._readers.hurry(arn)
+            self._scheduler.poll_now(arn)
             self._turn.notify()
 
-    def close(self, origin: ShardKey) -> None:
-        """See `ReadScheduler.close`."""
+    def on_shard_closed(self, origin: ShardKey) -> None:
+        """See `ReadScheduler.on_shard_closed`."""
         with self._lock:
-            self._readers.close(origin)
+            self._scheduler.on_shard_closed(origin)
             self._turn.notify()
 
-    def rest(self, origin: ShardKey) -> None:
-        """See `ReadScheduler.rest`."""
+    def pause(self, origin: ShardKey) -> None:
+        """See `ReadScheduler.pause`."""
         with self._lock:
-            self._readers.rest(origin)
+            self._scheduler.pause(origin)
 
     def send_refusal(self, access_key: str) -> None:
-        """Tell the manager that the service has refused the credentials of this access key."""
+        """Tells the manager that the service has refused the credentials of this access key."""
         self.send(ShardKey("", ""), [CredentialsRefused(access_key)])
 
     def send(self, origin: ShardKey, messages: Sequence[FromWorker]) -> None:
-        """Hand messages over; while the pipe is full, this and all others wait here."""
+        """Sends a shard's messages; while the pipe is full, this and all other threads wait."""
         with self._sending:
             for message in messages:
                 self._writer.send(origin, message)
 
-    def _call_another(self) -> None:
-        """Somebody has to wait for the next turn."""
+    def _wake_waiter(self) -> None:
+        """Has a spare thread, or a new one, wait for the next turn."""
         self._has_waiter = True
-        if self._spare:
-            self._spare -= 1
-            self._others.notify()
+        if self._spare_count:
+            self._spare_count -= 1
+            self._spares.notify()
         else:
             threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        """A thread's whole life: called to wait for the next turn, then read, and so on."""
+        """Runs for a thread's whole life: woken to wait for the next turn, then read, and so on."""
         try:
             with self._lock:
-                reading = self._next_turn()
+                shard = self._next_turn()
             while True:
-                messages = reading.read()
+                messages = shard.read()
                 with self._lock:
-                    self._readers.has_answer(reading)
-                self.send(reading.origin, messages)
+                    self._scheduler.answered(shard)
+                self.send(shard.origin, messages)
                 with self._lock:
-                    self._readers.done(reading)
+                    self._scheduler.done(shard)
                     self._turn.notify()
                     if self._has_waiter:
-                        self._spare += 1
-                        self._others.wait()  # until it is called
-                    reading = self._next_turn()
+                        self._spare_count += 1
+                        self._spares.wait()  # until `_wake_waiter`
+                    shard = self._next_turn()
         except BrokenPipeError:  # the manager is gone, and so is the reason to read
             os._exit(0)
         except BaseException:
@@ -407,17 +408,17 @@ class WorkerThreads:
 
     def _next_turn(self) -> AssignedShard:
         self._has_waiter = True
-        while (reading := self._readers.next()) is None:
-            self._turn.wait(min(self._readers.wait(), _LONGEST_WAIT))
+        while (shard := self._scheduler.next()) is None:
+            self._turn.wait(min(self._scheduler.due_in, self._timing.wait_seconds_max))
         self._has_waiter = False
-        self._look_after()
-        return reading
+        self._ensure_waiter()
+        return shard
 
 
 def _end_with_parent() -> None:
-    """Die with the manager, even while stopped or waiting for an answer that never comes.
+    """Dies with the manager, even while stopped or waiting for an answer that never comes.
 
-    Where there is no such call, the end of the orders says that the manager is gone.
+    Where there is no such call, the end of the commands says that the manager is gone.
     """
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The workers: started, given shards to read, replaced after a death, and reaped."""
+"""The workers: started, assigned shards to read, replaced after a death, and reaped."""
 
 from __future__ import annotations
 
@@ -20,31 +20,21 @@ from watcher.retry import backoff, worth_logging
 from watcher.runtime.protocol import (
     Command,
     CredentialsRefused,
+    MessageQueue,
+    MessageWriter,
     Pause,
     PollNow,
-    Queue,
     ReadShard,
     ShardAssignment,
     ShardClosed,
-    Writer,
 )
+from watcher.runtime.timing import WORKERS_TIMING, WorkersTiming
 from watcher.streams.messages import Failed, Finished, Message, Page
 
 logger = logging.getLogger("watcher")
 
 PROCESSES = 64
 """So many processes at most: from there on they read several shards each."""
-# A process that lived so long did not die of what killed the ones before.
-_LONG_LIFE_SECONDS = 60.0
-_DEATHS_AT_BIRTH = 3
-# Where there can be no more processes, another try is worth it after so long.
-_TIGHT_SECONDS = 60.0
-# Hurried shards are read often for twice as long.
-_HURRY_SECONDS = 30.0
-# Workers get new credentials within so long: minutes ahead of the end of the others.
-_CREDENTIALS_SECONDS = 1.0
-_COUNT_SECONDS = 0.2
-_LOOK_SECONDS = 0.01
 
 
 class Process(Protocol):
@@ -54,35 +44,35 @@ class Process(Protocol):
     def exitcode(self) -> int | None:
         """None while it runs; negative: the signal that ended it."""
 
-    def give(self, order: Command) -> None:
-        """Tell it. Raises OSError where it does not listen."""
+    def send(self, command: Command) -> None:
+        """Sends a command without waiting. Raises OSError where the worker can't take it (now)."""
 
     def refresh_credentials(self, refused: str = "") -> None:
-        """Give it the newest credentials, if it has others. Raises OSError as `give`.
+        """Sends it the newest credentials, if it has others. Raises OSError as `send`.
 
         Those of the access key `refused` were refused by the service: they are renewed, if they are
         the newest.
         """
 
-    def dismiss(self) -> None:
-        """There is nothing more to tell it: it may end."""
+    def close(self) -> None:
+        """Ends the commands: the worker has no more work, and ends."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end."""
+        """Waits for its end."""
 
     def terminate(self) -> None:
-        """End it by SIGTERM."""
+        """Ends it by SIGTERM."""
 
     def kill(self) -> None:
-        """End it by SIGKILL."""
+        """Ends it by SIGKILL."""
 
 
-StartProcess = Callable[[str, ShardAssignment, Writer, SharedCounters], Process]
-"""Starts a process of this name, for this work first; raises OSError where there can be no more."""
+StartProcess = Callable[[str, ShardAssignment, MessageWriter, SharedCounters], Process]
+"""Starts a process of this name, for this shard first; raises OSError where no more can be."""
 
 
 class AssignmentState(Enum):
-    """Where the reading of a shard stands."""
+    """The state of the reading of one shard."""
 
     STARTING = "has no iterator yet"
     READING = "reads"
@@ -92,7 +82,7 @@ class AssignmentState(Enum):
 class _Assignment(msgspec.Struct):
     """The reading of one shard, by one worker after the other; times are monotonic seconds."""
 
-    life: AssignmentState = AssignmentState.DEAD
+    state: AssignmentState = AssignmentState.DEAD
     worker: _Worker | None = None
     since: float = 0.0
     deaths: int = 0
@@ -109,124 +99,130 @@ class _Worker(msgspec.Struct, eq=False):
     name: str
     process: Process
     shards: dict[ShardKey, None]
-    """In the order in which they were given to it."""
+    """In the order in which they were assigned to it."""
 
 
 class Workers:
     """Reads shards in processes: one for each, up to a number of `processes`, then together.
 
-    What they say comes out of `receive`; what they count lies on `board`.
+    `receive` returns what they report; `counters` hold what they count.
     """
 
     def __init__(
         self,
-        queue: Queue,
+        queue: MessageQueue,
         start: StartProcess,
         clock: Clock = CLOCK,
         *,
         processes: int = PROCESSES,
-        board: SharedCounters | None = None,
+        counters: SharedCounters | None = None,
+        timing: WorkersTiming = WORKERS_TIMING,
     ) -> None:
         self.queue = queue
-        self.board = board or SharedCounters()
+        self.counters = counters or SharedCounters()
         self._start = start
         self._clock = clock
+        self._timing = timing
         self._most = processes
-        self._tight_until = 0.0
-        self._failures = 0
-        self._runs: dict[ShardKey, _Assignment] = {}
+        self._no_more_until = 0.0
+        self._failed_starts = 0
+        self._assignments: dict[ShardKey, _Assignment] = {}
         self._workers: dict[str, _Worker] = {}
         self._dead: dict[ShardKey, None] = {}  # in the order of their deaths
-        self._over: deque[ShardKey] = deque()  # whose reading has ended, and who is to hear of it
-        self._hurried: dict[str, float] = {}
+        self._ended: deque[ShardKey] = deque()  # readers whose end `receive` has still to report
+        self._poll_now_due: dict[str, float] = {}
         self._have_read = False
         self._stopping = False
-        self._credentials_due = clock.monotonic() + _CREDENTIALS_SECONDS
+        self._credentials_due = clock.monotonic() + timing.credentials_seconds
 
     def __contains__(self, origin: object) -> bool:
-        """Whether the shard is being read, or is to be again."""
-        return origin in self._runs
+        """True for a shard that is being read, or is to be again."""
+        return origin in self._assignments
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._assignments)
 
     # Starting
 
-    def start(self, work: ShardAssignment, tally: Counters) -> None:
-        """Have a shard read; where that can't be, it is due later."""
-        run = self._runs.setdefault(work.origin, _Assignment())
-        self._dead.pop(work.origin, None)
+    def start(self, assignment: ShardAssignment, counters: Counters) -> None:
+        """Has a worker read a shard; where none can, the shard is due later."""
+        origin = assignment.origin
+        reading = self._assignments.setdefault(origin, _Assignment())
+        self._dead.pop(origin, None)
         try:
-            worker = self._place(work)
-            with contextlib.suppress(BrokenPipeError):  # it is dead: that is about to be heard
-                worker.process.give(ReadShard(work, tally.place))
+            worker = self._choose_worker(assignment)
+            with contextlib.suppress(BrokenPipeError):  # it is dead, which `receive` soon reports
+                worker.process.send(ReadShard(assignment, counters.place))
         except OSError as error:
-            self._say_why_not(work, error)
-            self._start_later(work.origin, run)
+            self._log_failed_start(assignment, error)
+            self._start_later(origin, reading)
             return
-        self._failures = 0
-        worker.shards[work.origin] = None
-        run.worker, run.life, run.since = worker, AssignmentState.STARTING, self._clock.monotonic()
+        self._failed_starts = 0
+        worker.shards[origin] = None
+        reading.worker, reading.state = worker, AssignmentState.STARTING
+        reading.since = self._clock.monotonic()
 
-    def _say_why_not(self, work: ShardAssignment, error: OSError) -> None:
-        self._failures += 1
-        if worth_logging(self._failures, unsaid=1):
-            text = f"Can't start a process for shard {work.shard_id}: {error.strerror}"
-            logger.warning(text, extra={"stream": work.arn, "shard": work.shard_id})
+    def _log_failed_start(self, assignment: ShardAssignment, error: OSError) -> None:
+        self._failed_starts += 1
+        if worth_logging(self._failed_starts, unsaid=1):
+            text = f"Can't start a process for shard {assignment.shard_id}: {error.strerror}"
+            logger.warning(text, extra={"stream": assignment.arn, "shard": assignment.shard_id})
 
-    def _place(self, work: ShardAssignment) -> _Worker:
-        """A new process, or the one with the fewest shards. Raises OSError."""
+    def _choose_worker(self, assignment: ShardAssignment) -> _Worker:
+        """Returns a new worker, or the one with the fewest shards. Raises OSError."""
         busy = [worker for worker in self._workers.values() if worker.shards]
-        is_tight = busy and self._clock.monotonic() < self._tight_until
-        if len(busy) < self._most and not is_tight:
+        no_more = busy and self._clock.monotonic() < self._no_more_until
+        if len(busy) < self._most and not no_more:
             try:
-                return self._new(work)
+                return self._start_worker(assignment)
             except OSError as error:  # too many processes, or open files
                 if not busy:
                     raise
-                if not self._tight_until:
+                if not self._no_more_until:
                     count, why = counted(len(busy), "process"), error.strerror
                     logger.warning(f"No more than {count} can be started: {why}; shards share them")
-                self._tight_until = self._clock.monotonic() + _TIGHT_SECONDS
+                pause = self._timing.no_more_processes_seconds
+                self._no_more_until = self._clock.monotonic() + pause
         return min(busy, key=lambda worker: len(worker.shards))
 
-    def _new(self, work: ShardAssignment) -> _Worker:
-        name = work.shard_id
+    def _start_worker(self, assignment: ShardAssignment) -> _Worker:
+        name = assignment.shard_id
         while name in self._workers:
             name += "'"
         writer = self.queue.writer(name)
         try:
-            self._workers[name] = _Worker(name, self._start(name, work, writer, self.board), {})
+            process = self._start(name, assignment, writer, self.counters)
         except OSError:
-            self.queue.drop(name)
+            self.queue.remove(name)
             raise
         finally:
             writer.close()
-        return self._workers[name]
+        self._workers[name] = worker = _Worker(name, process, {})
+        return worker
 
-    def _start_later(self, origin: ShardKey, run: _Assignment) -> None:
-        """The later, the more often it died at once."""
-        run.life, run.worker = AssignmentState.DEAD, None
+    def _start_later(self, origin: ShardKey, reading: _Assignment) -> None:
+        """The more often it died at once, the later."""
+        reading.state, reading.worker = AssignmentState.DEAD, None
         self._dead[origin] = None
-        run.deaths += 1
-        run.due = self._clock.monotonic() + backoff(run.deaths)
+        reading.deaths += 1
+        reading.due = self._clock.monotonic() + backoff(reading.deaths)
 
     def to_restart(self) -> list[ShardKey]:
-        """The shards whose next start is due."""
+        """Returns the shards whose next start is due."""
         now = self._clock.monotonic()
-        return [origin for origin in self._dead if self._runs[origin].due <= now]
+        return [origin for origin in self._dead if self._assignments[origin].due <= now]
 
-    # What they say
+    # Messages from them
 
     def receive(self, timeout: float) -> tuple[ShardKey, Message | None] | None:
-        """A shard and what its reader says; None instead: it is not being read any more.
+        """Returns a shard and a message of its reader; None instead: its reader has ended.
 
-        None where there is nothing to hear, after `timeout` seconds or `queue.wake()`.
+        Returns None where nothing has come, after `timeout` seconds or `queue.wake()`.
         """
         if self._clock.monotonic() >= self._credentials_due:
             self._refresh_credentials()
-        if self._over:
-            return self._over.popleft(), None
+        if self._ended:
+            return self._ended.popleft(), None
         match self.queue.receive(timeout):
             case None:
                 return None
@@ -235,40 +231,40 @@ class Workers:
                 return None
             case (str() as name, _):
                 self._reap(self._workers.pop(name))
-                return (self._over.popleft(), None) if self._over else None
+                return (self._ended.popleft(), None) if self._ended else None
             case (ShardKey() as origin, message):
                 if isinstance(message, Finished | Failed):
-                    self._leave(origin)
+                    self._release(origin)
                 return origin, message
 
     def _refresh_credentials(self, refused: str = "") -> None:
-        self._credentials_due = self._clock.monotonic() + _CREDENTIALS_SECONDS
+        self._credentials_due = self._clock.monotonic() + self._timing.credentials_seconds
         for worker in self._workers.values():
-            with contextlib.suppress(OSError):  # it does not listen just now, and gets them later
+            with contextlib.suppress(OSError):  # it takes no commands just now, and gets them later
                 worker.process.refresh_credentials(refused)
 
-    def _leave(self, origin: ShardKey) -> None:
+    def _release(self, origin: ShardKey) -> None:
         """Its worker reads this shard no longer; one that reads none has done its work."""
-        worker = self._runs[origin].worker
-        self._over.append(origin)
+        worker = self._assignments[origin].worker
+        self._ended.append(origin)
         if worker is not None:
             worker.shards.pop(origin, None)
             if not worker.shards:
-                worker.process.dismiss()
+                worker.process.close()
 
     def _reap(self, worker: _Worker) -> None:
         """Its pipe has come to its end."""
         worker.process.join()
-        worker.process.dismiss()
+        worker.process.close()
         code = worker.process.exitcode
-        self._over.extend(worker.shards)
+        self._ended.extend(worker.shards)
         for origin in worker.shards:
-            self._runs[origin].exitcode = code
+            self._assignments[origin].exitcode = code
         if worker.shards and not self._stopping:
             how = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
-            self._tell(worker, how)
+            self._log_death(worker, how)
 
-    def _tell(self, worker: _Worker, how: str) -> None:
+    def _log_death(self, worker: _Worker, how: str) -> None:
         origin, *others = worker.shards
         about = {"stream": origin.stream}
         if others:
@@ -278,96 +274,101 @@ class Workers:
             about["shard"] = origin.shard_id
         logger.warning(f"The process {text} again where delivery stands", extra=about)
 
-    def reads(self, origin: ShardKey) -> None:
-        """Note that it has an iterator."""
-        self._runs[origin].life = AssignmentState.READING
+    def has_unread(self, origin: ShardKey) -> bool:
+        """True if the shard's worker has sent something, or its end, that is not received yet."""
+        worker = self._worker_of(origin)
+        return worker is not None and self.queue.has_unread(worker.name)
+
+    def are_all_reading(self) -> bool:
+        """True if there are shards, and each has an iterator."""
+        states = [each.state for each in self._assignments.values()]
+        return bool(states) and all(state is AssignmentState.READING for state in states)
+
+    # Notes of what they reported
+
+    def on_started(self, origin: ShardKey) -> None:
+        """Notes that a shard has an iterator."""
+        self._assignments[origin].state = AssignmentState.READING
         self._have_read = True
 
-    def all_read(self) -> bool:
-        """Whether there are shards, and each has an iterator."""
-        runs = self._runs.values()
-        return bool(runs) and all(run.life is AssignmentState.READING for run in runs)
-
-    def waits_for_us(self, origin: ShardKey) -> bool:
-        """Whether what its worker has sent, or its end, is still to be received."""
-        worker = self._runs[origin].worker if origin in self._runs else None
-        return worker is not None and self.queue.holds(worker.name)
-
-    def delivers(self, origin: ShardKey) -> None:
-        """Note that it does not die at once, and has the other shards of its stream hurry."""
-        self._runs[origin].deaths = 0
+    def on_page(self, origin: ShardKey) -> None:
+        """Notes that a shard's worker lives, and has the idle shards of its stream polled now."""
+        self._assignments[origin].deaths = 0
         now = self._clock.monotonic()
-        if now >= self._hurried.get(origin.stream, 0.0):
-            self._hurried[origin.stream] = now + _HURRY_SECONDS
+        if now >= self._poll_now_due.get(origin.stream, 0.0):
+            self._poll_now_due[origin.stream] = now + self._timing.poll_now_seconds
             for worker in self._workers.values():
-                with contextlib.suppress(OSError):  # it does not listen just now
-                    worker.process.give(PollNow(origin.stream))
+                with contextlib.suppress(OSError):  # it takes no commands just now
+                    worker.process.send(PollNow(origin.stream))
 
-    def close(self, origin: ShardKey) -> None:
-        """Tell the process of a shard that it gets no more records."""
-        for worker in self._workers.values():
-            if origin in worker.shards:
-                with contextlib.suppress(OSError):  # it reads to the end all the same, only slower
-                    worker.process.give(ShardClosed(origin.stream, origin.shard_id))
-
-    def rest(self, origin: ShardKey) -> None:
-        """Tell the process of a shard that it need not be read for a while."""
-        worker = self._runs[origin].worker if origin in self._runs else None
-        if worker is not None:
-            with contextlib.suppress(OSError):  # what it reads waits in its pipe
-                worker.process.give(Pause(origin.stream, origin.shard_id))
-
-    def ended(self, origin: ShardKey, *, for_good: bool) -> None:
-        """Its reading's end was heard; unless `for_good`, it is due again.
+    def on_ended(self, origin: ShardKey, *, restart: bool) -> None:
+        """Notes that the reader of a shard has ended; with `restart`, another start is due.
 
         Raises WatcherError where processes can't live here at all.
         """
-        run = self._runs[origin]
-        if for_good:
-            del self._runs[origin]
+        reading = self._assignments[origin]
+        if not restart:
+            del self._assignments[origin]
             return
-        at_birth = (
-            run.life is AssignmentState.STARTING and run.exitcode == 1 and not self._have_read
-        )
-        if self._clock.monotonic() - run.since > _LONG_LIFE_SECONDS:
-            run.deaths = 0
-        self._start_later(origin, run)
-        if at_birth and run.deaths >= _DEATHS_AT_BIRTH:
+        starting = reading.state is AssignmentState.STARTING
+        at_start = starting and reading.exitcode == 1 and not self._have_read
+        if self._clock.monotonic() - reading.since > self._timing.long_life_seconds:
+            reading.deaths = 0
+        self._start_later(origin, reading)
+        if at_start and reading.deaths >= self._timing.deaths_at_start:
             raise WatcherError(
                 "the shards' processes end as they start; a program with threads, or not on "
                 "Linux, has to call watch() under `if __name__ == '__main__':`"
             )
 
+    # Commands to them
+
+    def on_shard_closed(self, origin: ShardKey) -> None:
+        """Tells the worker of a shard that it gets no more records."""
+        if (worker := self._worker_of(origin)) is not None and origin in worker.shards:
+            with contextlib.suppress(OSError):  # it reads to the end all the same, only slower
+                worker.process.send(ShardClosed(origin.stream, origin.shard_id))
+
+    def pause(self, origin: ShardKey) -> None:
+        """Has the worker of a shard not read it for a while."""
+        if (worker := self._worker_of(origin)) is not None:
+            with contextlib.suppress(OSError):  # what it reads waits in its pipe
+                worker.process.send(Pause(origin.stream, origin.shard_id))
+
+    def _worker_of(self, origin: ShardKey) -> _Worker | None:
+        reading = self._assignments.get(origin)
+        return None if reading is None else reading.worker
+
     # The end
 
     def stop(self) -> None:
-        """Ask all to end; no more are started."""
+        """Ends all by SIGTERM; no more are started. What they have sent can still be received."""
         self._stopping = True
         for origin in self._dead:
-            del self._runs[origin]
+            del self._assignments[origin]
         self._dead.clear()
         for worker in self._workers.values():
             worker.process.terminate()
 
-    def unread(self) -> int:
-        """End all, and count the records that they have sent and nobody has received."""
+    def count_unread(self) -> int:
+        """Stops all, and returns how many records they have sent that nobody has received."""
         self.stop()
         count = 0
-        deadline = self._clock.monotonic() + _COUNT_SECONDS
+        deadline = self._clock.monotonic() + self._timing.count_unread_seconds
         while self and self._clock.monotonic() < deadline:
-            match self.receive(_LOOK_SECONDS):
+            match self.receive(self._timing.receive_seconds):
                 case (_, Page() as page):
                     count += page.count
                 case (origin, None):
-                    self.ended(origin, for_good=True)
+                    self.on_ended(origin, restart=False)
         return count
 
-    def end(self) -> None:
-        """End all, at once."""
+    def close(self) -> None:
+        """Ends all by SIGKILL, and closes the queue."""
         processes = [worker.process for worker in self._workers.values()]
         for process in processes:
             process.kill()
         self.queue.close()
         for process in processes:
             process.join()
-            process.dismiss()
+            process.close()

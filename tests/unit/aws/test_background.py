@@ -14,6 +14,8 @@ import pytest
 from tests.support.hand_clock import HandClock
 from tests.support.play import ARN, PlayedService
 from watcher.aws.background import BackgroundService
+from watcher.aws.model import CachedListing, Latest
+from watcher.aws.timing import BackgroundTiming
 from watcher.errors import NoAnswerYetError, TransientError, WatcherError
 
 
@@ -78,7 +80,7 @@ def test_an_error_is_raised_the_next_time(told: threading.Event) -> None:
 def test_an_answer_that_nobody_asks_for_gets_old(told: threading.Event) -> None:
     service = Slow()
     service.go.set()
-    aside = BackgroundService(service, told.set, fresh=0.0)
+    aside = BackgroundService(service, told.set, timing=BackgroundTiming(fresh_seconds=0.0))
     for _ in range(3):
         with pytest.raises(NoAnswerYetError):
             aside.listing(ARN)
@@ -117,10 +119,8 @@ def test_several_questions_are_asked_one_after_the_other(told: threading.Event) 
 
 @pytest.mark.parametrize("question", ["listing", "children"])
 def test_a_listing_that_hangs_keeps_no_other(
-    monkeypatch: pytest.MonkeyPatch, question: str
+    question: str,
 ) -> None:
-    monkeypatch.setattr("watcher.aws.background._LISTING_HANGS_SECONDS", 0.02)
-
     class Hanging(Slow):
         def listing(self, arn: str) -> Any:
             return super().listing(arn) if arn == ARN else PlayedService.listing(self, arn)
@@ -131,7 +131,7 @@ def test_a_listing_that_hangs_keeps_no_other(
             return PlayedService.children(self, arn, shard_id)
 
     service = Hanging()
-    aside = BackgroundService(service)
+    aside = BackgroundService(service, timing=BackgroundTiming(listing_hangs_seconds=0.02))
     more = ("a",) if question == "children" else ()
     ask = getattr(aside, question)
     until = time.monotonic() + 30  # by then it has given up to hang
@@ -148,11 +148,10 @@ def test_a_listing_that_hangs_keeps_no_other(
 
 
 def test_a_fork_waits_for_a_thread_that_is_at_work(
-    told: threading.Event, monkeypatch: pytest.MonkeyPatch
+    told: threading.Event,
 ) -> None:
-    monkeypatch.setattr("watcher.aws.background._SETTLE_SECONDS", 30.0)
     service = Slow()
-    aside = BackgroundService(service, told.set)
+    aside = BackgroundService(service, told.set, timing=BackgroundTiming(settle_seconds=30.0))
     with pytest.raises(NoAnswerYetError):
         aside.listing(ARN)
     threading.Timer(0.1, service.go.set).start()
@@ -165,7 +164,7 @@ def test_a_fork_waits_for_a_thread_that_is_at_work(
 def test_all_else_is_asked_as_ever() -> None:
     service = Slow()
     aside = BackgroundService(service)
-    assert aside.iterator(ARN, "a", None)[0] == "iterator"
+    assert aside.iterator(ARN, "a", Latest())[0] == "iterator"
     aside.renew()
     assert service.renewed == 1
     assert aside.tally is service.tally
@@ -205,28 +204,25 @@ class SlowToProbe(Slow):
         time.sleep(0.1)
 
 
-def test_a_question_that_is_new_is_waited_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("watcher.aws.background._LISTING_HANGS_SECONDS", 30.0)  # on no machine
+def test_a_question_that_is_new_is_waited_for_a_moment() -> None:
+    timing = BackgroundTiming(listing_hangs_seconds=30.0)  # on no machine
     service = Slow()
-    aside = BackgroundService(service, patience=0.2)
+    aside = BackgroundService(service, patience=0.2, timing=timing)
     began = time.monotonic()
     for _ in range(100):
         with pytest.raises(NoAnswerYetError):
             aside.listing(ARN)
     assert 0.2 <= time.monotonic() - began < 10
     service.go.set()
-    aside = BackgroundService(service, patience=20.0)
+    aside = BackgroundService(service, patience=20.0, timing=timing)
     assert aside.listing(ARN)
     assert aside.listing(ARN), "at once, though it is asked anew"
     assert aside.probe(ARN, ["a", "gone"]).keys() == {"a", "gone"}
 
 
-def test_probes_that_hang_make_room_for_one_that_is_answered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("watcher.aws.background._HANGS_SECONDS", 0.02)
+def test_probes_that_hang_make_room_for_one_that_is_answered() -> None:
     service = SlowToProbe()
-    aside = BackgroundService(service)
+    aside = BackgroundService(service, timing=BackgroundTiming(probe_hangs_seconds=0.02))
     names = [*(f"slow {number}" for number in range(90)), "b"]
     assert probed(aside, names) == {"b": None}
     service.answers.set()
@@ -242,17 +238,14 @@ def probed(aside: BackgroundService, names: list[str]) -> dict[str, WatcherError
     raise AssertionError("no answer")
 
 
-def test_a_probe_that_has_hung_is_asked_last_and_waited_for_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("watcher.aws.background._PROBES_AT_ONCE", 1)
-    monkeypatch.setattr("watcher.aws.background._HANGS_SECONDS", 0.05)
+def test_a_probe_that_has_hung_is_asked_last_and_waited_for_once() -> None:
     service = SlowToProbe()
-    aside = BackgroundService(service, patience=0.4)
+    timing = BackgroundTiming(probes_at_once=1, probe_hangs_seconds=0.05)
+    aside = BackgroundService(service, patience=0.4, timing=timing)
     with pytest.raises(NoAnswerYetError):
         aside.probe(ARN, ["slow"])
     service.has_hung(1)
-    aside._patience = 30.0
+    aside.patience = 30.0
     service.answers.set()
     assert probed(aside, ["slow"]) == {"slow": None}
     service.answers.clear()
@@ -268,13 +261,32 @@ def test_a_probe_that_has_hung_is_asked_last_and_waited_for_once(
     assert service.probed == ["slow", "slow", "b", "slow"]
 
 
-def test_a_fork_does_not_wait_for_a_probe_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("watcher.aws.background._SETTLE_SECONDS", 30.0)
+def test_a_fork_does_not_wait_for_a_probe_that_hangs() -> None:
     service = SlowToProbe()
-    aside = BackgroundService(service)
+    aside = BackgroundService(service, timing=BackgroundTiming(settle_seconds=30.0))
     with pytest.raises(NoAnswerYetError):
         aside.probe(ARN, ["slow 1", "slow 2"])
     began = time.monotonic()
     aside.settle()
     assert time.monotonic() - began < 10
     service.answers.set()
+
+
+def test_as_a_program_begins_a_listing_is_tried_again_and_its_answer_waits(
+    told: threading.Event,
+) -> None:
+    service = Slow()
+    service.go.set()
+    service.errors = [TransientError("500"), TransientError("500")]
+    timing = BackgroundTiming(fresh_seconds=0.0)
+    aside = BackgroundService(service, told.set, at_start=True, timing=timing)
+    assert answer(lambda: aside.listing(ARN), told)
+    assert service.errors == []
+
+
+def test_a_listing_that_is_known_is_not_asked_for_once(told: threading.Event) -> None:
+    service = Slow()
+    service.go.set()
+    known = CachedListing(service, service.listing(ARN))
+    assert known.listing(ARN) and service.listings == 1
+    assert known.listing(ARN) and service.listings == 2

@@ -1,13 +1,15 @@
-"""A call that can't be ended is left to itself."""
+"""A call that can't be ended is left to itself; what keeps its caller waiting is told."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from watcher.aws.deadline import WithDeadline, within
+from watcher.aws.deadline import log_if_slow, with_deadline, within
+from watcher.aws.timing import CallTiming
 from watcher.errors import TransientError
 
 
@@ -34,9 +36,9 @@ def test_a_client_is_asked_as_ever() -> None:
             return query
 
     before: list[int] = []
-    timely = WithDeadline(Client(), 5, lambda: before.append(1))
-    assert timely.get_records(ShardIterator="x") == {"ShardIterator": "x"}
-    assert timely.get_records.__name__ == "get_records"
+    operation = with_deadline(Client().get_records, seconds=5, before=lambda: before.append(1))
+    assert operation(ShardIterator="x") == {"ShardIterator": "x"}
+    assert operation.__name__ == "get_records"
     assert before == [1]
 
 
@@ -50,14 +52,14 @@ def test_where_somebody_waits_it_is_said_that_there_is_no_answer_yet(
             heard.wait(seconds)
             return "answer"
 
-    monkeypatch.setattr("watcher.aws.deadline._SAID_SECONDS", 0.01)
     caplog.set_level(logging.INFO, "watcher")
     seconds = 0.1
-    assert WithDeadline(Client(), 30, lambda: None).describe_table() == "answer"
+    describe = partial(with_deadline, Client().describe_table, seconds=30, before=lambda: None)
+    assert describe()() == "answer"
     assert caplog.messages == []
     seconds = 20.0
     monkeypatch.setattr(caplog.handler, "emit", _setting(heard, caplog.handler.emit))
-    assert WithDeadline(Client(), 30, lambda: None, says=True).describe_table() == "answer"
+    assert describe(logs=True, timing=CallTiming(unanswered_seconds=0.01))() == "answer"
     assert caplog.messages == ["DescribeTable: no answer yet, for 0.01 s; it is asked on"]
 
 
@@ -69,3 +71,31 @@ def _setting(
         heard.set()
 
     return emitting
+
+
+def test_what_is_done_in_time_is_not_said_and_leaves_no_thread(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = set(threading.enumerate())
+    with log_if_slow(lambda seconds: "no"):
+        pass
+    assert set(threading.enumerate()) <= before, "another test's may be about to end"
+    assert caplog.messages == []
+
+
+def test_what_is_not_is_said_now_and_then_unless_there_is_nothing_to_say(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    timing = CallTiming(slow_from_seconds=0.01, slow_every_seconds=0.02)
+    asked: list[float] = []
+    enough = threading.Event()
+
+    def text(seconds: float) -> str | None:
+        asked.append(seconds)
+        if len(asked) == 3:
+            enough.set()
+        return None if len(asked) == 2 else f"for {seconds:.2f} s"
+
+    with log_if_slow(text, timing=timing):
+        assert enough.wait(10)
+    assert caplog.messages[:2] == ["for 0.01 s", "for 0.05 s"]

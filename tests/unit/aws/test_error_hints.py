@@ -172,15 +172,17 @@ def test_every_request_says_the_version(simulator: Simulator) -> None:
     def look(request: Any, **_: Any) -> None:
         seen.append(str(request.headers["User-Agent"]))
 
-    streams._client.meta.events.register("before-send", look)
+    streams.api.meta.events.register("before-send", look)
     list(streams.list_streams())
     tables = TablesClient(connection)
-    tables._client.meta.events.register("before-send", look)
+    tables.api.meta.events.register("before-send", look)
     tables.describe("orders")
     worker = for_worker(connection, simulator.stream_arn)
     worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
-    short = worker._reads._calls["GetRecords"].headers["user-agent"]
-    assert all(f"watcher/{__version__}" in each for each in (*seen, short))
+    assert worker.shortcut is not None
+    call = worker.shortcut.call_of("GetRecords")
+    assert call is not None
+    assert all(f"watcher/{__version__}" in each for each in (*seen, call.headers["user-agent"]))
     assert len(seen) == 2
 
 

@@ -19,6 +19,7 @@ from watcher import watch
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import for_worker
+from watcher.aws.credentials import Keys, WorkerCredentials
 from watcher.aws.fast_http import RawPages
 from watcher.aws.model import AtTime, TrimHorizon
 from watcher.delivery.handler_modules import find, load
@@ -40,7 +41,7 @@ def worker(simulator: Simulator) -> StreamsClient:
 def sent_by_botocore(streams: StreamsClient) -> list[dict[str, str]]:
     """The headers of what botocore itself sends from now on."""
     sent: list[dict[str, str]] = []
-    streams._client.meta.events.register(
+    streams.api.meta.events.register(
         "before-send.dynamodb-streams", lambda request, **_: sent.append(dict(request.headers))
     )
     return sent
@@ -70,7 +71,9 @@ def test_the_shortcut_sends_what_botocore_would(
     moment = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *_, **__: moment)
     posted: list[dict[str, str]] = []
-    call = worker._reads._calls["GetRecords"]
+    assert worker.shortcut is not None
+    call = worker.shortcut.call_of("GetRecords")
+    assert call is not None
     post = call.http.post
 
     def seen(headers: dict[str, str], body: bytes) -> Any:
@@ -83,7 +86,7 @@ def test_the_shortcut_sends_what_botocore_would(
     sent = sent_by_botocore(worker)
     posted.clear()
     worker.records(iterator)
-    worker._client.get_records(ShardIterator=iterator)
+    worker.api.get_records(ShardIterator=iterator)
     ours, theirs = posted[0], {name.lower(): text(value) for name, value in sent[0].items()}
     assert {name.lower(): value for name, value in ours.items()}.items() >= {
         name: value
@@ -97,18 +100,19 @@ def text(value: str | bytes) -> str:
 
 
 def test_credentials_are_asked_for_at_each_call(
-    simulator: Simulator, worker: StreamsClient, monkeypatch: pytest.MonkeyPatch
+    simulator: Simulator,
 ) -> None:
-    """They expire within hours; botocore's object behind `get_credentials` renews them."""
-    credentials: Any = worker._session.get_credentials()
-    frozen = credentials.get_frozen_credentials()
+    """They expire within hours."""
     asked: list[int] = []
 
-    def get_frozen_credentials() -> Any:
-        asked.append(1)
-        return frozen
+    class Counted(WorkerCredentials):
+        def keys(self) -> Keys:
+            asked.append(1)
+            return super().keys()
 
-    monkeypatch.setattr(credentials, "get_frozen_credentials", get_frozen_credentials)
+    connection = AwsConfig("us-east-1", endpoint_url=simulator.endpoint)
+    worker = for_worker(connection, simulator.stream_arn, Counted(Keys("key", "secret")))
+    asked.clear()
     iterator, _ = worker.iterator(simulator.stream_arn, simulator.shards[0].id, TrimHorizon())
     worker.records(iterator)
     assert len(asked) == 2
@@ -192,7 +196,9 @@ def test_behind_a_proxy_botocore_makes_the_calls(
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     connection = AwsConfig("us-east-1", endpoint_url="http://streams.example:8000")
     worker = for_worker(connection, simulator.stream_arn)
-    assert set(worker._reads._calls.values()) == {None}
+    assert worker.shortcut is not None
+    assert worker.shortcut.call_of("GetRecords") is None
+    assert worker.shortcut.call_of("GetShardIterator") is None
 
 
 def test_no_credentials_are_told_by_the_first_call(
@@ -300,5 +306,6 @@ def test_a_file_of_authorities_is_the_one_of_the_folder_that_it_began_in(
     made = for_worker(connection, simulator.stream_arn)
     monkeypatch.chdir("/")
     wanted = str(tmp_path / "ours.pem")
-    assert made._client._endpoint.http_session._verify == wanted
-    assert made._reads._ca_file == wanted
+    assert made.api._endpoint.http_session._verify == wanted  # botocore's own
+    assert made.shortcut is not None
+    assert made.shortcut.ca_file == wanted

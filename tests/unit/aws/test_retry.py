@@ -9,26 +9,13 @@ import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
-from watcher.aws import retry
+from tests.support.hand_clock import HandClock
 from watcher.aws.credentials import Credentials
 from watcher.aws.retry import RetryingClient
 from watcher.errors import CredentialsError, DeniedError, OddAnswerError, StreamError
 
 DENIED = "AccessDeniedException"
 REFUSED = "UnrecognizedClientException"
-
-
-class Time:
-    """Passes only where somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Tables:
@@ -62,10 +49,8 @@ class Tables:
 
 
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    made = Time()
-    monkeypatch.setattr(retry, "time", made)
-    return made
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
@@ -74,8 +59,8 @@ def tables() -> Tables:
 
 
 @pytest.fixture
-def call(tables: Tables, time: Time) -> RetryingClient:
-    return RetryingClient(cast(Credentials, tables), patience=300.0)
+def call(tables: Tables, clock: HandClock) -> RetryingClient:
+    return RetryingClient(cast(Credentials, tables), clock=clock)
 
 
 OTHERS: dict[str, tuple[Callable[[Tables], Callable[..., Any]], dict[str, Any], str]] = {
@@ -92,14 +77,14 @@ OTHERS: dict[str, tuple[Callable[[Tables], Callable[..., Any]], dict[str, Any], 
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_denial_of_what_has_never_worked_is_told_at_once(
-    other: str, call: RetryingClient, tables: Tables, time: Time
+    other: str, call: RetryingClient, tables: Tables, clock: HandClock
 ) -> None:
     operation, query, needed = OTHERS[other]
     call(tables.get_item, TableName="orders")
     tables.codes = [DENIED]
     with pytest.raises(DeniedError, match=f"the role needs dynamodb:{needed}$"):
         call(operation(tables), **query)
-    assert time.now == 0
+    assert clock.passed == 0
 
 
 def test_a_denial_of_the_tables_key_is_no_denial_of_the_call(
@@ -112,26 +97,26 @@ def test_a_denial_of_the_tables_key_is_no_denial_of_the_call(
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_denial_of_what_has_worked_is_waited_for_a_minute(
-    other: str, call: RetryingClient, tables: Tables, time: Time
+    other: str, call: RetryingClient, tables: Tables, clock: HandClock
 ) -> None:
     operation, query, needed = OTHERS[other]
     call(operation(tables), **query)
     tables.codes = [DENIED] * 20
     call(operation(tables), **query)
     assert not tables.codes
-    tables.codes, started = [DENIED] * 1000, time.now
+    tables.codes, started = [DENIED] * 1000, clock.passed
     with pytest.raises(DeniedError, match=needed):
         call(operation(tables), **query)
-    assert 60 <= time.now - started < 62
+    assert 60 <= clock.passed - started < 62
 
 
 def test_credentials_that_have_worked_for_anything_are_renewed(
-    call: RetryingClient, tables: Tables, time: Time
+    call: RetryingClient, tables: Tables, clock: HandClock
 ) -> None:
     tables.codes = [REFUSED]
     with pytest.raises(CredentialsError):
         call(tables.get_item, TableName="orders")
-    assert (time.now, tables.renewed) == (0, 0)
+    assert (clock.passed, tables.renewed) == (0, 0)
     call(tables.get_item, TableName="orders")
     tables.codes = [REFUSED, "404", REFUSED]
     call(tables.put_item, TableName="orders")
@@ -139,10 +124,10 @@ def test_credentials_that_have_worked_for_anything_are_renewed(
 
 
 def test_in_a_task_of_a_program_that_has_begun_ended_credentials_are_waited_for(
-    tables: Tables, time: Time
+    tables: Tables, clock: HandClock
 ) -> None:
     """Spark has a new process now and then; a denial, or none at all, does not pass there."""
-    call = RetryingClient(cast(Credentials, tables), patience=300.0, has_begun=True)
+    call = RetryingClient(cast(Credentials, tables), clock=clock, has_begun=True)
     tables.codes = [REFUSED, "404", "ExpiredTokenException"]
     call(tables.put_item, TableName="orders")
     assert tables.renewed == 2
@@ -151,19 +136,19 @@ def test_in_a_task_of_a_program_that_has_begun_ended_credentials_are_waited_for(
         raise NoCredentialsError
 
     with pytest.raises(CredentialsError, match="no AWS credentials"):
-        RetryingClient(cast(Credentials, tables), patience=300.0, has_begun=True)(with_none)
+        RetryingClient(cast(Credentials, tables), clock=clock, has_begun=True)(with_none)
     tables.codes = [DENIED]
     with pytest.raises(DeniedError):
         call(tables.get_item, TableName="orders")
 
 
 def test_an_answer_that_is_none_of_the_services_ends_it_where_nothing_has_worked(
-    call: RetryingClient, tables: Tables, time: Time
+    call: RetryingClient, tables: Tables, clock: HandClock
 ) -> None:
     tables.codes = ["404"]
     with pytest.raises(StreamError):
         call(tables.get_item, TableName="orders")
-    assert time.now == 0
+    assert clock.passed == 0
 
 
 def test_an_odd_answer_ends_it_at_first_and_passes_later(
@@ -183,7 +168,7 @@ def test_an_odd_answer_ends_it_at_first_and_passes_later(
     assert call(put_item) == {"a": 1}
 
 
-def test_an_answer_that_is_cut_off_passes(call: RetryingClient, time: Time) -> None:
+def test_an_answer_that_is_cut_off_passes(call: RetryingClient, clock: HandClock) -> None:
     answers: list[object] = [ResponseParserError("an answer that can't be read"), {"a": 1}]
 
     def get_item(**_: Any) -> object:

@@ -217,15 +217,15 @@ def test_no_more_are_handled_than_were_asked_for() -> None:
     assert len(seen) == play.totals.records == 5 and not play.totals.stopped
 
 
-def test_what_waits_of_a_shard_has_its_worker_rest(gate: Gate) -> None:
+def test_what_waits_of_a_shard_pauses_its_reading(gate: Gate) -> None:
     play = played(gate, 2, "a")
     large = page(*range(1, 9001))
     assert 2 * len(large.body) >= 4 * 1024 * 1024 > len(large.body)
     pauses: list[int] = []
 
     def count() -> None:
-        orders = [order for process in play.processes for order in process.orders]
-        pauses.append(sum(isinstance(order, Pause) for order in orders))
+        commands = [each for process in play.processes for each in process.commands]
+        pauses.append(sum(isinstance(each, Pause) for each in commands))
 
     play.run(1.0, ("a", large), 1.0, count, ("a", large), 2.0, gate.let(-1), count, 1.0)
     assert pauses[0] == 0 < pauses[1]

@@ -12,6 +12,7 @@ from tests.support.hand_clock import HandClock
 from tests.support.play import ARN
 from tests.support.times import NOON
 from tests.unit.pull.test_merged import Shards
+from watcher.aws import timing
 from watcher.aws.model import CLOCKS_APART, AtTime, Latest, Listing, Service
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError
@@ -49,7 +50,7 @@ def readers(services: Mapping[str, Service], clock: Clock = CLOCK) -> MergedRead
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Hanging]:
-    monkeypatch.setattr("watcher.aws.background._LISTING_HANGS_SECONDS", 0.02)
+    monkeypatch.setattr(timing, "BACKGROUND", timing.BackgroundTiming(listing_hangs_seconds=0.02))
     service = _Hanging()
     yield service
     service.released.set()

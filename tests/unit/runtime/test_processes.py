@@ -18,7 +18,7 @@ from watcher.aws.counters import SharedCounters
 from watcher.aws.model import TrimHorizon
 from watcher.runtime import processes
 from watcher.runtime.processes import ProcessStarter
-from watcher.runtime.protocol import Queue, ReadShard, ShardAssignment
+from watcher.runtime.protocol import MessageQueue, ReadShard, ShardAssignment
 from watcher.streams.messages import Page
 
 
@@ -55,20 +55,20 @@ def test_a_worker_finds_its_files_where_the_program_began(
 
 def assert_it_reads(simulator: Simulator, start: ProcessStarter) -> None:
     simulator.bulk(3)
-    queue, board = Queue(), SharedCounters(8)
+    queue, board = MessageQueue(), SharedCounters(8)
     writer = queue.writer("worker")
     shard = simulator.shards[0].id
     work = ShardAssignment(AwsConfig(), simulator.stream_arn, shard, TrimHorizon(), None, 0.05)
     process = start("worker", work, writer, board)
     try:
         writer.close()
-        process.give(ReadShard(work, board.new().place))
+        process.send(ReadShard(work, board.new().place))
         said = (queue.receive(10) for _ in range(3))
         assert any(isinstance(each and each[1], Page) for each in said)
     finally:
         process.kill()
         process.join()
-        process.dismiss()
+        process.close()
         queue.close()
 
 
@@ -87,7 +87,7 @@ def test_all_tables_of_a_region_are_read_with_one_client(
     for name, value in simulator.environment.items():
         monkeypatch.setenv(name, value)
     arns = [simulator.stream_arn, *filter(None, map(simulator.add_table, ("users", "shop")))]
-    start, queue, board = ProcessStarter(), Queue(), SharedCounters(8)
+    start, queue, board = ProcessStarter(), MessageQueue(), SharedCounters(8)
     for arn in arns:
         writer = queue.writer(arn)
         process = start(
@@ -96,6 +96,6 @@ def test_all_tables_of_a_region_are_read_with_one_client(
         writer.close()
         process.kill()
         process.join()
-        process.dismiss()
+        process.close()
     queue.close()
     assert made == arns[:1]

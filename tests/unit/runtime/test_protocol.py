@@ -17,16 +17,17 @@ from tests.support.times import NOON
 from tests.support.wire import origin
 from watcher.aws.credentials import Keys
 from watcher.aws.model import ShardKey
-from watcher.runtime import protocol as module
 from watcher.runtime.protocol import (
     Command,
     CommandReader,
     CommandWriter,
     FromWorker,
+    MessageQueue,
+    MessageWriter,
     NewCredentials,
     PollNow,
-    Queue,
-    Writer,
+    QueueLimits,
+    frame,
 )
 from watcher.streams.messages import Finished, Message, Page, Started
 
@@ -34,8 +35,8 @@ fork = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
-def queue() -> Iterator[Queue]:
-    made = Queue()
+def queue() -> Iterator[MessageQueue]:
+    made = MessageQueue()
     yield made
     made.close()
 
@@ -44,7 +45,7 @@ def page(number: int, size: int = 10) -> Page:
     return Page(0, 1, str(number), bytes([number % 251]) * size)
 
 
-def received(queue: Queue, count: int) -> list[tuple[ShardKey | str, FromWorker | None]]:
+def received(queue: MessageQueue, count: int) -> list[tuple[ShardKey | str, FromWorker | None]]:
     got: list[tuple[ShardKey | str, FromWorker | None]] = []
     end = time.monotonic() + 20
     while len(got) < count and time.monotonic() < end:
@@ -53,7 +54,12 @@ def received(queue: Queue, count: int) -> list[tuple[ShardKey | str, FromWorker 
     return got
 
 
-def test_messages_come_out_in_order_and_whole(queue: Queue) -> None:
+def send_half(writer: MessageWriter, message: Message, count: int) -> None:
+    """The first bytes of a message, and then nothing."""
+    os.write(writer.fileno(), b"".join(frame(origin("a"), message))[:count])
+
+
+def test_messages_come_out_in_order_and_whole(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     sent: list[Message] = [Started(NOON), page(1, 60_000), page(2, 0), Finished(True)]
     for message in sent:
@@ -65,17 +71,19 @@ def test_messages_come_out_in_order_and_whole(queue: Queue) -> None:
     assert queue.receive(0) is None
 
 
-def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(queue: Queue) -> None:
+def test_what_a_writer_has_sent_or_its_end_is_seen_before_it_is_received(
+    queue: MessageQueue,
+) -> None:
     writer = queue.writer("a")
     queue.writer("b").close()
-    assert not queue.holds("a")
+    assert not queue.has_unread("a")
     writer.send(origin("a"), page(1))
-    assert queue.holds("a") and queue.holds("b")
+    assert queue.has_unread("a") and queue.has_unread("b")
     assert len(received(queue, 2)) == 2
-    assert not queue.holds("a") and not queue.holds("b"), "b is gone"
+    assert not queue.has_unread("a") and not queue.has_unread("b"), "b is gone"
 
 
-def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
+def test_a_message_larger_than_the_pipe_arrives(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     thread = threading.Thread(target=writer.send, args=(origin("a"), page(7, 5_000_000)))
     thread.start()
@@ -85,7 +93,7 @@ def test_a_message_larger_than_the_pipe_arrives(queue: Queue) -> None:
     writer.close()
 
 
-def test_writers_take_turns(queue: Queue) -> None:
+def test_writers_take_turns(queue: MessageQueue) -> None:
     writers = {name: queue.writer(name) for name in "abc"}
     for name, writer in writers.items():
         for number in range(5):
@@ -96,7 +104,7 @@ def test_writers_take_turns(queue: Queue) -> None:
         writer.close()
 
 
-def test_shards_that_share_a_writer_are_told_apart(queue: Queue) -> None:
+def test_shards_that_share_a_writer_are_told_apart(queue: MessageQueue) -> None:
     writer = queue.writer("both")
     for shard in "abba":
         writer.send(origin(shard), page(1))
@@ -104,7 +112,7 @@ def test_shards_that_share_a_writer_are_told_apart(queue: Queue) -> None:
     assert [name for name, _ in received(queue, 5)] == [*map(origin, "abba"), "both"]
 
 
-def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
+def test_a_full_pipe_stops_its_writer(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     sent = 0
 
@@ -127,10 +135,9 @@ def test_a_full_pipe_stops_its_writer(queue: Queue) -> None:
     writer.close()
 
 
-def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: Queue) -> None:
+def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: MessageQueue) -> None:
     stopped, other = queue.writer("stopped"), queue.writer("other")
-    # The first half of a message, and then nothing.
-    os.write(stopped._connection.fileno(), module._HEADER.pack(10, 1_000_000) + b"x" * 500)
+    send_half(stopped, page(0, 1_000_000), 500)
     for number in range(100):
         other.send(origin("other"), page(number))
     assert [name for name, _ in received(queue, 100)] == [origin("other")] * 100
@@ -139,20 +146,21 @@ def test_a_writer_stopped_in_mid_message_stalls_nobody(queue: Queue) -> None:
     other.close()
 
 
-def test_half_read_messages_are_bounded(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_HELD_BYTES", 500_000)
+def test_half_read_messages_are_bounded() -> None:
+    queue = MessageQueue(limits=QueueLimits(partial_bytes=500_000))
     writers = {str(number): queue.writer(str(number)) for number in range(8)}
     for writer in writers.values():
-        os.write(writer._connection.fileno(), module._HEADER.pack(2, 200_000) + b"x" * 60_000)
+        send_half(writer, page(0, 200_000), 60_000)
     for _ in range(3):
         queue.receive(0)
     # Five of 200,000 bytes each: begun while there was room, and one where none could end.
-    assert len([inlet for inlet in queue._inlets.values() if inlet.held]) <= 5
+    assert 0 < queue.partial_bytes < 6 * 200_000
+    queue.close()
     for writer in writers.values():
         writer.close()
 
 
-def test_a_wake_ends_the_waiting(queue: Queue) -> None:
+def test_a_wake_ends_the_waiting(queue: MessageQueue) -> None:
     timer = threading.Timer(0.05, queue.wake)
     began = time.monotonic()
     timer.start()
@@ -162,7 +170,7 @@ def test_a_wake_ends_the_waiting(queue: Queue) -> None:
 
 
 def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
-    queue = Queue()
+    queue = MessageQueue()
     for _ in range(100_000):
         queue.wake()
     assert queue.receive(0) is None
@@ -170,7 +178,7 @@ def test_a_wake_never_blocks_nor_fails_even_after_the_end() -> None:
     queue.wake()
 
 
-def test_a_writer_learns_that_the_manager_is_gone(queue: Queue) -> None:
+def test_a_writer_learns_that_the_manager_is_gone(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     queue.close()
     with pytest.raises(BrokenPipeError):
@@ -178,15 +186,15 @@ def test_a_writer_learns_that_the_manager_is_gone(queue: Queue) -> None:
     writer.close()
 
 
-def test_a_dropped_writer_is_forgotten(queue: Queue) -> None:
+def test_a_dropped_writer_is_forgotten(queue: MessageQueue) -> None:
     writer = queue.writer("a")
-    queue.drop("a")
-    queue.drop("a")
+    queue.remove("a")
+    queue.remove("a")
     writer.close()
     assert queue.receive(0) is None
 
 
-def test_a_forked_child_keeps_nothing_of_the_queue(queue: Queue) -> None:
+def test_a_forked_child_keeps_nothing_of_the_queue(queue: MessageQueue) -> None:
     writer = queue.writer("a")
     reading, writing = os.pipe()
     ready, says_ready = os.pipe()
@@ -207,7 +215,7 @@ def test_a_forked_child_keeps_nothing_of_the_queue(queue: Queue) -> None:
         os.close(descriptor)
 
 
-def test_a_forked_child_that_comes_back_to_the_queue_ends(queue: Queue) -> None:
+def test_a_forked_child_that_comes_back_to_the_queue_ends(queue: MessageQueue) -> None:
     child = os.fork()
     if child == 0:
         queue.receive(0)
@@ -219,7 +227,7 @@ KILLS = 500
 BODY = 150_000
 
 
-def _write_for_ever(writer: Writer, name: str, first: int) -> None:
+def _write_for_ever(writer: MessageWriter, name: str, first: int) -> None:
     number = first
     with contextlib.suppress(BrokenPipeError):
         while True:
@@ -227,7 +235,7 @@ def _write_for_ever(writer: Writer, name: str, first: int) -> None:
             number += 1
 
 
-def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
+def test_five_hundred_writers_killed_under_full_load(queue: MessageQueue) -> None:
     """No hang, no torn message, nothing skipped or repeated, no stall of the others."""
     chance = random.Random(4)
     names = [f"shard-{number}" for number in range(4)]
@@ -252,7 +260,7 @@ def test_five_hundred_writers_killed_under_full_load(queue: Queue) -> None:
     kills = 0
     kill_due = time.monotonic()
     while not is_enough() or processes:
-        holding = [name for name in processes if queue.holds(name)]
+        holding = [name for name in processes if queue.has_unread(name)]
         got = queue.receive(5.0)
         now = time.monotonic()
         assert now - heard < 30.0, "all stand still"
@@ -303,8 +311,8 @@ def test_commands_come_in_their_order_also_a_long_one(
         PollNow("b"),
     ]
     for each in given:
-        writer.give(each)
-    assert reader.listen(1.0) == given
+        writer.send(each)
+    assert reader.receive(1.0) == given
 
 
 def test_what_of_a_long_command_finds_no_room_follows_with_the_next(
@@ -312,13 +320,13 @@ def test_what_of_a_long_command_finds_no_room_follows_with_the_next(
 ) -> None:
     writer, reader = pipe
     given: list[Command] = [NewCredentials(Keys("key", "secret", "t" * 200_000)), PollNow("a")]
-    writer.give(given[0])
+    writer.send(given[0])
     with pytest.raises(BlockingIOError):
-        writer.give(given[1])
+        writer.send(given[1])
     seen: list[Command] = []
     while not seen:
-        seen = reader.listen(0)
+        seen = reader.receive(0)
         with contextlib.suppress(BlockingIOError):
-            writer.give(PollNow("a"))
+            writer.send(PollNow("a"))
     assert seen[0] == given[0]
     assert set(seen[1:]) <= {given[1]}

@@ -34,7 +34,7 @@ class Shards:
             service.add(str(number))
             work = ShardAssignment(AwsConfig(), "", str(number), TrimHorizon(), None, poll_max)
             self.all.append(AssignedShard(work, service, Counters(), self.clock))
-            self.readers.begin(self.all[-1])
+            self.readers.add(self.all[-1])
 
     def begin(self) -> list[AssignedShard]:
         """All that may be read now, at the same time."""
@@ -46,7 +46,7 @@ class Shards:
     def end(self, readings: list[AssignedShard]) -> None:
         for reading in readings:
             reading.read()
-            self.readers.has_answer(reading)
+            self.readers.answered(reading)
             self.readers.done(reading)
 
     def idle(self, seconds: float) -> int:
@@ -56,13 +56,13 @@ class Shards:
             self.end(begun := self.begin())
             reads += len(begun)
             if not begun:
-                self.clock.sleep(min(max(self.readers.wait(), 0.001), end - self.clock.passed))
+                self.clock.sleep(min(max(self.readers.due_in, 0.001), end - self.clock.passed))
         return reads
 
 
 def test_four_answers_are_waited_for_at_once_and_more_where_those_are_slow() -> None:
     shards = Shards(10)
-    assert len(shards.begin()) == 4 and shards.readers.wait() > 0
+    assert len(shards.begin()) == 4 and shards.readers.due_in > 0
     shards.clock.sleep(0.26)
     assert len(shards.begin()) == 4
 
@@ -70,7 +70,7 @@ def test_four_answers_are_waited_for_at_once_and_more_where_those_are_slow() -> 
 def test_answers_that_wait_to_be_sent_stop_the_reading() -> None:
     shards = Shards(10)
     for reading in shards.begin():
-        shards.readers.has_answer(reading)
+        shards.readers.answered(reading)
     shards.clock.sleep(60)
     assert not shards.begin()
 
@@ -92,9 +92,9 @@ def test_a_pause_never_exceeds_its_limit() -> None:
 def test_a_sibling_with_records_brings_the_others_back_at_once() -> None:
     shards = Shards(3, poll_max=60)
     shards.idle(300)
-    shards.readers.hurry("another stream")
+    shards.readers.poll_now("another stream")
     assert not shards.begin()
-    shards.readers.hurry("")
+    shards.readers.poll_now("")
     begun = shards.begin()
     assert len(begun) == 3
     shards.end(begun)
@@ -110,7 +110,7 @@ def test_turns_of_idle_shards_come_together() -> None:
             moments.add(round(shards.clock.passed % 0.5, 3))
             shards.end(begun)
         else:
-            shards.clock.sleep(max(shards.readers.wait(), 0.0001))
+            shards.clock.sleep(max(shards.readers.due_in, 0.0001))
     assert len(moments) <= 2
 
 
@@ -140,9 +140,9 @@ def test_one_that_is_just_being_read_hurries_afterwards(is_read: bool) -> None:
     shards.clock.sleep(60)
     (reading,) = shards.begin()
     if is_read:
-        shards.readers.hurry("")
+        shards.readers.poll_now("")
     shards.end([reading])
-    assert (shards.readers.wait() <= 1) == is_read
+    assert (shards.readers.due_in <= 1) == is_read
 
 
 @pytest.mark.parametrize("is_read", [False, True])
@@ -151,7 +151,7 @@ def test_a_shard_that_closes_is_read_on_without_pauses(is_read: bool) -> None:
     shards = Shards(2, poll_max=60)
     shards.idle(300)
     begun = shards.begin() if is_read else []
-    shards.readers.close(shards.all[0].origin)
+    shards.readers.on_shard_closed(shards.all[0].origin)
     shards.end(begun)
     for _ in range(20):
         begun = shards.begin()

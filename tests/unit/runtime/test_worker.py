@@ -23,8 +23,8 @@ from watcher.records import page as pages
 from watcher.runtime.protocol import (
     CommandWriter,
     FromWorker,
+    MessageQueue,
     PollNow,
-    Queue,
     ReadShard,
     ShardAssignment,
 )
@@ -39,47 +39,49 @@ workers: list[Worker] = []
 
 
 @pytest.fixture
-def queue() -> Iterator[Queue]:
-    made = Queue()
+def queue() -> Iterator[MessageQueue]:
+    made = MessageQueue()
     yield made
     made.close()
     while workers:
-        workers.pop().dismiss()
+        workers.pop().close()
 
 
 class Worker:
     """A worker's process that reads a simulator's first shard, and others on demand."""
 
-    def __init__(self, sim: Simulator, queue: Queue, board: SharedCounters | None = None) -> None:
+    def __init__(
+        self, sim: Simulator, queue: MessageQueue, counters: SharedCounters | None = None
+    ) -> None:
         self._sim = sim
         self._connection = AwsConfig("us-east-1", None, sim.endpoint)
-        self.board = board or SharedCounters(8)
+        self.counters = counters or SharedCounters(8)
         writer = queue.writer("worker")
         reading, writing = multiprocessing.Pipe(duplex=False)
         clients = {place_of(sim.stream_arn): for_worker(self._connection, sim.stream_arn)}
-        self._orders = CommandWriter(writing)
-        self.process = fork.Process(target=run, args=(reading, writer, self.board, clients))
+        self._commands = CommandWriter(writing)
+        self.process = fork.Process(target=run, args=(reading, writer, self.counters, clients))
         self.process.start()
         writer.close()
         reading.close()
 
     def read(self, shard: int = 0) -> Counters:
         """Have a shard read; what is counted for it."""
-        tally = self.board.new()
+        tally = self.counters.new()
         name = self._sim.shards[shard].id
         arn = self._sim.stream_arn
         work = ShardAssignment(self._connection, arn, name, TrimHorizon(), None, 0.05)
-        self._orders.give(ReadShard(work, tally.place))
+        self._commands.send(ReadShard(work, tally.place))
         return tally
 
-    def hurry(self) -> None:
-        self._orders.give(PollNow(self._sim.stream_arn))
+    def poll_now(self) -> None:
+        self._commands.send(PollNow(self._sim.stream_arn))
 
-    def dismiss(self) -> None:
-        self._orders.close()
+    def close(self) -> None:
+        self._commands.close()
 
 
-def started(sim: Simulator, queue: Queue) -> BaseProcess:
+def started(sim: Simulator, queue: MessageQueue) -> BaseProcess:
     """A process that reads the simulator's first shard."""
     worker = Worker(sim, queue)
     worker.read()
@@ -87,7 +89,7 @@ def started(sim: Simulator, queue: Queue) -> BaseProcess:
     return worker.process
 
 
-def said(queue: Queue, until: type) -> list[FromWorker]:
+def said(queue: MessageQueue, until: type) -> list[FromWorker]:
     """What comes up to the first message of a kind (NoneType: the end)."""
     messages: list[FromWorker] = []
     end = time.monotonic() + 20
@@ -103,13 +105,13 @@ def said(queue: Queue, until: type) -> list[FromWorker]:
 
 
 def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
-    simulator: Simulator, queue: Queue
+    simulator: Simulator, queue: MessageQueue
 ) -> None:
     simulator.write("a", 30)
     simulator.rotate()
     process = started(simulator, queue)
     messages = said(queue, Finished)
-    workers.pop().dismiss()
+    workers.pop().close()
     said(queue, type(None))
     process.join(30)
     assert process.exitcode == 0
@@ -124,7 +126,7 @@ def test_a_shard_is_read_to_its_end_and_the_process_ends_when_it_is_dismissed(
 
 
 def test_what_only_the_user_can_mend_is_said_as_fatal(
-    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    simulator: Simulator, queue: MessageQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*arguments: object) -> list[Message]:
         raise StreamError("no AWS region")
@@ -136,7 +138,7 @@ def test_what_only_the_user_can_mend_is_said_as_fatal(
 
 
 def test_an_error_of_ours_is_said_and_not_fatal(
-    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    simulator: Simulator, queue: MessageQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*arguments: object) -> list[Message]:
         raise ZeroDivisionError("a bug")
@@ -148,9 +150,8 @@ def test_an_error_of_ours_is_said_and_not_fatal(
 
 
 def test_refused_credentials_are_trouble_that_passes(
-    simulator: Simulator, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    simulator: Simulator, queue: MessageQueue
 ) -> None:
-    monkeypatch.setattr("watcher.streams.shard_reader._PAUSE_REFUSED", 0.01)
     simulator.set_faults(expired_access_keys=("test",))
     process = started(simulator, queue)
     (trouble,) = said(queue, Retrying)
@@ -162,7 +163,9 @@ def test_refused_credentials_are_trouble_that_passes(
     process.join()
 
 
-def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(simulator: Simulator, queue: Queue) -> None:
+def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(
+    simulator: Simulator, queue: MessageQueue
+) -> None:
     process = started(simulator, queue)
     said(queue, Started)
     assert process.pid is not None
@@ -174,7 +177,9 @@ def test_ctrl_c_is_not_for_a_worker_and_sigterm_ends_it(simulator: Simulator, qu
     assert process.exitcode == -signal.SIGTERM
 
 
-def test_a_worker_whose_manager_stopped_listening_ends(simulator: Simulator, queue: Queue) -> None:
+def test_a_worker_whose_manager_stopped_listening_ends(
+    simulator: Simulator, queue: MessageQueue
+) -> None:
     process = started(simulator, queue)
     said(queue, Started)
     queue.close()
@@ -184,7 +189,7 @@ def test_a_worker_whose_manager_stopped_listening_ends(simulator: Simulator, que
 
 
 def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
-    simulator: Simulator, queue: Queue
+    simulator: Simulator, queue: MessageQueue
 ) -> None:
     simulator.fail_next("GetRecords", "ThrottlingException", times=2)
     simulator.write("a", 30)
@@ -204,17 +209,17 @@ def test_the_manager_sees_what_a_worker_has_counted_even_when_it_was_killed(
 
 
 def test_a_worker_that_is_dismissed_ends_even_while_it_waits(
-    simulator: Simulator, queue: Queue
+    simulator: Simulator, queue: MessageQueue
 ) -> None:
     process = started(simulator, queue)
     said(queue, Started)
-    workers.pop().dismiss()
+    workers.pop().close()
     process.join(30)
     assert process.exitcode == 0
 
 
 def test_shards_share_a_process_and_a_hanging_one_holds_no_other(
-    simulator: Simulator, queue: Queue
+    simulator: Simulator, queue: MessageQueue
 ) -> None:
     simulator.split(simulator.shards[0].id, 12)
     hanging = simulator.shards[1:7]

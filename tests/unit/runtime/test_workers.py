@@ -17,12 +17,12 @@ from watcher.aws.model import ShardKey, TrimHorizon
 from watcher.errors import WatcherError
 from watcher.runtime.protocol import (
     CredentialsRefused,
+    MessageQueue,
+    MessageWriter,
     PollNow,
-    Queue,
     ReadShard,
     ShardAssignment,
     ShardClosed,
-    Writer,
 )
 from watcher.runtime.workers import Workers
 from watcher.streams.messages import Failed, Finished, Message
@@ -33,23 +33,23 @@ class Played:
 
     def __init__(self, processes: int = 64) -> None:
         self.clock = HandClock()
-        self.queue = Queue()
+        self.queue = MessageQueue()
         self.workers = Workers(
-            self.queue, self._start, self.clock, processes=processes, board=SharedCounters(8)
+            self.queue, self._start, self.clock, processes=processes, counters=SharedCounters(8)
         )
         self.processes: list[PlayedProcess] = []
-        self.writers: dict[str, Writer] = {}
+        self.writers: dict[str, MessageWriter] = {}
         self.exitcode = -9
         self.refuse = False
 
     def _start(
-        self, name: str, work: ShardAssignment, writer: Writer, board: SharedCounters
+        self, name: str, work: ShardAssignment, writer: MessageWriter, board: SharedCounters
     ) -> PlayedProcess:
         if self.refuse:
             raise OSError(24, "Too many open files")
         self.processes.append(PlayedProcess(self.exitcode))
         # As a process has it: its own copy of the pipe's end.
-        self.writers[name] = Writer(Connection_(os.dup(writer.fileno()), readable=False))
+        self.writers[name] = MessageWriter(Connection_(os.dup(writer.fileno()), readable=False))
         return self.processes[-1]
 
     def start(self, *names: str) -> None:
@@ -62,7 +62,7 @@ class Played:
         self.writers.pop(names[0]).close()
         for name in names:
             assert self.receive() == (origin(name), None)
-            self.workers.ended(origin(name), for_good=False)
+            self.workers.on_ended(origin(name), restart=True)
 
     def receive(self) -> tuple[ShardKey, Message | None] | None:
         return self.workers.receive(1.0)
@@ -70,7 +70,11 @@ class Played:
     def read_by(self) -> list[list[str]]:
         """What each process was told to read."""
         return [
-            [order.work.shard_id for order in process.orders if isinstance(order, ReadShard)]
+            [
+                command.assignment.shard_id
+                for command in process.commands
+                if isinstance(command, ReadShard)
+            ]
             for process in self.processes
         ]
 
@@ -93,7 +97,7 @@ def test_a_shard_has_a_process_until_its_end(played: Played) -> None:
     played.writers["a"].send(origin("a"), Finished(True))
     assert played.receive() == (origin("a"), Finished(True))
     assert played.receive() == (origin("a"), None)
-    played.workers.ended(origin("a"), for_good=True)
+    played.workers.on_ended(origin("a"), restart=False)
     assert played.processes[0].ended == "dismissed"
     assert origin("a") not in played.workers and not played.workers
 
@@ -121,7 +125,7 @@ def test_a_life_well_lived_makes_up_for_earlier_deaths(played: Played, lives: st
     if lives == "long":
         played.clock.sleep(61)
     else:
-        played.workers.delivers(origin("a"))
+        played.workers.on_page(origin("a"))
     played.die("a")
     played.clock.sleep(0.11)
     assert played.workers.to_restart() == [origin("a")]
@@ -141,10 +145,10 @@ def test_one_that_cannot_be_started_is_due_again_and_leaves_no_pipe(
 def test_all_are_read_once_each_has_an_iterator(played: Played) -> None:
     played.start("a")
     played.start("b")
-    played.workers.reads(origin("a"))
-    assert not played.workers.all_read()
-    played.workers.reads(origin("b"))
-    assert played.workers.all_read()
+    played.workers.on_started(origin("a"))
+    assert not played.workers.are_all_reading()
+    played.workers.on_started(origin("b"))
+    assert played.workers.are_all_reading()
 
 
 def test_processes_that_all_fail_as_they_start_are_an_error(played: Played) -> None:
@@ -163,7 +167,7 @@ def test_stopping_asks_the_living_and_forgets_the_dead(played: Played) -> None:
     played.start("b")
     played.workers.stop()
     assert len(played.workers) == 1 and played.processes[1].ended == "terminated"
-    played.workers.end()
+    played.workers.close()
     assert played.processes[1].ended == "killed"
 
 
@@ -184,7 +188,7 @@ def test_a_shard_that_ends_leaves_its_process_to_the_others(two: Played) -> None
     two.writers["a"].send(origin("a"), Finished(True))
     two.receive()
     assert two.receive() == (origin("a"), None)
-    two.workers.ended(origin("a"), for_good=True)
+    two.workers.on_ended(origin("a"), restart=False)
     assert not two.processes[0].ended
     two.start("d")
     assert two.read_by() == [["a", "c", "d"], ["b"]]
@@ -217,7 +221,7 @@ def test_a_reader_that_failed_is_due_again_its_neighbours_read_on(two: Played) -
     two.writers["a"].send(origin("a"), Failed("no", fatal=False))
     assert two.receive() == (origin("a"), Failed("no", fatal=False))
     assert two.receive() == (origin("a"), None)
-    two.workers.ended(origin("a"), for_good=False)
+    two.workers.on_ended(origin("a"), restart=True)
     two.clock.sleep(1)
     assert two.workers.to_restart() == [origin("a")] and not two.processes[0].ended
 
@@ -262,10 +266,10 @@ def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
 ) -> None:
     two.start("a", "b")
 
-    def full(order: object) -> None:
+    def full(command: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(two.processes[0], "give", full)
+    monkeypatch.setattr(two.processes[0], "send", full)
     two.start("c")
     two.clock.sleep(1)
     assert two.workers.to_restart() == [origin("c")]
@@ -274,17 +278,17 @@ def test_a_shard_that_its_process_does_not_listen_to_is_due_later(
 def test_the_shards_of_a_stream_with_records_hurry_now_and_then(two: Played) -> None:
     two.start("a", "b")
     for _ in range(3):
-        two.workers.delivers(origin("a"))
+        two.workers.on_page(origin("a"))
     two.clock.sleep(31)
-    two.workers.delivers(origin("b"))
+    two.workers.on_page(origin("b"))
     for process in two.processes:
-        assert process.orders[1:] == [PollNow(""), PollNow("")]
+        assert process.commands[1:] == [PollNow(""), PollNow("")]
 
 
 def test_the_process_of_a_shard_that_closes_is_told_so_and_no_other(two: Played) -> None:
     two.start("a", "b")
-    two.workers.close(origin("b"))
-    assert [process.orders[1:] for process in two.processes] == [[], [ShardClosed("", "b")]]
+    two.workers.on_shard_closed(origin("b"))
+    assert [process.commands[1:] for process in two.processes] == [[], [ShardClosed("", "b")]]
 
 
 def test_credentials_that_a_worker_was_refused_are_told_to_what_renews_them(played: Played) -> None:

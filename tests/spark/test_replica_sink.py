@@ -13,7 +13,7 @@ from watcher.aws import tables
 from watcher.aws.config import AwsConfig
 from watcher.aws.tables import TablesClient, for_task
 from watcher.errors import StreamError
-from watcher.spark.replica import last_writes
+from watcher.spark.replica_sink import last_writes
 
 A, B = '{"pk":{"S":"a"}}', '{"pk":{"S":"b"}}'
 
@@ -56,7 +56,7 @@ class Refusing:
 def made(client: Any, make: Callable[[AwsConfig], TablesClient] = TablesClient) -> TablesClient:
     for_task.cache_clear()
     tables_ = make(AwsConfig("us-east-1", None, "http://localhost:1"))
-    tables_._client = client
+    tables_.api = client
     return tables_
 
 
