@@ -333,7 +333,7 @@ class WatchOptions:
         """Returns which streams are meant by some names and these options. Raises UsageError."""
         from watcher.aws.discovery import WantedStreams
 
-        return WantedStreams.of(named, self.everything, self.tags, self.exclude)
+        return WantedStreams.parse(named, self.everything, self.tags, self.exclude)
 
     def stop_requested(self) -> bool:
         """True once the caller's `stop` event is set."""

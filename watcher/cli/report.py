@@ -158,7 +158,9 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
 def _listing(arns: Sequence[str], clients: Clients) -> Listing:
     """The shards of all of them."""
     try:
-        found = [retry_at_start(functools.partial(clients.of(arn).listing, arn)) for arn in arns]
+        found = [
+            retry_at_start(functools.partial(clients.client_for(arn).listing, arn)) for arn in arns
+        ]
     except ServiceError as error:
         raise StreamError(str(error)) from error
     tables = dict.fromkeys(each.table or table_name(each.arn) for each in found)

@@ -247,7 +247,7 @@ def _watch(
     session, once = module("session"), not values["follow"]
     _refuse(choice, given, values["checkpoint"])
     refuse_bad_seconds(stop_timeout=values["stop_timeout"])
-    several = WantedStreams.of(streams).are_several
+    several = WantedStreams.parse(streams).are_several
     load = functools.partial(_load, choice, values, several)
     load()  # what is wrong with a handler is said here, not by Spark
     started = session.start(**options.values(session.start, values))
