@@ -338,7 +338,7 @@ class Stream:
             clock=self._clock,
             options=self._options,
         )
-        losses.say_if_begins_late(made.listing)
+        losses.warn_if_starting_late(made.listing)
         return made
 
     @property

@@ -1,4 +1,4 @@
-"""What a stream holds: all of it, read in one process by a few threads."""
+"""Reads all that a stream holds in one process, by a few threads."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class BacklogReader:
 
     def warn_if_starting_late(self) -> None:
         """Logs a warning if the stream holds nothing yet of the time that it is to start at."""
-        self._losses.say_if_begins_late(self.listing)
+        self._losses.warn_if_starting_late(self.listing)
 
     @property
     def has_ended(self) -> bool:

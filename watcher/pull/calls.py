@@ -40,7 +40,7 @@ class CallPool:
         process_start.before(self._rest)
 
     def start(self, calls: Sequence[Callable[[], _Answer]], few: int = 1) -> list[Future[_Answer]]:
-        """Their answers, some of which may be still to come where there are more than `few`."""
+        """Starts the calls: in threads if there are more than `few`; returns their answers."""
         if self.may_have_threads and (len(calls) > few or self._threads):
             return [self._given(call) for call in calls]
         return [_made(Future(), call) for call in calls]

@@ -64,9 +64,9 @@ def _answer(request: ReadRequest, service: Service) -> object:
             return None
 
 
-def begin(coordinator: Coordinator, service: Service, clock: Clock) -> None:
+def start(coordinator: Coordinator, service: Service, clock: Clock) -> None:
     """Makes the first listing, whose errors end the beginning. Raises StreamError."""
-    coordinator.begin(retry_at_start(lambda: service.listing(coordinator.arn), clock))
+    coordinator.start(retry_at_start(lambda: service.listing(coordinator.arn), clock))
 
 
 def refresh(

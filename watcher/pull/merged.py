@@ -81,7 +81,7 @@ class MergedReader:
             patience = self._timing.listing_seconds if is_small else 0.0
             self._pool.listing_service = BackgroundService(service, patience=patience)
         saved_at = token.saved_at if token else None
-        self._restarts_snapshot = losses.begins_anew(
+        self._restarts_snapshot = losses.restarts_snapshot(
             options.on_stale, "token", saved_at, self.listing
         )
         # Iterators at once: "latest" means now, not the moment of the first poll.
@@ -162,7 +162,7 @@ class MergedReader:
 
     def rewind(self, firsts: Mapping[str, str]) -> None:
         """Moves the token back to these records of shards; see `Lineage.hold`."""
-        self._pool.coordinator.lineage.hold(firsts)
+        self._pool.coordinator.lineage.rewind(firsts)
 
     @property
     def token(self) -> Token:

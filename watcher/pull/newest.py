@@ -1,4 +1,4 @@
-"""When a stream was last changed, by a few reads of its open shards: nothing tells it."""
+"""Finds out when a stream was last changed, by a few reads of its open shards."""
 
 from __future__ import annotations
 

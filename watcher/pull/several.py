@@ -42,7 +42,7 @@ class MergedReaders:
         timing: Timing = TIMING,
     ) -> None:
         self.errors: dict[str, StreamError] = {}
-        """Why some of several streams can't be read just now."""
+        """The errors of streams that can't be read just now, by their ARNs."""
         self.starts: dict[str, StartPosition] = {}
         """Where each starts, or is to start."""
         self.started: dict[str, MergedReader] = {}

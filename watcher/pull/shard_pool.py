@@ -24,7 +24,7 @@ from watcher.streams.timing import TIMING as CORE_TIMING
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How streams are pulled, the same for each of several."""
+    """Options of the reading, the same for each of several streams."""
 
     poll_max_seconds: float = 1.0
     """The longest pause of an idle shard."""
@@ -122,14 +122,14 @@ class ShardPool:
         self.coordinator = Coordinator(
             arn, start, resumed, losses=losses, in_use=self.shards, clock=clock
         )
-        self.coordinator.schedule.sharers = options.stream_count
+        self.coordinator.schedule.stream_count = options.stream_count
         self._calls = calls
         self._clock = clock
         self._options = options
         self._timing = options.timing
         self._poll_idle_at = 0.0
         self._opened = 0
-        executor.begin(self.coordinator, service, clock)
+        executor.start(self.coordinator, service, clock)
         self._clients = [service] if clients is None else clients(len(self.listing.shards))
 
     @property
@@ -245,7 +245,7 @@ class ShardPool:
             return
         self._poll_idle_at = now + self._timing.poll_idle_again_seconds
         for shard in self.shards.values():
-            if shard.read is None and shard.reader.hurry():
+            if shard.read is None and shard.reader.poll_soon():
                 shard.due_at = shard.soonest_at = now
 
     def forget_reads(self) -> None:

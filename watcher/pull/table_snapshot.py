@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from watcher.aws.tables import Key
 
 SHARD_ID = "snapshot"
-"""What stands in a SNAPSHOT record's place of a shard's id."""
+"""Stands in a SNAPSHOT record in place of a shard's id."""
 
 _item = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _value = msgspec.json.Decoder(dict[str, str])
@@ -45,7 +45,7 @@ class Items(Protocol):
 
 
 class TableSnapshot:
-    """How far a table's items have been handed over; goes on where it `stored` that."""
+    """Reads a table's items page by page; goes on where it `stored` its progress."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class TableSnapshot:
 
     @property
     def is_done(self) -> bool:
-        """Whether all items were read."""
+        """True if all items were read."""
         return self._after.done
 
     @property
     def items(self) -> int:
-        """How many were read."""
+        """The number of items read."""
         return self._after.items
 
     def read(self) -> Page:

@@ -244,20 +244,20 @@ class WatchedStream:
             listing = retry_at_start(lambda: self._begins.listing(self.arn), self._clock)
             self.coordinator = self._new_coordinator(self.arn, AtTime(self._began_at(listing)))
             self._begins = CachedListing(self._begins, listing)
-        self.coordinator.schedule.sharers = self.sharers
+        self.coordinator.schedule.stream_count = self.sharers
         try:
-            executor.begin(self.coordinator, self._begins, self._clock)
+            executor.start(self.coordinator, self._begins, self._clock)
         except StreamGoneError as error:
             new = self._next_stream.newest(self._begins, self.arn) if token else None
             if new is None:
                 raise
             self.move_on(new, str(error))
-            executor.begin(self.coordinator, self._begins, self._clock)
+            executor.start(self.coordinator, self._begins, self._clock)
         self._begins = self.service  # whoever begins again does so while others are delivered
         listing = self.coordinator.listing
-        self.losses.say_if_begins_late(listing)
+        self.losses.warn_if_starting_late(listing)
         policy, saved_at = self._settings.on_stale, token.saved_at if token else None
-        anew = self.losses.begins_anew(policy, "checkpoint", saved_at, listing)
+        anew = self.losses.restarts_snapshot(policy, "checkpoint", saved_at, listing)
         self._begin_snapshot(None if token is None else token.snapshot, anew=anew)
         if not self._settings.follows:
             self.until = self.coordinator.written_at
@@ -291,7 +291,7 @@ class WatchedStream:
     def refresh(self, before: Callable[[], object]) -> None:
         """Makes the stream's requests that are due. Raises StreamError, DataLossError."""
         self.service.tend()
-        self.coordinator.schedule.sharers = self.sharers
+        self.coordinator.schedule.stream_count = self.sharers
         executor.refresh(self.coordinator, self.service, before)
 
     def to_begin(self) -> list[TrackedShard]:
@@ -365,7 +365,7 @@ class WatchedStream:
         old, reason = self.arn, reason or f"stream {self.arn} is {self._ended}"
         self.coordinator = self._new_coordinator(arn, TrimHorizon(), [])
         self._stored = self._made()
-        self.losses.say(f"between the table's streams {old} and {arn}", reason)
+        self.losses.report(f"between the table's streams {old} and {arn}", reason)
 
     # Where it stands
 

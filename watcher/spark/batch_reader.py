@@ -144,9 +144,9 @@ class BatchReader(SparkPicklable, DataSourceReader):
         service, arn = self._connect(stream, options.connection)
         losses = Losses(clock=self._clock)
         coordinator = Coordinator(arn, options.start, losses=losses, clock=self._clock)
-        executor.begin(coordinator, service, self._clock)
+        executor.start(coordinator, service, self._clock)
         if options.start == self._options.start:  # as the user gave it
-            losses.say_if_begins_late(coordinator.listing)
+            losses.warn_if_starting_late(coordinator.listing)
         background = self._background(service)
         while True:
             coordinator.to_start()

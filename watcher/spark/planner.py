@@ -90,8 +90,8 @@ class Planner:
     def anchor(self) -> Offset:
         """Returns where a new query starts, as positions that mean the same at any time."""
         coordinator = self._new_coordinator(None)
-        executor.begin(coordinator, self._service, self._clock)
-        self._losses.say_if_begins_late(coordinator.listing)
+        executor.start(coordinator, self._service, self._clock)
+        self._losses.warn_if_starting_late(coordinator.listing)
         return Offset(
             self.arn,
             {
@@ -114,7 +114,7 @@ class Planner:
     def latest(self, start: Offset, max_records: int | None) -> Offset:
         """Returns the end of the next micro-batch; `start` itself where there is none now."""
         coordinator = self._resume(start)
-        coordinator.schedule.sharers = self.sharers
+        coordinator.schedule.stream_count = self.sharers
         idle_seconds = self._timing.idle_answer_seconds / self.sharers
         now = self._clock.monotonic()
         deadline, first_reads_by = (
@@ -163,7 +163,9 @@ class Planner:
         else:
             now = retry_at_start(lambda: self._service.listing(self.arn), self._clock).time
             shard = None
-        self._losses.say_if_too_late(shard or offsets.tracked(between.shard_id, start, end), now)
+        self._losses.report_if_outwaited(
+            shard or offsets.tracked(between.shard_id, start, end), now
+        )
 
     def report(self) -> dict[str, Any]:
         """Returns the query's progress: how far behind it is, how much is buffered."""
@@ -216,7 +218,7 @@ class Planner:
             )
         if self._coordinator is None:
             coordinator = self._new_coordinator(start)
-            executor.begin(coordinator, self._service, self._clock)
+            executor.start(coordinator, self._service, self._clock)
             self._coordinator = coordinator
             self._first_shards = set(start.shards)
             self._first_until = self._clock.monotonic() + self._timing.first_answer_seconds
@@ -246,7 +248,7 @@ class Planner:
                 # It has begun after the query: its first record on is the query's to read.
                 shard.since = opened_at(shard.id) or shard.since
             if shard.id in closed and self._options.max_records is None:
-                self._losses.say_if_too_late(shard, coordinator.now)
+                self._losses.report_if_outwaited(shard, coordinator.now)
                 self._ahead.add_closed(shard)
                 coordinator.finish(shard)
             else:
@@ -272,7 +274,7 @@ class Planner:
     def _on_event(self, coordinator: Coordinator, shard: BufferedShard, event: ReaderEvent) -> None:
         tracked = shard.tracked
         if isinstance(event, DeferredRange):
-            tracked.records_came()
+            tracked.on_records()
             return
         message = event.packed if isinstance(event, BufferedPage) else event
         match coordinator.on_message(tracked, message):

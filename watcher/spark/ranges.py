@@ -56,7 +56,7 @@ class RangeReader:
         self._rates = {} if rates is None else rates
         self._timing = timing
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
-        self._losses.begin(arn, None)
+        self._losses.start(arn, None)
 
     @classmethod
     def connected(cls, options: SourceOptions, arn: str) -> RangeReader:
@@ -75,7 +75,7 @@ class RangeReader:
                 break
         if between.upto and last != between.upto:
             end = f"it ended at sequence number {last}" if last else "nothing is left of it"
-            self._losses.say(str(between), end)
+            self._losses.report(str(between), end)
 
     def _pages(self, between: Range) -> Iterator[Page]:
         shard = TrackedShard(between.shard_id, None, between.start)
@@ -95,7 +95,7 @@ class RangeReader:
             for message in messages:
                 match message:
                     case Page():
-                        shard.records_came()
+                        shard.on_records()
                         shard.position = AfterSequence(message.last_sequence_number)
                         yield message
                     case Loss():
@@ -134,7 +134,7 @@ class RangeReader:
         )
 
     def _lost(self, loss: Loss, between: Range) -> None:
-        self._losses.say(f"{between} from {loss.since} to what is left", loss.reason)
+        self._losses.report(f"{between} from {loss.since} to what is left", loss.reason)
 
     def _is_listed_open(self, shard: TrackedShard) -> bool:
         """True where the service lists a shard as open that it refuses: nothing is gone yet."""
@@ -155,10 +155,10 @@ class RangeReader:
         """Returns since when the service has answered nothing but errors; None where it works."""
         troubles = [message for message in messages if isinstance(message, Retrying)]
         if not troubles:
-            refusals.work()
+            refusals.on_answer()
             return None
         refusals.on_error(between.shard_id, troubles[-1])
-        if troubles[-1].is_worth_saying:
+        if troubles[-1].is_worth_logging:
             logger.warning(f"{between}: {troubles[-1].line}")
         now = self._clock.monotonic()
         if since is not None and now > since + self._timing.give_up_seconds:

@@ -1,1 +1,1 @@
-"""How a stream is read completely: pure, and every engine's. Imports `record`, `service`."""
+"""The core: reads a stream completely, without I/O; every engine is an executor of it."""

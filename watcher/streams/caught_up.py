@@ -39,7 +39,7 @@ from watcher.streams.timing import TIMING, Timing
 
 
 def left_open(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
-    """That so many shards were left at this end, or with all that was there at the beginning."""
+    """Returns the log line for shards that were left open at this end, or at the beginning."""
     are = "is" if shards == 1 else "are"
     now = f"now ({(began + CLOCKS_APART).astimezone():%H:%M:%S})"
     upto = now if end is None else f"{end.astimezone():%Y-%m-%d %H:%M:%S}"
@@ -66,9 +66,9 @@ class CaughtUpDetector:
         self.number: int | None = None
         """The number of the first record that came after the beginning, once known."""
         self.is_open = False
-        """Whether LATEST has said so."""
-        self.awaits_turn = False
-        """Whether LATEST is to be asked, and the service lets no read come just now."""
+        """True once LATEST has shown that the shard is open."""
+        self.awaits_rate_limit = False
+        """True if LATEST is to be probed, and the service throttles reads just now."""
         self._reads = reads
         self._arn = arn
         self._shard_id = shard_id
@@ -83,22 +83,22 @@ class CaughtUpDetector:
         self._empty_since = math.inf
         self._empty_pages = self._empty_in_all = 0
 
-    def began(self, time: datetime) -> None:
-        """There is a new iterator, at this time of the service's: the same pages come again."""
+    def on_iterator(self, time: datetime) -> None:
+        """Takes in a new iterator, at this time of the service's: the same pages come again."""
         self._empty_pages = 0
         missing = max(timedelta(), self._until - time).total_seconds()
         self._due = min(self._due, self._clock.monotonic() + missing)
 
     @property
     def is_due(self) -> bool:
-        """Whether the beginning is so long past that LATEST is after it."""
+        """True if the beginning is so long past that LATEST is after it."""
         return self._clock.monotonic() >= self._due
 
     def is_reached(self, newest: int, has_records: bool) -> ReadSteps[bool]:
         """Returns whether all of the shard is read, where `newest` is the last number that was."""
-        if has_records or self.may_be_left:
+        if has_records or self.seems_caught_up:
             yield from self.probe(newest)
-        return self.is_left if self.number is None else newest >= self.number
+        return self.is_caught_up if self.number is None else newest >= self.number
 
     def probe(self, newest: int) -> ReadSteps[None]:
         """Looks for the end's number by LATEST, where `newest` is the last number that was read.
@@ -106,19 +106,19 @@ class CaughtUpDetector:
         What fails here fails for the shard's pages too, and is reported there.
         """
         passed = self._clock.monotonic() - self._asked_at
-        is_early = passed < (self._timing.probe_end_seconds if self.may_be_left else self._rest)
-        if self.number is not None or not self.is_due or (is_early and not self.awaits_turn):
+        is_early = passed < (self._timing.probe_end_seconds if self.seems_caught_up else self._rest)
+        if self.number is not None or not self.is_due or (is_early and not self.awaits_rate_limit):
             return
         if self._reads.pause():
-            self.awaits_turn = True
+            self.awaits_rate_limit = True
             return
-        self.awaits_turn = False
+        self.awaits_rate_limit = False
         self._asked_at = self._clock.monotonic()
         try:
             if not self._latest:
                 yield from self._get_iterators(newest)
-            while self._latest and not self.awaits_turn and (yield from self._goes_on()):
-                self.awaits_turn = bool(self._latest) and self._reads.pause() > 0
+            while self._latest and not self.awaits_rate_limit and (yield from self._goes_on()):
+                self.awaits_rate_limit = bool(self._latest) and self._reads.pause() > 0
         except (ServiceError, StreamError):
             self._latest = []  # later ones will do
         # Most of what is allowed is for the pages.
@@ -153,16 +153,16 @@ class CaughtUpDetector:
         self._found.append(numbers[0])
         return True
 
-    def read(self, *, is_empty: bool) -> None:
-        """A page has come."""
+    def on_page(self, *, is_empty: bool) -> None:
+        """Takes in a page."""
         self._empty_pages = self._empty_pages + 1 if is_empty else 0
         self._empty_in_all = self._empty_in_all + 1 if is_empty else 0
         since = min(self._empty_since, self._clock.monotonic())
         self._empty_since = since if is_empty else math.inf
 
     @property
-    def may_be_left(self) -> bool:
-        """Whether so many empty pages, for so long, would be believed of an open shard."""
+    def seems_caught_up(self) -> bool:
+        """True after so many empty pages, for so long, that an open shard may be left."""
         enough = (
             self._empty_pages >= self._timing.caught_up_pages
             or self._empty_in_all >= self._timing.caught_up_pages_in_all
@@ -171,9 +171,9 @@ class CaughtUpDetector:
         return enough and seconds >= self._timing.caught_up_seconds and self.is_due
 
     @property
-    def is_left(self) -> bool:
-        """Whether they are believed."""
-        return self.may_be_left and (self.is_open or self._is_settled)
+    def is_caught_up(self) -> bool:
+        """True if the shard may be left as an open one that is read up to now."""
+        return self.seems_caught_up and (self.is_open or self._is_settled)
 
     @property
     def _is_settled(self) -> bool:

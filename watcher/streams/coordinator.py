@@ -79,7 +79,7 @@ class Coordinator:
         self.arn = arn
         self.lineage = Lineage(start, resumed)
         self.losses = losses
-        losses.begin(arn, start if resumed is None else None)
+        losses.start(arn, start if resumed is None else None)
         self.is_gone = False
         """True once the service knows no such stream any more."""
         our_time = datetime.fromtimestamp(clock.time(), UTC)
@@ -89,7 +89,7 @@ class Coordinator:
         """Not after the reading began, at the first listing, by the service's clock or by ours."""
         self.schedule = ListingSchedule(clock, timing=timing)
         self.refusals = Refusals(clock, timing=timing)
-        """What of the shards' reads only the user can mend."""
+        """Counts the errors of reads that only the user can mend."""
         self._first_listed = our_time
         self._in_use = in_use
         self._clock = clock
@@ -114,7 +114,7 @@ class Coordinator:
 
     # Requests, and what came of them
 
-    def begin(self, listing: Listing) -> None:
+    def start(self, listing: Listing) -> None:
         """Takes in the first listing."""
         self._listed(listing)
         self._ask_for_late_children()
@@ -142,7 +142,7 @@ class Coordinator:
     def requested(self, request: StreamRequest) -> None:
         """Notes that a request was made and has no answer yet."""
         if isinstance(request, ProbeShards):
-            self._unlisted.probing(request.shard_ids)
+            self._unlisted.on_probe(request.shard_ids)
 
     def answered(
         self,
@@ -156,7 +156,7 @@ class Coordinator:
             case ListChildren(shard_id), list():
                 self._children_listed(shard_id, answer)
             case ProbeShards(), Mapping():
-                if self._unlisted.probed(answer):
+                if self._unlisted.on_answers(answer):
                     self._may_start_more = True
                 elif not self.schedule.failures:
                     self.schedule.want_in(self._timing.late_child_seconds_max)
@@ -173,9 +173,9 @@ class Coordinator:
             # Those who read the shards find out for themselves what is lost of them; of children
             # that no listing has shown nobody does.
             if not self.has_ended:
-                self.losses.say_if_old("last listing", self.listing.time, self.now)
+                self.losses.report_if_stale("last listing", self.listing.time, self.now)
             self.is_gone = True
-            self.schedule.found_nothing()
+            self.schedule.on_gone()
         elif isinstance(error, TransientError | OddAnswerError | DeniedError | CredentialsError):
             self._listing_failed(error)
         else:
@@ -188,10 +188,10 @@ class Coordinator:
             self.began_at = no_later(listing.time, self._clock.time()) - CLOCKS_APART
             self._began = now
         else:  # a machine that has slept: shards may have come and gone unseen
-            self.losses.say_if_old("last listing", self.listing.time, listing.time)
+            self.losses.report_if_stale("last listing", self.listing.time, listing.time)
         self.listing = listing
         self._closed = listing.closed()
-        self.schedule.came(listing.pages, by=self._began + self._timing.listed_seconds)
+        self.schedule.on_listing(listing.pages, by=self._began + self._timing.listed_seconds)
         self._unlisted.listed_at = now
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
@@ -222,7 +222,7 @@ class Coordinator:
         )
 
     def _listing_failed(self, error: WatcherError) -> None:
-        self.schedule.failed()
+        self.schedule.on_failure()
         failures = self.schedule.failures
         self._listing_refusals.on_error(self.arn, Retrying(str(error), failures, kind_of(error)))
         # An error that took long by itself is logged the first time.
@@ -238,7 +238,7 @@ class Coordinator:
             self._finished.popleft()
         self._may_start_more = True
         more = self._may_have_more_children(shard_id)
-        self._late.finished(shard_id, is_alone=not children, may_have_more=more)
+        self._late.on_finished(shard_id, is_alone=not children, may_have_more=more)
         if not children:
             self.schedule.want_in(self._late.pause())
 
@@ -263,7 +263,7 @@ class Coordinator:
         """
         match message:
             case Page():
-                shard.records_came()
+                shard.on_records()
                 return message
             case Started(time):
                 self._reader_started(shard, time)
@@ -277,8 +277,8 @@ class Coordinator:
 
     def _reader_started(self, shard: TrackedShard, time: datetime) -> None:
         """A reader has an iterator since this moment, by the service."""
-        self.refusals.work()
-        self.losses.say_if_too_late(shard, time)
+        self.refusals.on_answer()
+        self.losses.report_if_outwaited(shard, time)
         if isinstance(shard.position, Latest):
             # A restart, or a resume, of a shard that stayed idle goes on here, not at a new LATEST.
             shard.position = AtTime(time)
@@ -288,7 +288,7 @@ class Coordinator:
         if isinstance(message, Retrying):
             self.restart(shard)  # "latest" is not the moment when it can be read at last
             self.refusals.on_error(shard.id, message)
-        text = shard.news(message)
+        text = shard.unlogged(message)
         if text and (subject := self.refusals.subject(shard.id, message)):
             logger.warning(f"{subject}: {text}", extra=self.about(shard))
 
@@ -338,7 +338,7 @@ class Coordinator:
     def finish(self, shard: TrackedShard) -> None:
         """Notes that all of a shard is delivered: its children's turn comes."""
         shard.status = ShardStatus.FINISHED
-        shard.loss_said = False
+        shard.loss_reported = False
         self._finished.append(shard.id)
 
     # The end of the stream

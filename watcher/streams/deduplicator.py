@@ -1,4 +1,4 @@
-"""Which records of the pages go on: each number once, and those of the time that is asked for."""
+"""Lets each record of the pages through once, and only those of the time that is asked for."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Deduplicator:
         self._passed = self.newest
         self.skip_before: float | None = None
         self.repeated = 0
-        """How many of the last page's records had come before."""
+        """The number of the last page's records that had come before."""
         self.stuck = 0
-        """How many pages in a row have come before, and led no further."""
+        """The number of pages in a row that have come before, and led no further."""
         self.leads_back = False
-        """Whether all of the last page had come before, and gone on."""
+        """True if all of the last page had come before, and gone on."""
         self._end = None if end is None else end.timestamp()
         self._later = 0
         self._repeated_upto = -1
@@ -49,7 +49,7 @@ class Deduplicator:
 
     @property
     def is_past_end(self) -> bool:
-        """Whether what came last is later than `end`, and more than a stamp or two."""
+        """True if what came last is later than `end`, and more than a stamp or two."""
         return self._later >= self._timing.later_records
 
     def through(self, records: list[WireRecord]) -> list[tuple[int, int]]:

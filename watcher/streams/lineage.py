@@ -49,31 +49,31 @@ class TrackedShard(msgspec.Struct):
     position: Position
     status: ShardStatus = ShardStatus.WAITING
     expected: bool = True
-    """Whether a listing or a token has shown it; False for a parent that only its child named."""
+    """True if a listing or a token has shown it; False for a parent that only its child named."""
     since: datetime | None = None
-    """From when on the shard was ours to read, by the service's clock."""
-    loss_said: bool = False
-    """Whether the user knows that records of it are gone, and none has come since."""
-    remarks: set[str] = msgspec.field(default_factory=set)
-    """What was said of it, and need not be said again."""
+    """The time from which on the shard was ours to read, by the service's clock."""
+    loss_reported: bool = False
+    """True if the user knows that records of it are gone, and none has come since."""
+    logged_notices: set[str] = msgspec.field(default_factory=set)
+    """Notices that were logged, and need not be logged again."""
     refusals: int = 0
-    """How often the service would not let it be read, though it lists it, since records came."""
+    """The times that the service lists it, but does not let it be read, since records came."""
 
-    def records_came(self) -> None:
-        """Records of it have come: what has been wrong is over."""
-        self.loss_said, self.refusals = False, 0
+    def on_records(self) -> None:
+        """Takes in records: the errors before them are over."""
+        self.loss_reported, self.refusals = False, 0
 
-    def news(self, message: Retrying | Notice) -> str | None:
-        """What there is to say, unless it was said, or goes without saying."""
+    def unlogged(self, message: Retrying | Notice) -> str | None:
+        """Returns the text of a message that is worth logging and was not logged yet; else None."""
         if isinstance(message, Retrying):
-            said, text = not message.is_worth_saying, message.line
+            said, text = not message.is_worth_logging, message.line
         else:
-            said, text = message.text in self.remarks, message.text
-            self.remarks.add(text)
+            said, text = message.text in self.logged_notices, message.text
+            self.logged_notices.add(text)
         return None if said else text
 
     def has_outwaited(self, now: datetime) -> bool:
-        """Whether records may have left retention while the shard waited for its first read.
+        """True if records may have left retention while the shard waited for its first read.
 
         A read from the trim horizon says nothing of what stood there before. A shard takes records
         for 4 hours; one that seems older than that and retention is of an emulator, which numbers
@@ -141,7 +141,7 @@ class Lineage:
             self._children.setdefault(shard.parent, []).append(shard.id)
 
     def _descends(self, shard_id: str | None, ancestor: str) -> bool:
-        """Whether it is this one, or below it; nothing that is listed may be so above itself."""
+        """True if it is this one, or below it; nothing that is listed may be so above itself."""
         while shard_id is not None and shard_id != ancestor:
             shard_id = self.shards[shard_id].parent if shard_id in self.shards else None
         return shard_id is not None
@@ -202,10 +202,10 @@ class Lineage:
 
     @property
     def awaits_latest(self) -> bool:
-        """Whether a shard is to be read from LATEST that is not being read yet."""
+        """True if a shard is to be read from LATEST that is not being read yet."""
         return any(isinstance(shard.position, Latest) for shard in self.unfinished)
 
-    def hold(self, firsts: Mapping[str, str]) -> None:
+    def rewind(self, firsts: Mapping[str, str]) -> None:
         """Go back to these records of shards; what descends from them waits for its turn again."""
         for shard_id, number in firsts.items():
             self.shards[shard_id].position = AtSequence(number)

@@ -1,4 +1,4 @@
-"""When a stream's shards are to be listed again."""
+"""Schedules the listings of a stream's shards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from watcher.streams.timing import TIMING, Timing
 
 
 def is_young(shard: TrackedShard, listed: datetime, timing: Timing = TIMING) -> bool:
-    """Whether a listing of that time may lack a sibling of this shard."""
+    """True if a listing of that time may lack a sibling of this shard."""
     opened = opened_at(shard.id)
     return opened is None or opened + timedelta(seconds=timing.listed_seconds) > listed
 
@@ -31,8 +31,8 @@ class LateChildren:
         self._pause = self._timing.late_child_seconds
         self._looked_for_until = -math.inf
 
-    def finished(self, shard_id: str, *, is_alone: bool, may_have_more: bool) -> None:
-        """A shard has finished; `is_alone`: without a child that is known."""
+    def on_finished(self, shard_id: str, *, is_alone: bool, may_have_more: bool) -> None:
+        """Takes in that a shard has finished; `is_alone`: without a child that is known."""
         now = self._clock.monotonic()
         until = now + self._timing.listed_seconds
         if is_alone:
@@ -43,11 +43,11 @@ class LateChildren:
             self.settled_at = until
 
     def may_still_come(self) -> bool:
-        """Whether a shard has finished without a child in the last minute."""
+        """True if a shard has finished without a child in the last minute."""
         return self._clock.monotonic() < self._looked_for_until
 
     def are_missing(self, lineage: Lineage) -> bool:
-        """Whether a shard has finished so lately that its child may not be listed yet."""
+        """True if a shard has finished so lately that its child may not be listed yet."""
         now = self._clock.monotonic()
         self._until = {
             shard_id: until
@@ -67,13 +67,13 @@ class ListingSchedule:
 
     def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
         self._timing = timing
-        self.sharers = 1  # of DescribeStream's limit
+        self.stream_count = 1  # of DescribeStream's limit
         self.listed_at = -math.inf
-        """When (monotonic) the last one came."""
+        """The (monotonic) time of the last listing."""
         self.failures = 0
-        """How often in a row there was none."""
+        """The number of failures in a row."""
         self.failing_since = math.inf
-        """When (monotonic) it was that there was none for the first time of these."""
+        """The (monotonic) time of the first of these failures."""
         self._clock = clock
         self._came_at = clock.boottime()
         self._due = -math.inf
@@ -81,7 +81,7 @@ class ListingSchedule:
         self._period = self._timing.listing_seconds
 
     def is_due(self, is_of_use: Callable[[], bool]) -> bool:
-        """Whether it is time; one that nobody waits for and that is of no use may come later."""
+        """True if a listing is due; one that is of no use, and nobody waits for, may come later."""
         now = self._clock.monotonic()
         if now < self._due or now >= self._wanted:
             return now >= self._wanted
@@ -90,23 +90,24 @@ class ListingSchedule:
         self._due = now + self._period
         return False
 
-    def came(self, pages: int, by: float = -math.inf) -> None:
-        """It came, and took so many calls; the next comes at this moment if that is sooner."""
+    def on_listing(self, pages: int, by: float = -math.inf) -> None:
+        """Takes in a listing of so many calls; the next is due at this moment if that is sooner."""
         self.listed_at = now = self._clock.monotonic()
         self._came_at = self._clock.boottime()
         self.failures, self.failing_since = 0, math.inf
         self._period = (
             self._timing.listing_seconds
-            + pages * self.sharers / self._timing.listing_pages_per_second
+            + pages * self.stream_count / self._timing.listing_pages_per_second
         )
         self._due, self._wanted = now + self._period, math.inf
         if now < by:  # the others' turns come between
             self._due = min(
-                self._due, by + pages * (self.sharers - 1) / self._timing.listing_pages_per_second
+                self._due,
+                by + pages * (self.stream_count - 1) / self._timing.listing_pages_per_second,
             )
 
-    def failed(self) -> None:
-        """It did not come: the oftener that is so, the later the next try."""
+    def on_failure(self) -> None:
+        """Takes in a failure: the more of them in a row, the later the next try."""
         self.failures += 1
         self.failing_since = min(self.failing_since, self._clock.monotonic())
         pause = backoff(
@@ -114,13 +115,13 @@ class ListingSchedule:
         )
         self._due = self._wanted = self._clock.monotonic() + pause
 
-    def found_nothing(self) -> None:
-        """There is no such stream."""
+    def on_gone(self) -> None:
+        """Takes in that there is no such stream."""
         self._due = self._clock.monotonic() + self._timing.listing_seconds
         self._wanted = math.inf
 
     def want_in(self, seconds: float) -> None:
-        """Somebody waits for the one that comes after so many seconds."""
+        """Asks for a listing after so many seconds."""
         self._wanted = min(self._wanted, self._clock.monotonic() + max(0.0, seconds))
 
     @property
@@ -129,5 +130,5 @@ class ListingSchedule:
         return self._clock.boottime() - self._came_at
 
     def late(self) -> float:
-        """For how many seconds one has been due that has neither come nor failed; 0: none is."""
+        """Returns for how many seconds a listing has been due; 0 if none is."""
         return max(0.0, self._clock.monotonic() - min(self._due, self._wanted))

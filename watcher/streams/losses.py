@@ -1,4 +1,4 @@
-"""What was gone before it was read: when it counts, and how it is said."""
+"""Reports records that were gone before they were read, and tells which losses count."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Losses:
         self._horizon: Position | None = None
         self._began = clock.boottime()
 
-    def begin(self, arn: str, horizon: Position | None) -> None:
-        """The reading of a stream begins.
+    def start(self, arn: str, horizon: Position | None) -> None:
+        """Takes in that the reading of a stream starts.
 
         `horizon` is where shards begin that may have lost records before; None: all losses count.
         """
@@ -51,8 +51,8 @@ class Losses:
         self._horizon = horizon
         self._began = self._clock.boottime()
 
-    def say_if_begins_late(self, listing: Listing) -> None:
-        """Whether the stream holds nothing yet of the time that the reading is to begin at.
+    def warn_if_starting_late(self, listing: Listing) -> None:
+        """Logs a warning if the stream does not reach back to the start of the reading.
 
         It is no loss; but who looks on is not to take it for a quiet time.
         """
@@ -68,8 +68,8 @@ class Losses:
             extra={"stream": listing.arn},
         )
 
-    def say(self, what: str, reason: str, shard: TrackedShard | None = None) -> None:
-        """Records are gone. Raises DataLossError."""
+    def report(self, what: str, reason: str, shard: TrackedShard | None = None) -> None:
+        """Reports that records are gone. Raises DataLossError."""
         self.lines.append(f"{what}: {reason}")
         text = f"DATA LOSS: {what}: records may be gone before they were read ({reason})"
         if self._is_error:
@@ -79,10 +79,10 @@ class Losses:
 
     def on_loss(self, shard: TrackedShard, message: Loss) -> None:
         """A shard's reader says that records are gone. Raises DataLossError."""
-        counts = self._counts(shard) and not shard.loss_said
-        shard.loss_said = True
+        counts = self._counts(shard) and not shard.loss_reported
+        shard.loss_reported = True
         if counts:  # first: where it ends the reading, the next one has to find it again
-            self.say(f"shard {shard.id} from {message.since}", message.reason, shard)
+            self.report(f"shard {shard.id} from {message.since}", message.reason, shard)
         if isinstance(shard.position, AtSequence | AfterSequence):
             # What there still is comes later: once said is enough.
             shard.position = TrimHorizon()
@@ -96,25 +96,25 @@ class Losses:
         young = self._clock.boottime() - self._began < self._timing.young_seconds
         return shard.expected and not (young and shard.position == self._horizon)
 
-    def say_if_too_late(self, shard: TrackedShard, now: datetime) -> None:
-        """Whether records have left a shard while it waited. Raises DataLossError."""
+    def report_if_outwaited(self, shard: TrackedShard, now: datetime) -> None:
+        """Reports a loss if records have left a shard while it waited. Raises DataLossError."""
         if shard.has_outwaited(now):
             since = shard.since
             shard.since = now  # said once is enough, unless it waits as long again
             what = f"shard {shard.id}, unread since {since}"
-            self.say(what, "longer than the retention", shard)
+            self.report(what, "longer than the retention", shard)
 
-    def say_if_old(self, what: str, time: datetime | None, now: datetime) -> None:
-        """What is older than retention has lost what it stood for. Raises DataLossError."""
+    def report_if_stale(self, what: str, time: datetime | None, now: datetime) -> None:
+        """Reports a loss if a listing or a token is older than retention. Raises DataLossError."""
         if time and is_stale(time, now):
             self._began = -math.inf  # the machine has slept: what was there at first counts now
             of = time.isoformat(timespec="seconds")
-            self.say(f"the {what} is of {of}", "older than the retention of 24 hours")
+            self.report(f"the {what} is of {of}", "older than the retention of 24 hours")
 
-    def begins_anew(
+    def restarts_snapshot(
         self, on_stale: str, what: str, time: datetime | None, listing: Listing
     ) -> bool:
-        """Whether the items are handed over anew, as what was stored at this time is too old.
+        """Returns True if the items are to be handed over anew, as the stored position is too old.
 
         Under `fail` that raises UsageError, under `trim-horizon` it is a loss: DataLossError.
         """
@@ -123,7 +123,7 @@ class Losses:
         if on_stale == "fail":
             raise UsageError(f"{listing.table}: it is older than the stream's 24 hours", what)
         if on_stale != "snapshot":
-            self.say_if_old(what, time, listing.time)
+            self.report_if_stale(what, time, listing.time)
             return False
         text = f"{listing.table}: the {what} is older than 24 hours: handing over its items as"
         logger.warning(f"{text} they are now; what was removed since is not told")
@@ -131,12 +131,12 @@ class Losses:
 
 
 def is_stale(time: datetime | None, now: datetime) -> bool:
-    """Whether what was made after this time may have left the stream."""
+    """True if what was made after this time may have left the stream."""
     return time is not None and now - time > RETENTION
 
 
 def held_since(listing: Listing, now: datetime) -> datetime:
-    """From when on a stream holds every change: a day ago, by the service, or since it exists."""
+    """Returns the time from which on a stream holds every change: a day ago, or its beginning."""
     day = now - RETENTION
     return day if listing.created is None else max(day, listing.created)
 

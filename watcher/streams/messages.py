@@ -1,4 +1,4 @@
-"""What a reader has to say: the messages that cross from the shards' processes to the manager."""
+"""The messages of a shard's reader, which cross from the workers to the manager."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
     first: int
     last: int
     last_sequence_number: str
-    """That of the last record read; of one that was left out, maybe."""
+    """The number of the last record read, which may have been left out."""
     body: bytes = b""
     last_created: float | None = None
-    """When that one was made (epoch seconds), where it is known."""
+    """The creation time of that one (epoch seconds), where it is known."""
     kinds: dict[str, int] | None = None
-    """How many there are of each kind of change; None where nobody has counted."""
+    """The number of records of each kind of change; None where nobody has counted."""
     left_out: list[int] = []
-    """How many records were left out before the first, before the second, … and in all.
+    """The number of records left out before the first, before the second, … and in all.
 
     Empty where none was.
     """
 
     @property
     def count(self) -> int:
-        """How many records it holds."""
+        """The number of records it holds."""
         return self.last - self.first
 
     @property
     def read(self) -> int:
-        """How many records were read for it, those included that were left out."""
+        """The number of records read for it, those included that were left out."""
         return self.count + (self.left_out[-1] if self.left_out else 0)
 
     def records(self) -> list[WireRecord]:
-        """Its records, their images undecoded."""
+        """Returns its records, their images undecoded."""
         return pages.decode(self.body).Records[self.first : self.last]
 
     def split(self, count: int) -> tuple[Page, Page]:
-        """Its first `count` records (one at least), and the others; they share the body."""
+        """Returns its first `count` records (one at least), and the others; they share the body."""
         cut = self.first + count
         number = self.records()[count - 1].dynamodb.SequenceNumber
         head = Page(self.first, cut, number, self.body)
         return head, Page(cut, self.last, self.last_sequence_number, self.body)
 
     def upto(self, number: str) -> Page | None:
-        """Those of its records that are not after this number; None where all of them are."""
+        """Returns the page up to this number; None where all of its records are after it."""
         end = int(number)
         if int(self.last_sequence_number) <= end:
             return self
@@ -80,7 +80,7 @@ class Loss(msgspec.Struct, frozen=True, tag="loss"):
 
     @classmethod
     def at(cls, shard_id: str, position: Position, reason: str) -> Loss:
-        """What is gone from this position on."""
+        """Returns the loss of what is gone from this position on."""
         match position:
             case TrimHorizon() | Latest():
                 since = "its trim horizon"
@@ -92,7 +92,7 @@ class Loss(msgspec.Struct, frozen=True, tag="loss"):
 
 
 class ErrorKind(Enum):
-    """What sort of trouble it is."""
+    """The kind of an error."""
 
     PASSING = "passing"
     OVERDUE = "overdue"
@@ -111,15 +111,15 @@ class Retrying(msgspec.Struct, frozen=True, tag="trouble"):
     kind: ErrorKind = ErrorKind.PASSING
 
     @property
-    def is_worth_saying(self) -> bool:
-        """Whether to tell of it; what has taken half a minute by itself, the first time."""
+    def is_worth_logging(self) -> bool:
+        """True if it is worth a log line; an error that took half a minute is, the first time."""
         if self.kind is ErrorKind.OVERDUE:
             return worth_logging(self.failures, unsaid=1)
         return worth_logging(self.failures)
 
     @property
     def line(self) -> str:
-        """What to tell of it."""
+        """The text to log."""
         several = f"{self.failures} failures in a row: " if self.failures > 1 else ""
         return several + self.text
 
@@ -158,7 +158,7 @@ Chosen = Callable[[Sequence[WireRecord]], list[int]]
 """The places of those that are wanted."""
 
 Part = Callable[..., Page]
-"""What makes a page of a body, its records, and where the part of it begins and ends."""
+"""Makes a page of a body, its records, and the first and last of the part."""
 
 
 def part(

@@ -61,14 +61,14 @@ class PageFetcher:
         return (yield from self._counted(GetRecords(iterator, limit)))
 
     def _counted(self, request: GetRecords | Collect) -> ReadSteps[bytes]:
-        self.rate.begin()
+        self.rate.on_read()
         try:
             body: bytes = yield request
         except TransientError as error:
             if error.throttled:
-                self.rate.throttled()
+                self.rate.on_throttled()
             raise
-        self.rate.came_through()
+        self.rate.on_success()
         return body
 
     def prefetch(self, body: bytes) -> ReadSteps[None]:
@@ -84,9 +84,9 @@ class PageFetcher:
                 self._prefetched = following, (yield Prefetch(following))
 
     @property
-    def refused(self) -> int:
-        """How many reads in a row came too early."""
-        return self.rate.in_a_row
+    def throttled_in_a_row(self) -> int:
+        """The number of throttled reads in a row."""
+        return self.rate.throttled_in_a_row
 
     def pause(self) -> float:
         """Seconds until the next read may begin."""

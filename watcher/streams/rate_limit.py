@@ -1,4 +1,4 @@
-"""How often a shard is read that others read too: what is left of the reads that AWS allows.
+"""Adapts the rate of reads to what other readers leave of those that AWS allows.
 
 AWS allows some five GetRecords a second on a shard, to all of its readers together; a Lambda
 function takes four of them. Nothing holds a reader back before its first throttled read: most
@@ -32,8 +32,8 @@ class AdaptiveRateLimit:
         self._limit = self._timing.reads_per_second_max
         self._step = 0.0
         self._since_throttled = 0
-        self.in_a_row = 0
-        """How many of the last reads were refused."""
+        self.throttled_in_a_row = 0
+        """The number of throttled reads in a row."""
         self._began = 0.0
 
     @property
@@ -41,13 +41,13 @@ class AdaptiveRateLimit:
         """Reads a second, as far as that is known; else inf."""
         return math.inf if self._rate is None else self._rate
 
-    def begin(self) -> None:
-        """A read begins now."""
+    def on_read(self) -> None:
+        """Takes in that a read begins now."""
         self._began = self._clock.monotonic()
 
-    def came_through(self) -> None:
-        """It was answered."""
-        self.in_a_row = 0
+    def on_success(self) -> None:
+        """Takes in that the read was answered."""
+        self.throttled_in_a_row = 0
         if self._rate is None:
             return
         self._since_throttled += 1
@@ -60,9 +60,9 @@ class AdaptiveRateLimit:
         ):
             self._rate = None
 
-    def throttled(self) -> None:
-        """It was refused, as there are too many."""
-        self.in_a_row += 1
+    def on_throttled(self) -> None:
+        """Takes in that the read was throttled."""
+        self.throttled_in_a_row += 1
         if self._rate is None:
             self._rate = self._timing.reads_per_second_first
         else:
@@ -83,6 +83,8 @@ class AdaptiveRateLimit:
         if self._rate is None:
             return 0.0
         interval = 1 / self._rate
-        if self.in_a_row > 1:
-            interval = backoff(self.in_a_row, interval, self._timing.throttled_seconds_max)
+        if self.throttled_in_a_row > 1:
+            interval = backoff(
+                self.throttled_in_a_row, interval, self._timing.throttled_seconds_max
+            )
         return max(0.0, self._began + interval - self._clock.monotonic())

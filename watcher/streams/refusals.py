@@ -1,4 +1,4 @@
-"""Which refusals end the reading: at its beginning more than once the service has answered."""
+"""Decides which refusals end the reading: at its beginning more than later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from watcher.streams.timing import TIMING, Timing
 
 
 class Refusals:
-    """What is asked here, and refused in ways that only the user can mend.
+    """Counts requests that are refused in ways that only the user can mend.
 
     An odd answer (a proxy that restarts, an error that nobody knows) ends nothing once there was
     an answer as it should be; no permission does after a minute of attempts. Without any, both are
@@ -22,17 +22,17 @@ class Refusals:
         self._timing = timing
         self._clock = clock
         self.has_worked = has_worked
-        """Whether there was an answer as it should be."""
+        """True if there was an answer as it should be."""
         self.last = ""
-        """What was said last."""
+        """The text of the last error."""
         self._seconds = -math.inf
         self._at = -math.inf  # up to when it was counted
         self._denied: dict[str, tuple[float, float]] = {}  # for how long, and when the last time
         self._credentials = 0
         self._credentials_at = -math.inf
 
-    def work(self) -> None:
-        """Note that there was an answer as it should be."""
+    def on_answer(self) -> None:
+        """Takes in an answer as it should be."""
         self.has_worked = True
 
     def seconds(self) -> float:
@@ -63,7 +63,7 @@ class Refusals:
             raise OddAnswerError(trouble.text)
 
     def subject(self, shard_id: str, message: Retrying | Notice) -> str | None:
-        """Of whom to say it: of all shards that credentials are refused; None where that was."""
+        """Returns the subject of a log line; None where one said the same of all shards."""
         if not isinstance(message, Retrying) or message.kind is not ErrorKind.CREDENTIALS:
             return f"Shard {shard_id}"
         now = self._clock.monotonic()
@@ -77,7 +77,7 @@ class Refusals:
 
 
 def kind_of(error: Exception) -> ErrorKind:
-    """What sort of trouble an error of the service is."""
+    """Returns the kind of an error of the service."""
     if isinstance(error, DeniedError):
         return ErrorKind.DENIED
     if isinstance(error, TransientError) and error.overdue:

@@ -60,7 +60,7 @@ class ShardReader:
     always where a new reader would have to start; `latest` is the moment that "latest" means, for
     a shard whose first iterator can't be had at once.
 
-    With `until` (see `open_end`) the reader also finishes where all up to now has been read of a
+    With `until` (see `caught_up`) the reader also finishes where all up to now has been read of a
     shard that is not `closed`; with `end` it holds back what was created later, and finishes at
     many such records. What is not `chosen` may be left out of the pages, which `part` makes. With
     `prefetches` it sends for what follows a full page while that one is being looked at. `rate` is
@@ -114,16 +114,20 @@ class ShardReader:
 
     @property
     def at_tip(self) -> bool:
-        """Whether the last reads say that there is nothing more now, or can't be told now."""
+        """True if the last reads say that there is nothing more now, or can't be told now."""
         # Reads that came too early say nothing; another is due soon.
-        if self.finished or self._failures > self.reads.refused or self._deduplicator.stuck:
+        if (
+            self.finished
+            or self._failures > self.reads.throttled_in_a_row
+            or self._deduplicator.stuck
+        ):
             return True
         needed = 1 if self._was_at_tip else self._timing.empty_pages_at_tip
         return not self.closed and self._empty_pages >= needed
 
     @property
     def caught_up(self) -> bool:
-        """Whether the last read found nothing more.
+        """True if the last read found nothing more.
 
         The first time it takes several empty pages to believe it; a reader that has been at the tip
         once stays near it.
@@ -132,13 +136,13 @@ class ShardReader:
 
     @property
     def least_pause(self) -> float:
-        """What passes of `pause` also where somebody waits for the next read."""
+        """The part of `pause` that passes even if a caller waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._deduplicator.stuck:
             return self.pause
         return min(self.pause, max(self._timing.after_records_seconds, self.reads.pause()))
 
-    def hurry(self) -> bool:
-        """A sibling has records: read as often as in the first minute; whether it now rests longer.
+    def poll_soon(self) -> bool:
+        """Shortens the pause, as a sibling has records; returns True if it had been a long one.
 
         A reader that is not idle, or in trouble, is not to be hurried.
         """
@@ -194,7 +198,7 @@ class ShardReader:
     def _read(self, messages: list[Message]) -> ReadSteps[None]:
         if self._iterator is None:
             self._iterator = yield from self._new_iterator(messages)
-        if self._end_detector is not None and self._end_detector.awaits_turn:
+        if self._end_detector is not None and self._end_detector.awaits_rate_limit:
             yield from self._end_detector.probe(self._deduplicator.newest)
             self.pause = self.reads.pause()
             return
@@ -232,7 +236,7 @@ class ShardReader:
         self._deduplicator.rewind()
         iterator, time = yield from self._iterator_at_position()
         if self._end_detector is not None:
-            self._end_detector.began(time)
+            self._end_detector.on_iterator(time)
         time -= CLOCKS_APART
         if isinstance(self.position, Latest):
             # An iterator that expires before the first record must not move up to a later LATEST.
@@ -301,7 +305,7 @@ class ShardReader:
         return records[: sum(each < number for each in numbers)]
 
     def _is_at_end(self, has_records: bool) -> ReadSteps[bool]:
-        """Whether this is all of an open shard that was asked for."""
+        """True if this is all of an open shard that was asked for."""
         if self._deduplicator.is_past_end:
             return True
         if self._end_detector is None or self.closed or self._iterator is None:
@@ -341,7 +345,7 @@ class ShardReader:
                 self._timing.tip_seconds if wire.Records else self._timing.empty_page_seconds,
             )
             if not goes_back:
-                self._end_detector.read(is_empty=not is_fresh)
+                self._end_detector.on_page(is_empty=not is_fresh)
 
     def _idle_pause(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""

@@ -46,12 +46,12 @@ class TokenShard(msgspec.Struct, omit_defaults=True):
 
 
 class TokenSnapshot(msgspec.Struct, omit_defaults=True):
-    """How far the items were handed over that were there before; bloop does not look at it."""
+    """The progress of handing a table's items over; bloop does not look at it."""
 
     after: dict[str, dict[str, str]] | None = None
     """The key (wire types) of the last one."""
     items: int = 0
-    """How many."""
+    """The number of items handed over."""
     done: bool = False
 
 
@@ -126,14 +126,14 @@ def encode_all(tokens: Sequence[Token]) -> bytes:
 
 
 def all_to_dict(tokens: Sequence[Token]) -> dict[str, Any]:
-    """The same as plain JSON values."""
+    """Returns the tokens of a watch as plain JSON values."""
     if len(tokens) == 1:
         return to_dict(tokens[0])
     return {"streams": [to_dict(token) for token in tokens]}
 
 
 def all_from_json(text: str | bytes | dict[str, Any]) -> list[Token]:
-    """What `encode_all` has encoded. Raises UsageError where it is not that."""
+    """Returns the tokens that `encode_all` has encoded. Raises UsageError for other text."""
     try:
         if isinstance(text, dict):
             return msgspec.convert(text, _Tokens).streams

@@ -26,18 +26,18 @@ class _UnlistedParent(msgspec.Struct):
     shard: TrackedShard
     due: float
     asked: float | None = None
-    """When it was asked about first."""
+    """The time of the first probe."""
     reason: str = "it does not answer"
-    """Why it can't be read yet."""
+    """The reason why it can't be read yet."""
     there: float | None = None
-    """Since when it is known to be there."""
+    """The time since which it is known to exist."""
     troubles: int = 0
-    """How often in a row there was no telling."""
+    """The number of probes in a row without an answer."""
     warned: bool = False
 
 
 class UnlistedParents:
-    """Whether such a parent can be read.
+    """Finds out which of the parents that no listing shows can be read.
 
     Its own parent is unknown: if the listing only lags, there may be one that has to be read
     before it. Most are gone, which the service tells when it is asked for an iterator.
@@ -47,12 +47,12 @@ class UnlistedParents:
         self._timing = timing
         self._arn = arn
         self.listed_at = -math.inf
-        """When the last listing came that shows none of them."""
+        """The time of the last listing, which shows none of them."""
         self._clock = clock
         self._waiting: dict[str, _UnlistedParent] = {}
 
     def readable(self, ready: list[TrackedShard]) -> list[TrackedShard]:
-        """Those of the ready shards that may be read now; the others wait here."""
+        """Returns the ready shards that may be read now; the others wait here."""
         now = self._clock.monotonic()
         waiting, self._waiting = self._waiting, {}
         free = []
@@ -72,7 +72,7 @@ class UnlistedParents:
         )
 
     def has_overdue(self) -> bool:
-        """Whether one has waited for so long that it is read without being listed."""
+        """True if one has waited for so long that it is read without being listed."""
         return any(map(self._is_overdue, self._waiting.values()))
 
     def due(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class UnlistedParents:
         now = self._clock.monotonic()
         return tuple(each.shard.id for each in self._waiting.values() if each.due <= now)
 
-    def probing(self, shard_ids: Iterable[str]) -> None:
+    def on_probe(self, shard_ids: Iterable[str]) -> None:
         """Notes that these are being probed; warns of those without an answer for long."""
         now = self._clock.monotonic()
         for name in shard_ids:
@@ -88,7 +88,7 @@ class UnlistedParents:
                 parent.asked = now
         self._warn()
 
-    def probed(self, answers: Mapping[str, WatcherError | None]) -> bool:
+    def on_answers(self, answers: Mapping[str, WatcherError | None]) -> bool:
         """Finishes the shards that are gone; returns whether there were any.
 
         Those without an answer are probed again.

@@ -53,23 +53,23 @@ READING = [
     ),
     Mutant(
         "a finished shard's children are asked for once, and no listing follows",
-        "ListingSchedule.came",
+        "ListingSchedule.on_listing",
         assigned("_due", becomes="math.inf", nth=0),
     ),
     Mutant(
         "an end does not wait for a late child",
-        "LateChildren.finished",
+        "LateChildren.on_finished",
         without("settled_at"),
     ),
     Mutant(
         "a resumed end does not wait for a late child",
-        "Coordinator.begin",
+        "Coordinator.start",
         without("_ask_for_late_children"),
         "processes",
     ),
     Mutant(
         "a failed listing is the last one",
-        "ListingSchedule.failed",
+        "ListingSchedule.on_failure",
         assigned("_due", becomes="math.inf"),
     ),
     Mutant(
@@ -148,7 +148,7 @@ READING = [
     ),
     Mutant(
         "an end up to now comes with the first empty page",
-        "CaughtUpDetector.may_be_left",
+        "CaughtUpDetector.seems_caught_up",
         returned("caught_up_seconds", becomes="self._empty_pages > 0"),
     ),
     Mutant(
@@ -190,17 +190,17 @@ READING = [
     ),
     Mutant(
         "an old checkpoint is not said",
-        "Losses.say_if_old",
+        "Losses.report_if_stale",
         condition("is_stale", becomes="False"),
     ),
     Mutant(
         "a shard that waited for longer than retention is not said",
-        "Losses.say_if_too_late",
+        "Losses.report_if_outwaited",
         condition("has_outwaited", becomes="False"),
     ),
     Mutant(
         "every restart says a loss",
-        "Losses.say_if_too_late",
+        "Losses.report_if_outwaited",
         condition("has_outwaited", becomes="{object}.since"),
     ),
     # Tokens
@@ -258,7 +258,7 @@ READING = [
     ),
     Mutant(
         "the rate does not shrink",
-        "AdaptiveRateLimit.throttled",
+        "AdaptiveRateLimit.on_throttled",
         assigned("_rate", becomes="5.0", nth=1),
         given={"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}},
     ),

@@ -89,7 +89,7 @@ SPARK = [
     Mutant(
         "an executor that can't read does not say so",
         "RangeReader._in_trouble",
-        condition("is_worth_saying", becomes="False"),
+        condition("is_worth_logging", becomes="False"),
         "spark",
     ),
 ]

@@ -103,7 +103,7 @@ WATCH = [
     Mutant(
         "what was missed in a long sleep is not said",
         "Coordinator._listed",
-        without("say_if_old"),
+        without("report_if_stale"),
     ),
     Mutant(
         "a token of an unread LATEST does not know since when it is ours",

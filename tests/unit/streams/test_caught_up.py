@@ -31,13 +31,13 @@ def end(clock: HandClock) -> CaughtUpDetector:
     made = CaughtUpDetector(
         ARN, "a", NOON + timedelta(seconds=3), clock=clock, reads=PageFetcher(clock)
     )
-    made.began(NOON)
+    made.on_iterator(NOON)
     return made
 
 
 def reads(made: CaughtUpDetector, empty_pages: int) -> None:
     for _ in range(empty_pages):
-        made.read(is_empty=True)
+        made.on_page(is_empty=True)
 
 
 def test_it_is_looked_for_once_the_beginning_is_past(
@@ -46,12 +46,12 @@ def test_it_is_looked_for_once_the_beginning_is_past(
     made = end(clock)
     executor.run(made.probe(-1), stream)
     reads(made, 29)
-    assert not stream.reads and not made.is_left
+    assert not stream.reads and not made.is_caught_up
     clock.sleep(2)
     executor.run(made.probe(int(number(9))), stream)
-    assert stream.reads and not made.is_left
+    assert stream.reads and not made.is_caught_up
     reads(made, 1)
-    assert made.is_left
+    assert made.is_caught_up
 
 
 def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
@@ -59,16 +59,16 @@ def test_no_number_of_empty_pages_is_an_end_but_a_time_of_them(
 ) -> None:
     made = end(clock)
     clock.sleep(60)
-    made.read(is_empty=False)
+    made.on_page(is_empty=False)
     executor.run(made.probe(int(number(9))), stream)
     reads(made, 1000)
     clock.sleep(1.9)
-    assert made.is_open and not made.is_left
+    assert made.is_open and not made.is_caught_up
     clock.sleep(0.1)
-    assert made.is_left
-    made.read(is_empty=False)
+    assert made.is_caught_up
+    made.on_page(is_empty=False)
     reads(made, 10)
-    assert not made.is_left
+    assert not made.is_caught_up
 
 
 def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
@@ -79,15 +79,17 @@ def test_a_new_iterator_has_all_the_empty_pages_before_it_again(
     clock.sleep(60)
     executor.run(made.probe(int(number(9))), stream)
     for _ in range(2):
-        made.began(NOON)
+        made.on_iterator(NOON)
         reads(made, 28)
-        assert not made.is_left
+        assert not made.is_caught_up
     reads(made, 2)
-    assert made.is_left
-    made.began(NOON)
-    assert not made.is_left
+    assert made.is_caught_up
+    made.on_iterator(NOON)
+    assert not made.is_caught_up
     reads(made, 13)
-    assert made.is_left, "where each of them is refused soon, there is an end to it all the same"
+    assert made.is_caught_up, (
+        "where each of them is refused soon, there is an end to it all the same"
+    )
 
 
 def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
@@ -98,15 +100,15 @@ def test_a_shard_that_latest_calls_closed_is_left_as_late_as_listings_show_it(
     reads(made, 100)
     clock.sleep(5)
     executor.run(made.probe(int(number(9))), stream)
-    assert stream.reads and not made.is_left
+    assert stream.reads and not made.is_caught_up
     clock.sleep(0.5)
-    assert made.is_left and not made.is_open
+    assert made.is_caught_up and not made.is_open
 
 
 @pytest.mark.parametrize("minutes", [-10, 0, 10])
 def test_it_is_enough_that_one_clock_goes_on(clock: HandClock, minutes: int) -> None:
     made = end(clock)
-    made.began(NOON + timedelta(minutes=minutes))
+    made.on_iterator(NOON + timedelta(minutes=minutes))
     assert made.is_due == (minutes > 0)
     clock.sleep(6)
     assert made.is_due

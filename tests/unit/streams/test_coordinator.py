@@ -53,7 +53,7 @@ def coordinator(
     made = Coordinator(
         ARN, start or TrimHorizon(), resumed, losses=Losses(clock=clock), clock=clock
     )
-    executor.begin(made, service, clock)
+    executor.start(made, service, clock)
     return made
 
 

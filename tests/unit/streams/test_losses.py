@@ -24,7 +24,7 @@ def clock() -> HandClock:
 
 def begun(clock: HandClock, *, is_error: bool = False, remedy: str = "") -> Losses:
     made = Losses(is_error=is_error, remedy=remedy, clock=clock)
-    made.begin("arn", TrimHorizon())
+    made.start("arn", TrimHorizon())
     return made
 
 
@@ -45,7 +45,7 @@ def test_a_loss_is_said_once_and_the_shard_goes_on_at_its_horizon(
 def test_a_loss_after_records_is_another_one(clock: HandClock) -> None:
     losses, shard = begun(clock), TrackedShard("a", None, AfterSequence("7"))
     losses.on_loss(shard, LOSS)
-    shard.loss_said, shard.position = False, AfterSequence("9")
+    shard.loss_reported, shard.position = False, AfterSequence("9")
     losses.on_loss(shard, LOSS)
     assert len(losses.lines) == 2
 
@@ -70,7 +70,7 @@ def test_what_was_gone_as_the_reading_began_is_no_loss(clock: HandClock) -> None
 def test_what_was_there_before_the_machine_slept_is_one(clock: HandClock) -> None:
     """Its monotonic clock has not seen it: by that, the reading has just begun."""
     losses, shard = begun(clock), TrackedShard("a", None, TrimHorizon())
-    losses.say_if_old("last listing", NOON, NOON + timedelta(hours=25))
+    losses.report_if_stale("last listing", NOON, NOON + timedelta(hours=25))
     losses.on_loss(shard, LOSS)
     assert len(losses.lines) == 2
 
@@ -93,18 +93,18 @@ def test_a_shard_that_waited_for_longer_than_retention_is_said_once(clock: HandC
     losses, since = begun(clock), NOON - timedelta(hours=25)
     opened = int((NOON - timedelta(hours=26)).timestamp() * 1000)
     shard = TrackedShard(f"shardId-{opened:020}-a", None, TrimHorizon(), since=since)
-    losses.say_if_too_late(shard, NOON)
-    losses.say_if_too_late(shard, NOON)
+    losses.report_if_outwaited(shard, NOON)
+    losses.report_if_outwaited(shard, NOON)
     (line,) = losses.lines
     assert line.startswith(f"shard {shard.id}, unread since {since}")
 
 
 def test_a_checkpoint_older_than_retention_has_lost_something(clock: HandClock) -> None:
     losses = begun(clock)
-    losses.say_if_old("checkpoint", None, NOON)
-    losses.say_if_old("checkpoint", NOON - timedelta(hours=23), NOON)
+    losses.report_if_stale("checkpoint", None, NOON)
+    losses.report_if_stale("checkpoint", NOON - timedelta(hours=23), NOON)
     assert losses.lines == []
-    losses.say_if_old("checkpoint", NOON - timedelta(hours=25), NOON)
+    losses.report_if_stale("checkpoint", NOON - timedelta(hours=25), NOON)
     assert losses.lines == [
         "the checkpoint is of 2026-11-20T11:00:00+00:00: older than the retention of 24 hours"
     ]
@@ -127,8 +127,8 @@ def test_a_start_before_all_that_the_stream_holds_is_said(
 ) -> None:
     created = None if enabled is None else NOON - enabled
     losses = Losses(clock=HandClock())
-    losses.begin("arn", start)
-    losses.say_if_begins_late(Listing("arn", "orders", "ENABLED", "", [], 1, NOON, created))
+    losses.start("arn", start)
+    losses.warn_if_starting_late(Listing("arn", "orders", "ENABLED", "", [], 1, NOON, created))
     assert losses.lines == []
     assert bool(said) == bool(caplog.messages)
     assert all(f"({said}), and none" in line for line in caplog.messages)

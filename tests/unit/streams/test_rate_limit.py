@@ -51,13 +51,13 @@ class Reader:
         clock, begin = self.clock, self.clock.passed
         free = throttled = 0
         while clock.passed < begin + seconds:
-            self.rate.begin()
+            self.rate.on_read()
             if self.slots.is_free(clock.passed):
                 free += 1
-                self.rate.came_through()
+                self.rate.on_success()
             else:
                 throttled += 1
-                self.rate.throttled()
+                self.rate.on_throttled()
             clock.sleep(self._latency * self._chance.uniform(0.5, 2))
             clock.sleep(self.rate.pause())
         return throttled / (free + throttled), free / (clock.passed - begin)
@@ -98,14 +98,14 @@ def test_a_shard_that_others_leave_is_read_as_often_as_allowed_soon() -> None:
 def test_nothing_holds_a_reader_back_that_was_never_throttled() -> None:
     rate = AdaptiveRateLimit(HandClock())
     for _ in range(100):
-        rate.begin()
-        rate.came_through()
+        rate.on_read()
+        rate.on_success()
         assert rate.pause() == 0.0
 
 
 def test_once_throttled_reads_are_200_ms_apart_at_least() -> None:
     reader = Reader(Slots(1e9), latency=0.0)
-    reader.rate.throttled()
+    reader.rate.on_throttled()
     reader.read_for(60)
     share, rate = reader.read_for(60)
     assert share == 0.0
@@ -114,7 +114,7 @@ def test_once_throttled_reads_are_200_ms_apart_at_least() -> None:
 
 def test_a_limit_that_nobody_sees_for_minutes_is_forgotten() -> None:
     reader = Reader(Slots(1e9))
-    reader.rate.throttled()
+    reader.rate.on_throttled()
     reader.read_for(400)
     assert reader.rate.pause() == 0.0
 
@@ -123,8 +123,8 @@ def test_a_shard_that_refuses_every_read_is_asked_ever_less_often() -> None:
     rate = AdaptiveRateLimit(HandClock())
     pauses = []
     for _ in range(8):
-        rate.begin()
-        rate.throttled()
+        rate.on_read()
+        rate.on_throttled()
         pauses.append(rate.pause())
     assert pauses == sorted(pauses)
     assert 0.2 <= pauses[0] < 1

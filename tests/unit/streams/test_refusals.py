@@ -28,7 +28,7 @@ def test_no_permission_at_the_beginning_is_the_end(clock: HandClock) -> None:
 
 def test_no_permission_later_is_the_end_after_a_minute_of_it(clock: HandClock) -> None:
     refusals = Refusals(clock)
-    refusals.work()
+    refusals.on_answer()
     refusals.on_error("a", denied(1))
     keep_denying(refusals, clock, 59)
     clock.sleep(1)
@@ -76,7 +76,7 @@ def test_odd_answers_in_a_row_are_the_end_only_where_nothing_has_worked(clock: H
     refusals.on_error("a", odd(2))
     with pytest.raises(OddAnswerError, match="<html>"):
         refusals.on_error("a", odd(3))
-    refusals.work()
+    refusals.on_answer()
     for failures in range(1, 100):
         refusals.on_error("a", odd(failures))
         clock.sleep(10)
