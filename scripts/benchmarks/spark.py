@@ -24,10 +24,10 @@ from scripts.benchmarks import commands
 from scripts.benchmarks.replay import ARN, RECORDS, Pages, Replay, Scenario, record
 from scripts.benchmarks.results import Row
 from watcher.aws.model import AfterSequence, Position
-from watcher.spark import offsets, session, versions
+from watcher.spark import compat, offsets, session
+from watcher.spark.columns import ArrowEncoder, ddl
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
-from watcher.spark.schema import Columns, ddl
 from watcher.streams.messages import Page
 
 RUNS = 3
@@ -186,19 +186,19 @@ def _columns(replay: Replay) -> Iterator[Row]:
         ("columns=keys,event_name", {"columns": "keys,event_name"}, None),
     ):
         options = parse({"stream": ARN, **given}, streaming=True)
-        columns = Columns(options, versions.arrow_schema(_of_ddl(ddl(options))))
-        runs = [_fastest(columns, page) for _ in range(RUNS)]
+        encoder = ArrowEncoder(options, compat.arrow_schema(_of_ddl(ddl(options))))
+        runs = [_fastest(encoder, page) for _ in range(RUNS)]
         plain = plain or runs
         name = f"Spark, a page as columns, {figure}"
         beside = plain if aim else []
         yield Row(name, "ms of CPU", runs, compared=beside, ratio_at_most=aim)
 
 
-def _fastest(columns: Columns, page: Page) -> float:
+def _fastest(encoder: ArrowEncoder, page: Page) -> float:
     found = []
     for _ in range(_TIMES):
         used = time.process_time()
-        columns.batch(page, "shardId-0", ARN)
+        encoder.encode(page, "shardId-0", ARN)
         found.append(1000 * (time.process_time() - used))
     return min(found)
 

@@ -27,8 +27,8 @@ from watcher import cli
 from watcher.cli import commands
 from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import CheckpointError, StreamError, UsageError
-from watcher.observability.http_server import SnapshotCollector
-from watcher.observability.instruments import LastFigures
+from watcher.observability.http_server import StatsCollector
+from watcher.observability.instruments import LatestMetrics
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -176,7 +176,7 @@ def queries() -> Iterator[str]:
 
 def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector(LastFigures()))
+    registry.register(StatsCollector(LatestMetrics()))
     there = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

@@ -167,9 +167,9 @@ def test_few_reads_of_spark_are_throttled(
     clock, shares = Passing(simulator), Shares(simulator)
     options = SourceOptions(stream=simulator.stream_arn, start=TrimHorizon())
     executor = RangeReader(options, simulator.stream_arn, client(simulator), clock)
-    driver, service = ReadAhead(simulator.stream_arn, client(simulator), clock), client(simulator)
+    driver, service = ReadAhead(simulator.stream_arn, clock), client(simulator)
     shard_id = simulator.open_shards[0]
-    driver.add(TrackedShard(shard_id, None, TrimHorizon()), None, may_leave=True)
+    driver.add(TrackedShard(shard_id, None, TrimHorizon()), None, may_defer=True)
     held = driver.shards[shard_id]
     simulator.set_faults(shard_reads_per_second=allowed, max_records=4)
     delivered: Position = TrimHorizon()
@@ -178,9 +178,9 @@ def test_few_reads_of_spark_are_throttled(
     def step() -> None:
         nonlocal delivered, by_executors
         if not driver.step(service):
-            clock.sleep(max(0.001, min(0.05, driver.wait())))
-        upto = held.left.upto if held.left else held.pages[-1].upto if held.pages else None
-        if held.left:
+            clock.sleep(max(0.001, min(0.05, driver.seconds_until_due())))
+        upto = held.deferred.upto if held.deferred else held.pages[-1].upto if held.pages else None
+        if held.deferred:
             read = executor.read(Range(shard_id, delivered, upto))
             by_executors += sum(page.count for page in read)
         if upto is not None:

@@ -67,7 +67,7 @@ def master(tmp_path: Path) -> Iterator[str]:
     from watcher.spark import jvm
 
     try:
-        jvm.use()
+        jvm.set_java_home()
     except UsageError as error:
         missing(str(error))
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -54,7 +54,7 @@ def play(server: str, stream: str) -> None:
     """What a Connect client does; runs in a process of its own, since a classic Spark can't."""
     from pyspark.sql import SparkSession
 
-    from watcher.spark import register, versions
+    from watcher.spark import compat, register
 
     spark = SparkSession.builder.remote(server).getOrCreate()
     found = spark.read.format("dynamodb_streams").option("stream", stream).load()
@@ -73,7 +73,7 @@ def play(server: str, stream: str) -> None:
     assert spark.table("taken").count() == _CHANGES
     play_the_merge(spark, changes("orders.checkpoint"))
     if importlib.util.find_spec("pyspark.pipelines"):
-        play_the_pipeline(spark, server, needs_checkpoint=not versions.TELLS_START)
+        play_the_pipeline(spark, server, needs_checkpoint=not compat.HAS_ADMISSION_CONTROL)
     print("played")
 
 
@@ -166,7 +166,7 @@ def connect_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
     from watcher.spark import jvm
 
     try:
-        jvm.use()
+        jvm.set_java_home()
     except UsageError as error:
         missing(str(error))
     compile_catalog(folder / "classes")

@@ -34,7 +34,7 @@ class Ledger:
         self.simulator = Simulator(table="orders", shards=2, seed=seed, clock=self.clock.time)
         self.now: dict[str, Item] = {}
         self._keys = [f"item-{number}" for number in range(keys)]
-        self._past: dict[str, list[tuple[int, Item | None]]] = {}
+        self.past: dict[str, list[tuple[int, Item | None]]] = {}
 
     def __enter__(self) -> Ledger:
         self.simulator.start()
@@ -56,7 +56,7 @@ class Ledger:
         """The table as it would be without the changes from `first` to `last`; who conflicts."""
         found: dict[str, Item] = {}
         conflicts = set()
-        for key, past in self._past.items():
+        for key, past in self.past.items():
             states = [None, *(item for _, item in past)]
             chosen = [at for at, (second, _) in enumerate(past) if first <= second <= last]
             final = states[-1]
@@ -102,7 +102,7 @@ class Ledger:
 
     def note(self, key: str, item: Item | None) -> None:
         """A change that was made just now, by whomever."""
-        self._past.setdefault(key, []).append((self.second, item))
+        self.past.setdefault(key, []).append((self.second, item))
         if item is None:
             self.now.pop(key, None)
         else:
@@ -111,7 +111,7 @@ class Ledger:
     def at(self, second: int) -> dict[str, Item]:
         """The items as they were when this second ended, as native values."""
         found = {}
-        for key, past in self._past.items():
+        for key, past in self.past.items():
             place = bisect_right(past, second, key=lambda each: each[0])
             item = past[place - 1][1] if place else None
             if item is not None:

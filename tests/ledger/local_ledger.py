@@ -38,7 +38,7 @@ class LocalLedger(Ledger):
         self.random = random.Random(seed)
         self.now: dict[str, Item] = {}
         self._keys = [f"item-{number}" for number in range(keys)]
-        self._past: dict[str, list[tuple[int, Item | None]]] = {}
+        self.past: dict[str, list[tuple[int, Item | None]]] = {}
         self.server = DynamoDBLocal()
 
     def __enter__(self) -> LocalLedger:
@@ -92,7 +92,7 @@ class LocalLedger(Ledger):
         """Some hours pass: what was written until now was written earlier by so much."""
         self.server.rollover()
         self.server.dilate_time(hours)
-        self._past = {
+        self.past = {
             key: [(second - 3600 * hours, item) for second, item in past]
-            for key, past in self._past.items()
+            for key, past in self.past.items()
         }

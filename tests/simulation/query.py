@@ -20,8 +20,9 @@ from watcher.records.wire import WireRecord
 from watcher.spark.options import SourceOptions
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
-from watcher.spark.read_ahead import HeldShard, News, ReadAhead
-from watcher.spark.source import StreamReader
+from watcher.spark.read_ahead import BufferedShard, ReadAhead, ReaderEvent
+from watcher.spark.stream_reader import StreamReader
+from watcher.spark.timing import Timing
 
 _READ_SECONDS = 10.0
 _EXECUTORS = 2
@@ -52,7 +53,7 @@ class Step:
 
     def wake(self) -> None:
         """The next read comes when the next shard's turn has."""
-        due = self._scheduler.now + max(0.0, self.ahead.wait())
+        due = self._scheduler.now + max(0.0, self.ahead.seconds_until_due())
         if due < self._planned:
             self._planned = due
             self._scheduler.after(due - self._scheduler.now, self._read)
@@ -70,12 +71,12 @@ class Step:
                 self._has_news = True
                 return
             self._scheduler.after(self._delay, lambda: self._take(shard, read))
-        if self.ahead.wait() != float("inf"):
+        if self.ahead.seconds_until_due() != float("inf"):
             self.wake()
 
-    def _take(self, shard: HeldShard, read: list[News]) -> None:
+    def _take(self, shard: BufferedShard, events: list[ReaderEvent]) -> None:
         if not self._life.killed:
-            self.ahead.take(shard, read)
+            self.ahead.take(shard, events)
             self._has_news = True
             self.wake()
 
@@ -216,11 +217,10 @@ class Query(Program):
 
     def _planner(self, options: SourceOptions, life: Life) -> Planner:
         client = self._client(life)
-        ahead = ReadAhead(
-            options.stream, client, life, behind_seconds=self._scenario.behind_seconds
-        )
+        timing = Timing(behind_seconds=self._scenario.behind_seconds)
+        ahead = ReadAhead(options.stream, life, timing=timing)
         step = Step(ahead, life, self._scheduler, self._universe.client)
-        return Planner(options, options.stream, client, step, life)
+        return Planner(options, options.stream, client, step, clock=life)
 
     def _range_reader(self, options: SourceOptions, arn: str, life: Life) -> RangeReader:
         if self._life is None:

@@ -32,7 +32,7 @@ def spark() -> Iterator[Any]:
     """A session with two cores and `dynamodb_streams`."""
     try:
         from watcher.errors import WatcherError
-        from watcher.spark import session, versions
+        from watcher.spark import compat, session
     except ImportError as error:
         missing(f"Spark is not installed: {error}")
     # Spark's JVM keeps the environment that it was started with.
@@ -42,7 +42,7 @@ def spark() -> Iterator[Any]:
     os.environ.setdefault("TERM", "xterm")
     os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull)
     try:
-        started = session.start(master="local[2]") if versions.TELLS_START else older()
+        started = session.start(master="local[2]") if compat.HAS_ADMISSION_CONTROL else older()
     except WatcherError as error:
         missing(str(error))
     yield started
@@ -55,7 +55,7 @@ def older() -> Any:
 
     from watcher.spark import jvm, register
 
-    jvm.use()
+    jvm.set_java_home()
     started = SparkSession.builder.master("local[2]").getOrCreate()
     register(started)
     return started

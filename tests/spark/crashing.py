@@ -17,7 +17,8 @@ from watcher.spark.folders import Folder
 from watcher.spark.jobs import archive
 from watcher.spark.lake import Lake
 from watcher.spark.options import parse
-from watcher.spark.source import DynamoDBStreams, StreamReader
+from watcher.spark.source import DynamoDBStreams
+from watcher.spark.stream_reader import StreamReader
 
 POINT, STREAM, ENDPOINT, TO = sys.argv[1:]
 FLAG = Path(TO + ".crash-now")

@@ -25,6 +25,7 @@ from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import ReadAhead
+from watcher.spark.timing import LIMITS, Limits
 from watcher.streams.messages import Page
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -157,7 +158,7 @@ class InTurn:
 
     def wait(self, seconds: float) -> None:
         if not self.ahead.step(self._stream):
-            self._clock.sleep(min(seconds, self.ahead.wait()))
+            self._clock.sleep(min(seconds, self.ahead.seconds_until_due()))
 
     def stop(self) -> None:
         pass
@@ -170,6 +171,8 @@ def numbers(pages: Iterable[Page]) -> list[int]:
 
 class PlayedQuery:
     """What Spark does with the source, one micro-batch after the other."""
+
+    limits: Limits = LIMITS
 
     def __init__(self, stream: PlayedStream, clock: HandClock, **more: str) -> None:
         given = {"stream": ARN, "startingPosition": "trim_horizon", **more}
@@ -184,9 +187,9 @@ class PlayedQuery:
 
     def start(self) -> None:
         """As after a restart: all that is known is the offset."""
-        self.ahead = ReadAhead(ARN, self.stream, self.clock)
+        self.ahead = ReadAhead(ARN, self.clock, limits=self.limits)
         driver = InTurn(self.ahead, self.stream, self.clock)
-        self.planner = Planner(self.options, ARN, self.stream, driver, self.clock)
+        self.planner = Planner(self.options, ARN, self.stream, driver, clock=self.clock)
 
     def poll(self) -> bool:
         """One `latestOffset`, and the micro-batch where there is one."""

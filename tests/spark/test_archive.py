@@ -1,10 +1,10 @@
 """An archive holds every change exactly once, whatever has killed the job that writes it."""
 
 import csv
+import functools
 import io
 import itertools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -32,7 +32,8 @@ from watcher.aws.config import AwsConfig
 from watcher.cli import main
 from watcher.errors import UsageError, WatcherError
 from watcher.spark.folders import Folder
-from watcher.spark.jobs.archive import _count
+from watcher.spark.jobs.archive import count_rows
+from watcher.spark.timing import Timing
 from watcher.stream import Stream
 from watcher.time_machine.archives import Archive, read_records
 
@@ -205,7 +206,7 @@ def test_other_formats_hold_the_same(
     frame = spark.read.format("dynamodb_streams").options(**options(sim)).load()
     if format_ == "csv":
         frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])
-    assert _count(frame, format_, files) == len(found)
+    assert count_rows(frame, format_, files) == len(found)
     keys = {json.loads(row["keys"])["pk"] for row in found}
     assert keys == {"k0", "k1", "k2", 'a "quoted", name\nof two lines'}
     assert [row["whom"] for row in found if row["whom"]] == ["dynamodb.amazonaws.com"]
@@ -273,62 +274,51 @@ def test_a_folder_goes_on_elsewhere_with_its_checkpoint_and_is_refused_without(
     check(moved, sim)
 
 
-def former(spark: Any, sim: RemoteSimulator, lake: Path) -> None:
-    """An archive as versions until 0.1 wrote it: by Spark's sink, log and checkpoint inside."""
+@pytest.mark.parametrize("checkpoint", [None, "kept"])
+def test_an_archive_of_the_first_version_is_refused_with_what_to_do_and_keeps_its_files(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path, checkpoint: str | None
+) -> None:
+    """Spark's sink wrote it, its log and (without a place of its own) its checkpoint inside."""
     from pyspark.sql.functions import to_date
 
-    frame = spark.readStream.format("dynamodb_streams").options(
-        **options(sim, startingPosition="trim_horizon", maxRecordsPerTrigger=40)
-    )
-    writer = frame.load().withColumn("date", to_date("approximate_creation_time")).writeStream
-    writer = writer.format("parquet").partitionBy("date").trigger(availableNow=True)
-    kept = lake / "_checkpoint"
-    writer.start(path=str(lake), checkpointLocation=str(kept)).awaitTermination()
-    (kept / "watcher-archive.json").write_text(
-        json.dumps({"folder": f"file:{lake}", "format": "parquet"})
-    )
-
-
-def test_an_archive_of_a_former_layout_goes_on_in_this_one(
-    spark: Any, sim: RemoteSimulator, tmp_path: Path
-) -> None:
     lake = tmp_path / "lake"
     sim.bulk(100, keys=5)
     sim.advance(2)
-    former(spark, sim, lake)
-    last = max((lake / "_checkpoint" / "commits").glob("[0-9]"))
-    for note in (last, last.with_name(f".{last.name}.crc")):
-        note.unlink()  # killed between the sink's note and Spark's
-    (day,) = lake.glob("date=*")
-    theirs, left = day / "part-of-somebody.parquet", day / "part-of-a-killed-attempt.parquet"
-    for path, age in ((theirs, 3600), (left, -1)):
-        path.write_bytes(b"")
-        now = path.stat().st_mtime
-        os.utime(path, (now - age, now - age))
-    sim.bulk(100, keys=5)
-    sim.advance(2)
+    given = options(sim, startingPosition="trim_horizon", maxRecordsPerTrigger=40)
+    frame = spark.readStream.format("dynamodb_streams").options(**given)
+    writer = frame.load().withColumn("date", to_date("approximate_creation_time")).writeStream
+    writer = writer.format("parquet").partitionBy("date").trigger(availableNow=True)
+    kept = tmp_path / checkpoint if checkpoint else lake / "_checkpoint"
+    writer.start(path=str(lake), checkpointLocation=str(kept)).awaitTermination()
+    note = {"folder": f"file:{lake}", "format": "parquet"}
+    (kept / "watcher-archive.json").write_text(json.dumps(note))
+    before = sorted(tmp_path.rglob("*"))
 
-    archived(spark, sim, lake)
+    with pytest.raises(UsageError, match="the first version, with Spark's log _spark_metadata: ch"):
+        archived(spark, sim, lake, checkpoint=checkpoint and str(kept))
 
-    assert theirs.exists() and not left.exists()
-    theirs.unlink()
-    check(lake, sim)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "lake.checkpoint"]
-    assert not [path for path in lake.iterdir() if not path.name.startswith("date=")]
+    assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_former_archive_that_was_moved_is_refused_and_keeps_its_files(
+def test_a_checkpoint_inside_its_archive_is_to_be_moved_out(
     spark: Any, sim: RemoteSimulator, tmp_path: Path
 ) -> None:
+    """As where the archive was alone on a disk before, or in an object store since 0.1."""
+    lake = tmp_path / "lake"
     sim.bulk(100, keys=5)
     sim.advance(2)
-    former(spark, sim, tmp_path / "lake")
-    moved = (tmp_path / "lake").rename(tmp_path / "moved")
-    (moved / "_checkpoint" / "watcher-archive.json").unlink()  # as it was before that was noted
-    before = parts(moved)
-    with pytest.raises(UsageError, match="is not as it was written: it lacks"):
-        archived(spark, sim, moved)
-    assert parts(moved) == before != []
+    archived(spark, sim, lake)
+    beside, inside = tmp_path / "lake.checkpoint", lake / "_checkpoint"
+    beside.rename(inside)
+
+    with pytest.raises(UsageError, match=f"move {inside} to {beside}"):
+        archived(spark, sim, lake)
+    inside.rename(beside)
+    sim.bulk(100, keys=5)
+    sim.advance(2)
+
+    assert archived(spark, sim, lake) == 100
+    check(lake, sim)
 
 
 def rows_of(table: Any) -> list[tuple[str, datetime]]:
@@ -410,9 +400,8 @@ def test_in_dynamodb_s_json_it_tells_the_time_machine_all_types(
 def test_one_archive_has_one_job_one_folder_and_one_format(
     spark: Any, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from watcher.spark import folders
-
-    monkeypatch.setattr(folders, "_WAIT_SECONDS", 0.0)
+    at_once = functools.partialmethod(Folder.locked, Timing(lock_seconds=0.0))
+    monkeypatch.setattr(Folder, "locked", at_once)
     lake, checkpoint = tmp_path / "lake", tmp_path / "lake.checkpoint"
     sim.bulk(10, keys=5)
     archived(spark, sim, lake)
@@ -422,7 +411,7 @@ def test_one_archive_has_one_job_one_folder_and_one_format(
     with pytest.raises(UsageError, match=r"is of the parquet files in file:.*/lake: give that"):
         archived(spark, sim, tmp_path / "other", checkpoint=str(checkpoint))
     with (
-        folders.Folder(spark, str(checkpoint)).locked(),
+        Folder(spark, str(checkpoint)).locked(),
         pytest.raises(UsageError, match="another job is writing"),
     ):
         archived(spark, sim, lake)

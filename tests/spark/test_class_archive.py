@@ -20,20 +20,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
-    for name in jvm._FOLDERS:
+    for name in jvm.CLASS_PATH_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "my cache" / "watcher" / "java"
 
 
 def told(*, may_make: bool = True) -> str:
     """What Java is told about it, without its path."""
-    options = jvm.options(may_make=may_make)
+    options = jvm.class_archive_options(may_make=may_make)
     (words,) = shlex.split(options[-1]) if options else [""]
     return words.partition("=")[0]
 
 
 def made(place: Path, content: bytes = b"whole") -> None:
-    (words,) = shlex.split(jvm.options(may_make=True)[-1])
+    (words,) = shlex.split(jvm.class_archive_options(may_make=True)[-1])
     Path(words.partition("=")[2]).write_bytes(content)
 
 
@@ -73,7 +73,7 @@ def test_another_jar_or_java_has_its_own_and_old_ones_go(place: Path, tmp_path: 
     assert len(list(place.iterdir())) == 1
 
 
-@pytest.mark.parametrize("name", jvm._FOLDERS)
+@pytest.mark.parametrize("name", jvm.CLASS_PATH_VARIABLES)
 def test_not_with_a_folder_in_the_class_path(
     place: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

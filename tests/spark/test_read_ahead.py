@@ -6,13 +6,16 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.spark.played import ARN, PlayedStream, number, numbers
 from tests.support.hand_clock import HandClock
 from watcher.aws.model import AfterSequence, TrimHorizon
-from watcher.spark import read_ahead
-from watcher.spark.read_ahead import HeldPage, ReadAhead
+from watcher.spark.read_ahead import BufferedPage, ReadAhead
+from watcher.spark.timing import Limits
 from watcher.streams.lineage import TrackedShard
-from watcher.streams.messages import Finished, Started
+from watcher.streams.messages import Finished, Page, Started
 
 
 @pytest.fixture
@@ -26,8 +29,8 @@ def stream(clock: HandClock) -> PlayedStream:
 
 
 @pytest.fixture
-def ahead(stream: PlayedStream, clock: HandClock) -> ReadAhead:
-    return ReadAhead(ARN, stream, clock)
+def ahead(clock: HandClock) -> ReadAhead:
+    return ReadAhead(ARN, clock)
 
 
 def add(ahead: ReadAhead, shard_id: str) -> None:
@@ -60,13 +63,13 @@ def test_shards_take_turns_and_what_was_read_is_held(
 
     assert stream.reads == ["a", "b", "a", "b"]
     assert (held(ahead, "a"), held(ahead, "b")) == ([*range(20)], [*range(100, 105)])
-    assert ahead.wait() == pytest.approx(0.25)
+    assert ahead.seconds_until_due() == pytest.approx(0.25)
 
 
 def test_a_shard_that_is_full_rests_until_some_of_it_is_delivered(
-    ahead: ReadAhead, stream: PlayedStream, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    stream: PlayedStream, clock: HandClock
 ) -> None:
-    monkeypatch.setattr(read_ahead, "SHARD_BYTES", 500)
+    ahead = ReadAhead(ARN, clock, limits=Limits(shard_bytes=500))
     stream.write("a", range(100))
     add(ahead, "a")
     for _ in range(20):
@@ -85,9 +88,9 @@ def test_a_shard_that_is_full_rests_until_some_of_it_is_delivered(
 
 
 def test_all_shards_rest_while_there_is_too_much_of_all(
-    ahead: ReadAhead, stream: PlayedStream, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    stream: PlayedStream, clock: HandClock
 ) -> None:
-    monkeypatch.setattr(read_ahead, "BATCH_BYTES", 500)
+    ahead = ReadAhead(ARN, clock, limits=Limits(batch_bytes=500))
     for name in ("a", "b", "c"):
         stream.write(name, range(50))
         add(ahead, name)
@@ -127,12 +130,12 @@ def test_a_reader_that_begins_again_goes_on_at_the_frontier(
     stream.refused = {"a"}
     clock.sleep(1)
     steps(ahead, stream)
-    last = ahead.news[-1][1]
+    last = ahead.events[-1][1]
     assert isinstance(last, Finished) and last.gone
     stream.write("a", range(10, 15))
     stream.refused = set()
 
-    ahead.begin(ahead.shards["a"], 5)
+    ahead.start_reader(ahead.shards["a"], 5)
 
     assert steps(ahead, stream) == 0
     clock.sleep(5)
@@ -148,12 +151,12 @@ def test_a_range_is_here_only_as_a_whole(ahead: ReadAhead, stream: PlayedStream)
 
     first = shard.split(shard.pages[0], 4)
 
-    assert shard.between(TrimHorizon(), number(3)) == [first]
-    assert shard.between(TrimHorizon(), number(5)) is None
-    assert shard.between(TrimHorizon(), None) is None, "it has not ended"
+    assert shard.pages_between(TrimHorizon(), number(3)) == [first]
+    assert shard.pages_between(TrimHorizon(), number(5)) is None
+    assert shard.pages_between(TrimHorizon(), None) is None, "it has not ended"
     ahead.delivered(shard, AfterSequence(number(3)))
-    assert shard.between(AfterSequence(number(3)), number(9)) == [shard.pages[0]]
-    assert shard.between(AfterSequence(number(4)), number(9)) is None
+    assert shard.pages_between(AfterSequence(number(3)), number(9)) == [shard.pages[0]]
+    assert shard.pages_between(AfterSequence(number(4)), number(9)) is None
 
 
 def test_what_a_reader_says_comes_in_its_order(ahead: ReadAhead, stream: PlayedStream) -> None:
@@ -162,6 +165,19 @@ def test_what_a_reader_says_comes_in_its_order(ahead: ReadAhead, stream: PlayedS
 
     steps(ahead, stream)
 
-    first, second = (each for _, each in ahead.news)
+    first, second = (each for _, each in ahead.events)
     assert isinstance(first, Started)
-    assert isinstance(second, HeldPage)
+    assert isinstance(second, BufferedPage)
+
+
+@given(st.binary(max_size=5000))
+def test_a_page_comes_out_as_it_went_in(body: bytes) -> None:
+    page = Page(3, 7, "12", body)
+
+    assert BufferedPage.packed_from(page, TrimHorizon()).page() == page
+
+
+def test_a_page_of_like_records_gets_small() -> None:
+    body = b'{"Records":[' + b'{"eventName":"MODIFY","awsRegion":"us-east-1"},' * 1000 + b"{}]}"
+
+    assert BufferedPage.packed_from(Page(0, 1001, "1", body), TrimHorizon()).size < len(body) / 10

@@ -15,8 +15,7 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.model import TrimHorizon
 from watcher.clock import CLOCK
 from watcher.errors import StreamError
-from watcher.spark.read_ahead import ReadAhead
-from watcher.spark.reader_threads import ReaderThreads
+from watcher.spark.read_ahead import ReadAhead, ReaderThreads
 from watcher.streams.lineage import TrackedShard
 
 
@@ -27,7 +26,7 @@ def stream() -> PlayedStream:
 
 @pytest.fixture
 def threads(stream: PlayedStream) -> Iterator[ReaderThreads]:
-    made = ReaderThreads(ReadAhead(ARN, stream, CLOCK), lambda: stream)
+    made = ReaderThreads(ReadAhead(ARN, CLOCK), lambda: stream)
     yield made
     made.stop()
 
@@ -87,7 +86,7 @@ def test_threads_that_wait_for_long_are_woken_for_what_is_due_before(
     stream.write("a", range(10, 15))
 
     with threads.lock:  # there is nothing else that they would wake up for
-        threads.ahead.begin(threads.ahead.shards["a"], 0.05)
+        threads.ahead.start_reader(threads.ahead.shards["a"], 0.05)
         threads.wake()
 
     until(threads, lambda: count(threads, "a") == 15)

@@ -1,6 +1,5 @@
 """How a command's Spark starts, and what it says where it does not."""
 
-import importlib
 import sys
 import zipfile
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.simulator import RemoteSimulator
 from tests.spark.conftest import PATIENCE, Run
 from watcher.errors import UsageError
 from watcher.spark import session
+from watcher.spark.lake import Lake
 
 pytestmark = pytest.mark.spark
 
@@ -130,7 +130,7 @@ def test_what_a_batch_raises_is_one_line_and_no_traceback_of_py4j(
     def fail(*given: Any) -> None:
         raise UsageError("the disk is full")
 
-    monkeypatch.setattr(importlib.import_module("watcher.spark.jobs.archive"), "_write", fail)
+    monkeypatch.setattr(Lake, "append", fail)
     sim.bulk(5)
     place = ["--endpoint-url", sim.endpoint, "--region", "us-east-1"]
     done = command("archive", sim.stream_arn, *place, "--to", str(tmp_path / "lake"), "--once")

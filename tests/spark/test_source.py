@@ -23,12 +23,14 @@ from tests.spark.played import ARN, InTurn, PlayedStream, number
 from tests.support.hand_clock import HandClock
 from watcher.aws import timing
 from watcher.errors import DataLossError
+from watcher.spark.batch_reader import BatchReader
+from watcher.spark.columns import ddl
 from watcher.spark.options import parse
 from watcher.spark.planner import Planner
 from watcher.spark.ranges import RangeReader
 from watcher.spark.read_ahead import ReadAhead
-from watcher.spark.schema import ddl
-from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
+from watcher.spark.source import DynamoDBStreams
+from watcher.spark.stream_reader import StreamReader
 from watcher.spark.tasks import TaskPartition
 
 pytestmark = pytest.mark.spark
@@ -266,7 +268,7 @@ def test_a_batch_reads_a_parent_that_its_child_s_listing_hid() -> None:
         read_options,
         schema,
         connect=lambda stream, connection: (played, stream),
-        asking=lambda service: service,
+        background=lambda service: service,
         reader=lambda options, arn: RangeReader(options, arn, played, clock),
         clock=Waiting(),
     )
@@ -313,12 +315,12 @@ def test_a_micro_batch_that_is_done_again_has_the_same_rows() -> None:
     schema = cast(StructType, StructType.fromDDL(ddl(read_options)))
 
     def started() -> StreamReader:
-        driver = InTurn(ReadAhead(ARN, played, clock), played, clock)
+        driver = InTurn(ReadAhead(ARN, clock), played, clock)
         return StreamReader(
             read_options,
             schema,
             2,
-            planner=lambda options: Planner(options, ARN, played, driver, clock),
+            planner=lambda options: Planner(options, ARN, played, driver, clock=clock),
             reader=lambda options, arn: RangeReader(options, arn, played, clock),
         )
 

@@ -27,8 +27,10 @@ from tests.spark.conftest import PATIENCE, Run
 from tests.support.dynamodb_local import DynamoDBLocal
 from tests.support.program import Program
 from watcher.errors import WatcherError
-from watcher.spark import compaction, folders, handlers_sink, lake
-from watcher.spark.jobs.run import ended_by
+from watcher.spark import compaction, handlers_sink, lake
+from watcher.spark.jobs.run import StopRequest
+from watcher.spark.jobs.watch import close_handlers
+from watcher.spark.timing import Timing
 
 __all__ = ["fresh_dynamodb_local"]  # a fixture
 
@@ -117,35 +119,38 @@ def test_a_batch_that_is_in_counts_though_a_signal_comes_as_a_day_is_compacted(
         return 0
 
     monkeypatch.setattr(compaction, "compact_day", endless)
-    (tmp_path / "lake" / "date=2026-01-01").mkdir(parents=True)
-    (tmp_path / "lake.checkpoint").mkdir()
-    monkeypatch.setattr(folders, "_refuse_used", lambda folder, checkpoint: None)
+    archive = ["archive", *here(sim, "--to", str(tmp_path / "lake"))]
+    assert command(*archive, "--once").status == 0
+    (tmp_path / "lake" / "date=2026-01-01").mkdir()
     sim.bulk(70, keys=20)
     sim.advance(2)
-    archive = ["archive", *here(sim, "--to", str(tmp_path / "lake"), "--every", "100ms")]
     with sigterm(begun.is_set):
-        stopped = command(*archive)
+        stopped = command(*archive, "--every", "100ms")
 
     there = pyarrow.dataset.dataset(tmp_path / "lake", format="parquet").count_rows()
     assert there > 0
-    assert stopped.err.splitlines()[-1] == f"Done: {there} changes in 2 batches"
+    assert stopped.err.splitlines()[-1] == f"Done: {there} changes in 1 batches"
     assert "cut off" not in stopped.err
 
 
 def test_a_batch_has_as_long_as_is_asked_for(
     command: Run, sim: RemoteSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = threading.Event()
-    archiving = importlib.import_module("watcher.spark.jobs.archive")
-    write = archiving._write
+    begun, asked = threading.Event(), threading.Event()
+    append, on_signal = lake.Lake.append, StopRequest.on_signal
 
-    def slow(batch: Any, format: str, path: str) -> None:  # noqa: A002
-        if path.endswith("/1"):  # the one before is empty
+    def slow(self: lake.Lake, write: Callable[[str], None], number: int) -> list[str]:
+        if number == 1:  # the one before is empty
             begun.set()
-            wait_for(ended_by)
-        write(batch, format, path)
+            assert asked.wait(SOON)
+        return append(self, write, number)
 
-    monkeypatch.setattr(archiving, "_write", slow)
+    def noted(self: StopRequest, number: int) -> None:
+        on_signal(self, number)
+        asked.set()
+
+    monkeypatch.setattr(lake.Lake, "append", slow)
+    monkeypatch.setattr(StopRequest, "on_signal", noted)
     sim.bulk(70, keys=20)
     sim.advance(2)
     archive = ["archive", *here(sim, "--to", str(tmp_path / "lake"), "--every", "100ms")]
@@ -274,22 +279,19 @@ def test_handlers_that_take_too_long_to_close_are_told_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cancelled = threading.Event()
-    observing = importlib.import_module("watcher.spark.jobs.observe")
-    running = importlib.import_module("watcher.spark.jobs.run")
 
     def close(spark: Any) -> None:
         assert cancelled.wait(SOON)
         raise WatcherError("the job was cancelled")
 
     monkeypatch.setattr(handlers_sink, "close", close)
-    monkeypatch.setattr(observing, "_LEAST_SECONDS", 0.01)
-    monkeypatch.setattr(running._Signal, "number", signal.SIGTERM)
-    monkeypatch.setattr(running._Signal, "at", 0.0)
-    spark = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=cancelled.set))
-    observing._close(spark, 5.0)  # of a signal that came when the machine was started
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=cancelled.set))
+    stop = StopRequest()
+    stop.on_signal(signal.SIGTERM)
+    close_handlers(spark, stop, 0.0, Timing(least_close_seconds=0.01))
 
     assert [record.getMessage() for record in caplog.records] == [
-        "Handlers were not closed: that took longer than --stop-timeout (5 s)"
+        "Handlers were not closed: that took longer than --stop-timeout (0 s)"
     ]
 
 
@@ -354,10 +356,11 @@ def test_a_signal_to_the_whole_group_is_a_quiet_end(sim: RemoteSimulator, tmp_pa
 
 
 WAITING = """
-from watcher.spark.jobs.run import stopped_by_signals
-with stopped_by_signals() as stopping:
+from watcher.spark.jobs.run import StopRequest, stopped_by_signals
+stop = StopRequest()
+with stopped_by_signals(stop):
     print("ready", flush=True)
-    stopping.wait()
+    stop.event.wait()
     print("stopping", flush=True)
     input()
 """

@@ -6,46 +6,46 @@ pytest.importorskip("pyspark")
 
 from watcher.aws.model import TrimHorizon
 from watcher.spark.offsets import Range
-from watcher.spark.read_ahead import HeldPage
-from watcher.spark.tasks import HeldRange, shared
+from watcher.spark.read_ahead import BufferedPage
+from watcher.spark.tasks import BufferedRange, share_among_tasks
 from watcher.streams.messages import Page
 
 
-def held(name: str, sizes: list[int]) -> HeldRange:
-    pages = [HeldPage(Page(0, 1, "1"), 1, TrimHorizon(), 0.0, size) for size in sizes]
-    return HeldRange(Range(name, TrimHorizon(), "1"), pages)
+def held(name: str, sizes: list[int]) -> BufferedRange:
+    pages = [BufferedPage(Page(0, 1, "1"), 1, TrimHorizon(), 0.0, size) for size in sizes]
+    return BufferedRange(Range(name, TrimHorizon(), "1"), pages)
 
 
-def unread(name: str) -> HeldRange:
-    return HeldRange(Range(name, TrimHorizon()))
+def unread(name: str) -> BufferedRange:
+    return BufferedRange(Range(name, TrimHorizon()))
 
 
-def names(tasks: list[list[HeldRange]]) -> list[list[str]]:
+def names(tasks: list[list[BufferedRange]]) -> list[list[str]]:
     return [[each.between.shard_id for each in task] for task in tasks]
 
 
 def test_each_shard_that_executors_read_has_a_task_of_its_own() -> None:
     """However small the cluster was as the query was made."""
-    tasks = shared([unread(str(n)) for n in range(64)], 2, None)
+    tasks = share_among_tasks([unread(str(n)) for n in range(64)], 2, None)
 
     assert len(tasks) == 64
 
 
 def test_thousands_of_them_share_tasks() -> None:
-    tasks = shared([unread(str(n)) for n in range(1000)], 2, None)
+    tasks = share_among_tasks([unread(str(n)) for n in range(1000)], 2, None)
 
     assert len(tasks) == 256
     assert {len(task) for task in tasks} == {3, 4}
 
 
 def test_small_shards_share_tasks() -> None:
-    tasks = shared([held(str(n), [1000]) for n in range(10)], 2, None)
+    tasks = share_among_tasks([held(str(n), [1000]) for n in range(10)], 2, None)
 
     assert sorted(map(len, tasks)) == [5, 5]
 
 
 def test_there_are_as_many_tasks_as_there_is_work_for() -> None:
-    tasks = shared([held(str(n), [1 << 20]) for n in range(32)], 2, None)
+    tasks = share_among_tasks([held(str(n), [1 << 20]) for n in range(32)], 2, None)
 
     assert len(tasks) == 16
 
@@ -54,7 +54,7 @@ def test_there_are_as_many_tasks_as_there_is_work_for() -> None:
 def test_min_partitions_parts_shards_at_their_pages(at_least: int | None, tasks: int) -> None:
     ranges = [held("a", [10, 11, 12, 13]), held("b", [20, 21, 22, 23])]
 
-    parted = shared(ranges, 2, at_least)
+    parted = share_among_tasks(ranges, 2, at_least)
 
     assert len(parted) == tasks
     sizes = sorted(page.size for task in parted for each in task for page in each.pages or [])
@@ -62,5 +62,5 @@ def test_min_partitions_parts_shards_at_their_pages(at_least: int | None, tasks:
 
 
 def test_min_partitions_counts_those_that_executors_read() -> None:
-    assert len(shared([unread("a"), unread("b"), held("c", [5, 5])], 1, 3)) == 3
-    assert names(shared([], 2, 8)) == []
+    assert len(share_among_tasks([unread("a"), unread("b"), held("c", [5, 5])], 1, 3)) == 3
+    assert names(share_among_tasks([], 2, 8)) == []

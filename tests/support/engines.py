@@ -32,10 +32,10 @@ from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
 from watcher.runtime.worker import AssignedShard, ReadScheduler
 from watcher.runtime.workers import Workers
+from watcher.spark.batch_reader import BatchReader
+from watcher.spark.columns import columns
 from watcher.spark.options import SourceOptions, parse
 from watcher.spark.ranges import RangeReader
-from watcher.spark.schema import columns
-from watcher.spark.source import BatchReader
 from watcher.stream import Stream
 from watcher.streams.messages import Message
 
@@ -188,7 +188,9 @@ def spark_batch(stream: PlayedStream, clock: Timeline, seconds: float = 0.0) -> 
     def asking(service: Service) -> Service:
         return service
 
-    batch = BatchReader(options, schema, connect=connect, asking=asking, reader=reader, clock=clock)
+    batch = BatchReader(
+        options, schema, connect=connect, background=asking, reader=reader, clock=clock
+    )
     rows = [part for each in batch.partitions() for part in batch.read(each)]
     found = [int(text) - FIRST for part in rows for text in part["sequence_number"].to_pylist()]
     return Outcome(found)

@@ -52,7 +52,7 @@ def as_of(
     exports = baseline
 
     def run(*, spark: Any, connection: Any) -> int:
-        from watcher.spark.past import ArchivesAsOf
+        from watcher.spark.time_machine import ArchivesAsOf
 
         found = ArchivesAsOf(spark, archives, at, exports, key=key, filters=filters)
         return found.write(output, to, wire=wire)
@@ -73,9 +73,9 @@ def history(
     _refuse_streams(archives)
 
     def run(*, spark: Any, connection: Any) -> History:
-        from watcher.spark import past
+        from watcher.spark import time_machine
 
-        return past.history(spark, archives, key, start, until, baseline)
+        return time_machine.history(spark, archives, key, start, until, baseline)
 
     found: History = spark.run(run, values=values, short=True)
     return found

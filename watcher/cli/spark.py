@@ -44,7 +44,7 @@ def run(
     session = module("session")
     spark = session.start(**options.values(session.start, values), short=short)
     try:
-        with module("jobs.run").in_one_line():
+        with module("error_mapping").translating_errors():
             return job(
                 *operands,
                 **options.values(job, values),
@@ -87,7 +87,7 @@ def ended(totals: Any, *, once: bool, goes_on: bool) -> int:
     `goes_on` where there is a checkpoint: a cron job is to take neither for finished.
     """
     done = f"{totals.records} changes in {totals.batches} batches"
-    number: int = module("jobs.run").ended_by()
+    number: int = totals.signal
     if once and number:
         rest = "the same command goes on" if goes_on else "the rest was not read"
         logger.warning(f"Stopped early: {done}; {rest}")

@@ -61,7 +61,7 @@ def _watch(
     load()  # what is wrong with a handler is said here, not by Spark
     started = session.start(**options.values(session.start, values))
     try:
-        totals = spark.module("jobs").observe(
+        totals = spark.module("jobs").watch(
             spark.joined(*streams),
             load,
             once=once,

@@ -1,1 +1,1 @@
-"""A table of DynamoDB as a Delta table that keeps itself current, or with every version."""
+"""Mirrors a DynamoDB table as a Delta table: its current items, or every version of them."""

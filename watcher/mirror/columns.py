@@ -1,4 +1,4 @@
-"""A mirror's columns: grown as attributes appear; what fits in none is kept as it came."""
+"""A mirror's columns: they grow as attributes appear; values that fit in none are kept as JSON."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _GROWN: Final[Mapping[str, pa.DataType]] = {
 # What Parquet, Delta and SQL take as a column's name.
 _NAME: Final = re.compile(r"[^ ,;{}()\n\t=.\"'`]{1,255}")
 _OWN: Final = "__watcher_"
-_MOST: Final = 1_000
+_COLUMNS_MAX: Final = 1_000
 
 _item: Final = msgspec.json.Decoder(Item)
 
 
 def item_of(image: bytes | msgspec.Raw) -> Item:
-    """An item from the wire's JSON."""
+    """Returns an item from the wire's JSON."""
     return _item.decode(image)
 
 
 class MirrorColumns:
-    """The columns of the attributes; `own` are those that every row has besides.
+    """The columns of the attributes; every row has the `own` ones as well.
 
     `types` are those of the table's keys, `given` the columns whose types the user wants. Raises
     UsageError for keys that can be no columns.
@@ -53,7 +53,7 @@ class MirrorColumns:
         self._fields: dict[str, pa.Field] = {}
         self._converters: dict[str, Converter] = {}
         self._reserved = {field.name.lower() for field in own} | {RESCUED}
-        self._taken = set(self._reserved)
+        self._used_names = set(self._reserved)
         self._given = given
         for name, kind in types.items():
             if not self._may_be_column(name):
@@ -67,20 +67,20 @@ class MirrorColumns:
 
     @property
     def names(self) -> list[str]:
-        """Of the attributes' columns."""
+        """Returns the names of the attributes' columns."""
         return list(self._fields)
 
     @property
     def schema(self) -> pa.Schema:
-        """The attributes' columns, and the one for what has none."""
+        """Returns the attributes' columns, and the one for values that fit in none."""
         return pa.schema([*self._fields.values(), pa.field(RESCUED, pa.string())])
 
-    def take(self, had: pa.Schema) -> None:
-        """Have the columns that the mirror has.
+    def adopt(self, existing: pa.Schema) -> None:
+        """Adopts the columns that the mirror has already.
 
         Raises UsageError where the user wants another type for one.
         """
-        for field in had:
+        for field in existing:
             if field.name.lower() in self._reserved:
                 continue
             ours = self._fields.get(field.name)
@@ -95,20 +95,20 @@ class MirrorColumns:
                 self._add(field)
 
     def grow(self, items: Iterable[Item]) -> None:
-        """Make columns for attributes that have none."""
+        """Adds columns for attributes that have none."""
         for item in items:
             for name, value in item.items():
                 if name not in self._fields and self._may_be_column(name):
                     ((kind, _),) = value.items()
-                    if kind != "NULL" and len(self._fields) < _MOST:
+                    if kind != "NULL" and len(self._fields) < _COLUMNS_MAX:
                         self._add(_grown(name, kind))
 
     def rows(self, items: Sequence[Item | None]) -> dict[str, pa.Array]:
-        """The items' values by column; all null for one that is None."""
+        """Returns the items' values by column; all null for one that is None."""
         values: dict[str, list[Any]] = {name: [None] * len(items) for name in self._fields}
         rescued: list[str | None] = [None] * len(items)
         for place, item in enumerate(items):
-            left: Item = {}
+            rest: Item = {}
             for name, value in (item or {}).items():
                 if "NULL" in value:
                     continue
@@ -121,9 +121,9 @@ class MirrorColumns:
                         f"{self._fields[name].type}: give --image-schema '{name} string'"
                     )
                 else:
-                    left[name] = value
-            if left:
-                rescued[place] = json.dumps(left, sort_keys=True, ensure_ascii=False)
+                    rest[name] = value
+            if rest:
+                rescued[place] = json.dumps(rest, sort_keys=True, ensure_ascii=False)
         made = {name: pa.array(values[name], field.type) for name, field in self._fields.items()}
         return {**made, RESCUED: pa.array(rescued, pa.string())}
 
@@ -137,11 +137,11 @@ class MirrorColumns:
     def _add(self, field: pa.Field) -> None:
         self._fields[field.name] = field
         self._converters[field.name] = converter(field.type)
-        self._taken.add(field.name.lower())
+        self._used_names.add(field.name.lower())
 
     def _may_be_column(self, name: str) -> bool:
         # Spark takes Pk and PK for one.
-        free = name.lower() not in self._taken and not name.startswith(_OWN)
+        free = name.lower() not in self._used_names and not name.startswith(_OWN)
         return free and _NAME.fullmatch(name) is not None
 
 
@@ -166,7 +166,7 @@ _COLUMN: Final = re.compile(r"`?([^\s`,]+)`?\s+([a-z]+)(?:\(\s*(\d+)\s*,\s*(\d+)
 
 
 def given_columns(text: str) -> pa.Schema:
-    """`total decimal(12,2), placed timestamp` as columns. Raises UsageError."""
+    """Returns `total decimal(12,2), placed timestamp` as columns. Raises UsageError."""
     fields: list[pa.Field] = []
     for part in re.split(r",(?![^(]*\))", text):
         found = _COLUMN.fullmatch(part.strip())

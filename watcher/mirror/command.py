@@ -1,4 +1,4 @@
-"""`mirror()`: the one declaration of its options."""
+"""`mirror()`, whose parameters declare the command's options."""
 
 import logging
 import re
@@ -23,13 +23,13 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _HERE = AwsConfig()
 
 
-class Mirrored(NamedTuple):
-    """What a run has done."""
+class MirrorTotals(NamedTuple):
+    """The figures of a run."""
 
     items: int
     changes: int
     signal: int
-    """That has ended it; 0 for none."""
+    """The signal that has ended it; 0 for none."""
 
 
 def mirror(
@@ -61,8 +61,8 @@ def mirror(
         ),
     ] = True,
     connection: AwsConfig = _HERE,
-) -> Mirrored:
-    """Keep a Delta table equal to the stream's: its items first, then every change, until stopped.
+) -> MirrorTotals:
+    """Keeps a Delta table equal to the stream's: its items, then every change, until stopped.
 
     It may be killed at any time, and started again with the same command: rows and the position in
     the stream are one commit. Raises UsageError, StreamError, DataLossError, WatcherError.
@@ -72,13 +72,15 @@ def mirror(
     service, arn = connect(stream, connection)
     service.take_shortcut(arn)
     tables = TablesClient(connection, region_in(arn))
+    name, description = tables.named(service.table(arn))
     # Until it has begun there is nothing that a signal would have to wait for.
     job = MirrorJob(
-        arn,
-        service,
-        tables,
-        tables.named(service.table(arn)),
-        to,
+        arn=arn,
+        service=service,
+        tables=tables,
+        table=name,
+        description=description,
+        to=to,
         history=history,
         once=once,
         given=given,
@@ -88,7 +90,7 @@ def mirror(
     with shutdown.handle_signals(stop.set):
         logger.info(f"Mirroring {stream} to {to}")
         job.run(seconds, stop.is_set)
-    return Mirrored(job.items, job.changes, shutdown.signal)
+    return MirrorTotals(job.items, job.changes, shutdown.signal)
 
 
 def _seconds(text: str) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -22,29 +23,53 @@ logger = logging.getLogger("watcher")
 
 _STATE: Final = "watcher"
 _APP: Final = "watcher-mirror"
-_RECENT: Final = 50
-_TIDY: Final = timedelta(days=1)
 
 
 class MirrorState(msgspec.Struct, frozen=True, kw_only=True):
-    """What each commit says of the mirror."""
+    """The mirror's state, stored in each of its commits."""
 
     stream: str
     history: bool
     token: dict[str, Any]
-    """Where the stream has been read to."""
+    """The stream's position."""
     copied: bool = False
-    """Whether all items were copied that were there when it began."""
+    """True once all items were copied that were there when it began."""
     number: int = 0
-    """Of the commit, among the mirror's own."""
+    """The commit's number, among the mirror's own."""
     tidied: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Sizes and pauses of a mirror."""
+
+    items: int = 20_000
+    """Items or changes in a commit, at most …"""
+    image_bytes: int = 32 * 1024 * 1024
+    """… or so many bytes of them."""
+    segment_bytes: int = 100 * 1024 * 1024
+    """The copy scans one segment for each …"""
+    segments: int = 8
+    """… up to so many side by side."""
+    poll_seconds: float = 0.2
+    """Between two looks for a change, where there was none."""
+    idle_commit_seconds: float = 600.0
+    """A position is stored by then, though nothing changes: the stream keeps a day."""
+    tidy_after: timedelta = timedelta(days=1)
+    """Small files become big ones, and replaced ones go, that often."""
+    recent_commits: int = 50
+    """The state is looked for in so many first: others (OPTIMIZE) may come in between."""
+
+
+LIMITS: Final = Limits()
 
 
 class MirrorTable:
     """A Delta table and its state; None in the state where there is no table yet."""
 
-    def __init__(self, to: str) -> None:
+    def __init__(self, to: str, limits: Limits = LIMITS) -> None:
         self._to = to
+        self._limits = limits
         self.state: MirrorState | None = None
         self._table: DeltaTable | None = None
         if DeltaTable.is_deltatable(to):
@@ -53,23 +78,23 @@ class MirrorTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that it has."""
+        """Returns its columns."""
         assert self._table is not None
         return pa.schema(self._table.schema().to_arrow())
 
-    def begin(self, schema: pa.Schema, state: MirrorState) -> None:
-        """Make it, empty, or empty what a copy that was killed has left. Raises WatcherError."""
+    def create(self, schema: pa.Schema, state: MirrorState) -> None:
+        """Creates it, or empties what a copy that was killed has left. Raises WatcherError."""
         before = self.state.number if self.state else 0
         state = msgspec.structs.replace(state, number=before + 1)
         self._write(schema.empty_table(), state, mode="overwrite", schema_mode="overwrite")
         self._table = DeltaTable(self._to)
 
     def append(self, rows: pa.Table, state: MirrorState) -> None:
-        """Append rows (there may be none), and note where the stream has been read to."""
+        """Appends rows (there may be none), and stores the stream's position."""
         self._write(rows, self._next(state), mode="append")
 
     def grow(self, columns: Iterable[pa.Field]) -> None:
-        """Add those that it has not, empty in all rows that there are."""
+        """Adds the columns that it lacks, null in all its rows."""
         assert self._table is not None
         has = {field.name for field in self._table.schema().fields}
         new = [Field.from_arrow(each) for each in columns if each.name not in has]
@@ -86,7 +111,7 @@ class MirrorTable:
         updates: Sequence[tuple[dict[str, str], str | None]] = (),
         inserts: Sequence[tuple[dict[str, str], str]] = (),
     ) -> None:
-        """Merge rows (`s`) into it (`t`): of each sequence the first whose condition holds.
+        """Merges rows (`s`) into it (`t`): of each sequence the first whose condition holds.
 
         Raises WatcherError, also where somebody else has changed it at the same time.
         """
@@ -109,21 +134,21 @@ class MirrorTable:
         try:
             merging.execute()
         except DeltaError as error:
-            raise self._told(error) from error
+            raise self._translated(error) from error
         if self._table.version() == before:  # it has changed nothing
             self._write(self.schema.empty_table(), state, mode="append")
         self.state = state
 
     def tidy(self, now: datetime) -> None:
-        """Once a day make big files of small ones, and remove what was replaced a week ago."""
+        """Once a day makes big files of small ones, and removes what was replaced a week ago."""
         assert self._table is not None and self.state is not None
-        if now - self.state.tidied < _TIDY:
+        if now - self.state.tidied < self._limits.tidy_after:
             return
         try:
             self._table.optimize.compact()
             self._table.vacuum(dry_run=False)
         except DeltaError as error:
-            raise self._told(error) from error
+            raise self._translated(error) from error
         self.state = msgspec.structs.replace(self.state, tidied=now)
 
     def _write(self, rows: pa.Table, state: MirrorState, **options: Any) -> None:
@@ -132,7 +157,7 @@ class MirrorTable:
                 self._table or self._to, rows, commit_properties=_properties(state), **options
             )
         except (DeltaError, OSError) as error:
-            raise self._told(error) from error
+            raise self._translated(error) from error
         self.state = state
 
     def _next(self, state: MirrorState) -> MirrorState:
@@ -142,8 +167,8 @@ class MirrorTable:
         )
 
     def _found_state(self, table: DeltaTable) -> MirrorState:
-        """That of the latest commit that has one: others (OPTIMIZE) may come in between."""
-        for limit in (_RECENT, None):
+        """Returns the state of the latest commit that has one."""
+        for limit in (self._limits.recent_commits, None):
             for commit in table.history(limit):
                 if text := commit.get(_STATE):
                     try:
@@ -156,7 +181,7 @@ class MirrorTable:
             f"{self._to} is a Delta table that mirror has not made: choose another folder"
         )
 
-    def _told(self, error: Exception) -> WatcherError:
+    def _translated(self, error: Exception) -> WatcherError:
         if isinstance(error, CommitFailedError):
             return WatcherError(
                 f"{self._to} was changed by somebody else at the same time: one mirror a table; "

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +16,7 @@ from watcher.aws.tables import Description, TablesClient
 from watcher.clock import CLOCK, Clock
 from watcher.errors import StreamError, UsageError
 from watcher.mirror.columns import Item, MirrorColumns, item_of
-from watcher.mirror.delta_table import MirrorState, MirrorTable
+from watcher.mirror.delta_table import LIMITS, Limits, MirrorState, MirrorTable
 from watcher.mirror.versions import EveryVersion, ItemChange, LastVersion, change_of
 from watcher.pull.calls import CallPool
 from watcher.pull.merged import MergedReader
@@ -28,17 +27,9 @@ from watcher.streams.token import Token
 
 logger = logging.getLogger("watcher")
 
-_ITEMS: Final = 20_000
-_BYTES: Final = 32 * 1024 * 1024
-_SEGMENT_BYTES: Final = 100 * 1024 * 1024
-_MOST_SEGMENTS: Final = 8
-_PAUSE_SECONDS: Final = 0.2
-# So old a position may get while nothing changes; the stream keeps a day.
-_IDLE_SECONDS: Final = 600.0
-
 
 class MirrorJob:
-    """One stream, its table, and the mirror `to`; with `once` up to now.
+    """One stream, its table, and its mirror in the folder `to`; with `once` up to now.
 
     Raises UsageError where the mirror is of something else, or can't have these columns, and
     StreamError for a stream without the images that it takes.
@@ -46,33 +37,37 @@ class MirrorJob:
 
     def __init__(
         self,
+        *,
         arn: str,
         service: Service,
         tables: TablesClient,
-        table: tuple[str, Description],
+        table: str,
+        description: Description,
         to: str,
-        *,
         history: bool = False,
         once: bool = False,
         given: pa.Schema | None = None,
         fail_on_data_loss: bool = True,
         calls: CallPool | None = None,
         clock: Clock = CLOCK,
+        limits: Limits = LIMITS,
     ) -> None:
         self._arn = arn
         self._service = service
         self._tables = tables
-        self._name, self._like = table
+        self._table = table
+        self._size = description.size
         self._history = history
         self._once = once
-        self._kind = EveryVersion() if history else LastVersion()
-        self._columns = MirrorColumns(self._like.types, given or pa.schema([]), self._kind.own)
-        self._mirror = MirrorTable(to)
+        self._rows = EveryVersion() if history else LastVersion()
+        self._columns = MirrorColumns(description.types, given or pa.schema([]), self._rows.own)
+        self._mirror = MirrorTable(to, limits)
         self._losses = Losses(is_error=fail_on_data_loss, clock=clock)
         self._calls = calls or CallPool()
         self._clock = clock
+        self._limits = limits
         self._refuse_other(to)
-        self._puller = self._begin()
+        self._stream = self._reader()
         self._committed_at = clock.monotonic()
         self.items = 0
         """How many were copied in this run."""
@@ -80,14 +75,14 @@ class MirrorJob:
         """How many were applied in this run."""
 
     def run(self, every: float, stopped: Callable[[], bool]) -> None:
-        """Copy what is to be copied, then apply changes, `every` so many seconds, until stopped.
+        """Copies what is to be copied, then applies changes `every` so many seconds until stopped.
 
         Raises StreamError, DataLossError, WatcherError.
         """
         self._copy(stopped)
         while not stopped():
             changes, is_all = self._gather(every, stopped)
-            if changes or self._is_old():
+            if changes or self._is_commit_due():
                 self._apply(changes)
             if is_all:
                 return
@@ -102,10 +97,10 @@ class MirrorJob:
             made = "with" if state.history else "without"
             raise UsageError(f"{to} was begun {made} --history: go on so, or give another folder")
         if state.copied:
-            self._columns.take(self._mirror.schema)
+            self._columns.adopt(self._mirror.schema)
             self._mirror.grow(self._columns.schema)
 
-    def _begin(self) -> MergedReader:
+    def _reader(self) -> MergedReader:
         state = self._mirror.state
         start: Position | Token
         if state is not None and state.copied:
@@ -135,10 +130,10 @@ class MirrorJob:
 
     @property
     def _whole_schema(self) -> pa.Schema:
-        return pa.schema([*self._columns.schema, *self._kind.own])
+        return pa.schema([*self._columns.schema, *self._rows.own])
 
-    def _is_old(self) -> bool:
-        return self._clock.monotonic() - self._committed_at >= _IDLE_SECONDS
+    def _is_commit_due(self) -> bool:
+        return self._clock.monotonic() - self._committed_at >= self._limits.idle_commit_seconds
 
     # The items that are there
 
@@ -149,13 +144,13 @@ class MirrorJob:
         if state is not None:
             logger.info("The copy was not finished: it begins anew")
         state = self._state(copied=False)
-        self._mirror.begin(self._whole_schema, state)
-        for items in _batched(self._scan()):
+        self._mirror.create(self._whole_schema, state)
+        for items in self._batched(self._scan()):
             if stopped():
                 return
             self._columns.grow(items)
             self._mirror.grow(self._columns.schema)
-            self._mirror.append(self._kind.items(self._columns, items), state)
+            self._mirror.append(self._rows.items(self._columns, items), state)
             self.items += len(items)
             logger.info(f"copied: {self.items} items")
         self._mirror.append(
@@ -163,45 +158,60 @@ class MirrorJob:
         )
 
     def _scan(self) -> Iterator[msgspec.Raw]:
-        """All items; a page of each segment at a time."""
-        segments = min(_MOST_SEGMENTS, 1 + self._like.size // _SEGMENT_BYTES)
-        parts = [self._tables.scan(self._name, each, segments) for each in range(segments)]
+        """Yields all items; a page of each segment at a time."""
+        segments = min(self._limits.segments, 1 + self._size // self._limits.segment_bytes)
+        parts = [self._tables.scan(self._table, each, segments) for each in range(segments)]
         while parts:
             reads = [functools.partial(next, part, None) for part in parts]
             pages = [answer.result() for answer in self._calls.start(reads)]
             parts = [part for part, page in zip(parts, pages, strict=True) if page is not None]
             yield from itertools.chain.from_iterable(page for page in pages if page)
 
+    def _batched(self, images: Iterable[msgspec.Raw]) -> Iterator[list[Item]]:
+        found: list[Item] = []
+        size = 0
+        for image in images:
+            found.append(item_of(image))
+            size += len(bytes(image))
+            if self._is_full(found, size):
+                yield found
+                found, size = [], 0
+        if found:
+            yield found
+
+    def _is_full(self, gathered: Sequence[object], size: int) -> bool:
+        return len(gathered) >= self._limits.items or size >= self._limits.image_bytes
+
     # The changes
 
     def _gather(self, every: float, stopped: Callable[[], bool]) -> tuple[list[ItemChange], bool]:
-        """What comes within so many seconds; and whether that is all, of a mirror up to now."""
+        """Returns the changes of so many seconds, and True where that is all, with `once`."""
         found: list[ItemChange] = []
         size = 0
-        until = self._clock.monotonic() + every
+        deadline = self._clock.monotonic() + every
         while not stopped():
-            if self._puller.poll() is None:
-                if self._once and self._puller.has_caught_up:
+            if self._stream.poll() is None:
+                if self._once and self._stream.has_caught_up:
                     return found, True
-                if self._clock.monotonic() >= until:
+                if self._clock.monotonic() >= deadline:
                     return found, False
-                self._clock.sleep(_PAUSE_SECONDS)
+                self._clock.sleep(self._limits.poll_seconds)
                 continue
-            record = self._puller.pop()
+            record = self._stream.pop()
             size += len(record.raw)
             found.append(change_of(record))
-            if len(found) >= _ITEMS or size >= _BYTES:
+            if self._is_full(found, size):
                 return found, False
-            if self._clock.monotonic() >= until:
+            if self._clock.monotonic() >= deadline:
                 return found, False
         return found, False
 
     def _apply(self, changes: list[ItemChange]) -> None:
         state = self._state(copied=True)
         if changes:
-            self._columns.grow(self._kind.attributes(changes))
+            self._columns.grow(self._rows.attributes(changes))
             self._mirror.grow(self._columns.schema)
-            merge = self._kind.merge(self._columns, changes)
+            merge = self._rows.merge(self._columns, changes)
             self._mirror.merge(
                 merge.rows,
                 merge.on,
@@ -220,20 +230,7 @@ class MirrorJob:
         return MirrorState(
             stream=self._arn,
             history=self._history,
-            token=tokens.to_dict(self._puller.token),
+            token=tokens.to_dict(self._stream.token),
             copied=copied,
             tidied=datetime.now(UTC),
         )
-
-
-def _batched(images: Iterable[msgspec.Raw]) -> Iterator[list[Item]]:
-    found: list[Item] = []
-    size = 0
-    for image in images:
-        found.append(item_of(image))
-        size += len(bytes(image))
-        if len(found) >= _ITEMS or size >= _BYTES:
-            yield found
-            found, size = [], 0
-    if found:
-        yield found

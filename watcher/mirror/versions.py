@@ -1,10 +1,10 @@
-"""What becomes of changes: each item's last state (SCD 1), or a row for each version (SCD 2)."""
+"""The rows of changes: each item's last state (SCD 1), or one for each version (SCD 2)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -47,7 +47,7 @@ class Merge(NamedTuple):
 
 
 def change_of(record: Record) -> ItemChange:
-    """Raises StreamError for a record without what a mirror needs."""
+    """Returns a record as a change. Raises StreamError for one without what a mirror needs."""
     wire = record.wire.dynamodb
     new, old = (bytes(image) for image in (wire.NewImage, wire.OldImage))
     if record.created_at is None or (record.event_name != "REMOVE" and not new):
@@ -70,15 +70,15 @@ class LastVersion:
     own: tuple[pa.Field, ...] = ()
 
     def items(self, columns: MirrorColumns, items: Sequence[Item]) -> pa.Table:
-        """The rows of items that are there when it begins."""
+        """Returns the rows of items that are there when it begins."""
         return pa.table(columns.rows(items))
 
     def attributes(self, changes: Iterable[ItemChange]) -> Iterator[Item]:
-        """What there are to be columns for."""
+        """Returns the items whose attributes need columns."""
         return (change.new for change in changes if change.new is not None)
 
     def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
-        """What these changes, in their order, make of the table."""
+        """Returns how these changes, in their order, are merged into the table."""
         last = {change.key: change for change in changes}.values()
         made = columns.rows([change.new or change.keys for change in last])
         made[_GONE] = pa.array([change.new is None for change in last])
@@ -96,8 +96,8 @@ class EveryVersion:
     """A row for each version of an item, with the time that it was valid.
 
     The items that are there at the beginning have rows without a beginning, and without a number.
-    What the first change to one of them says that it was before goes before what the copy has seen,
-    which may have been later.
+    The old image of the first change to one of them counts more than the copy, which may have been
+    later.
     """
 
     own: tuple[pa.Field, ...] = (
@@ -107,17 +107,17 @@ class EveryVersion:
     )
 
     def items(self, columns: MirrorColumns, items: Sequence[Item]) -> pa.Table:
-        """The rows of items that are there when it begins."""
+        """Returns the rows of items that are there when it begins."""
         none = {field.name: pa.nulls(len(items), field.type) for field in self.own}
         return pa.table({**columns.rows(items), **none})
 
     def attributes(self, changes: Iterable[ItemChange]) -> Iterator[Item]:
-        """What there are to be columns for."""
+        """Returns the items whose attributes need columns."""
         for change in changes:
             yield from (item for item in (change.old, change.new) if item is not None)
 
     def merge(self, columns: MirrorColumns, changes: Sequence[ItemChange]) -> Merge:
-        """What these changes, in their order, make of the table."""
+        """Returns how these changes, in their order, are merged into the table."""
         by_key: dict[str, list[ItemChange]] = {}
         for change in changes:
             by_key.setdefault(change.key, []).append(change)
@@ -148,15 +148,15 @@ class _Version(NamedTuple):
     ends: datetime | None
     number: str | None
     closes: bool = False
-    """Whether it ends the row that is open now, if there is one."""
+    """True where it ends the row that is open now, if there is one."""
     inserts: bool = False
-    """Whether there was no item before."""
+    """True where there was no item before."""
     is_known: bool = False
-    """Whether the item is what was before."""
+    """True where the item is that of before."""
 
 
 def _versions(changes: Sequence[ItemChange]) -> Iterable[_Version]:
-    """The rows of one item's changes, and first what they say of the one before."""
+    """Yields the rows of one item's changes, and first what they tell of the one before."""
     first = changes[0]
     yield _Version(
         first.old or first.keys,
@@ -177,5 +177,5 @@ def _same_key(columns: MirrorColumns) -> str:
     return " AND ".join(f't."{name}" = s."{name}"' for name in columns.keys)
 
 
-def _values(names: Iterable[str]) -> dict[str, Any]:
+def _values(names: Iterable[str]) -> dict[str, str]:
     return {f'"{name}"': f's."{name}"' for name in names}

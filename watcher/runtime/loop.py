@@ -16,6 +16,7 @@ from watcher.observability.watch_stats import Totals, WatchStats
 from watcher.options import WatchOptions
 from watcher.runtime.health import HealthChecker
 from watcher.runtime.stats import DisplayThrottle, StatsCollector
+from watcher.runtime.stream_successor import StreamEnd
 from watcher.runtime.table_snapshots import TableSnapshots
 from watcher.runtime.watched_stream import WatchedStream
 from watcher.runtime.watched_streams import WatchedStreams
@@ -103,16 +104,17 @@ class Manager:
     # The six steps, and what they look at
 
     def _list_streams(self) -> None:
-        """Take in streams that join, list new ones, and list those again whose time has come."""
+        """Take in streams that join, and make the first listing of each."""
         self.streams.join_discovered()
         self._start_streams()
-        for stream in self.streams:
-            self._refresh(stream)
 
     def _start_shards(self) -> None:
-        """Have every shard read whose turn has come, and those again whose worker has died."""
+        """List shards again where that is due, and have those read whose turn has come.
+
+        Those whose worker has died are read again.
+        """
         for stream in self.streams:
-            self._start_ready(stream)
+            self._refresh(stream)
         for origin in self.workers.to_restart():
             its_stream = self.streams.get(origin.stream)
             if its_stream is not None and not self.streams.is_paused(its_stream):
@@ -161,11 +163,11 @@ class Manager:
         if self.shutdown.poll():
             return
         for stream in self.streams:
-            end = stream.poll_end()
-            if end is not None and end.successor is None:
-                self.streams.remove(stream)
-            elif end is not None and end.successor is not None:
-                self._move_on(stream, end.successor)
+            match stream.poll_end():
+                case StreamEnd(successor=str() as successor):
+                    self._move_on(stream, successor)
+                case StreamEnd():
+                    self.streams.remove(stream)
 
     def _is_done(self) -> bool:
         """True once there is nothing more to come, or nothing can be read."""
@@ -239,7 +241,6 @@ class Manager:
             self.streams.on_started(stream)
             with self.shutdown.may_interrupt():
                 self._refresh(stream)
-                self._start_ready(stream)
             if stream.has_started:
                 self.saver.save_first()
             self.streams.log_if_all_reading(stream, self.workers)
@@ -274,7 +275,7 @@ class Manager:
             self.saver.mark_dirty()
 
     def _refresh(self, stream: WatchedStream) -> None:
-        """List a stream's shards where that is due."""
+        """List a stream's shards where that is due, and start those whose turn has come."""
         if self.streams.is_paused(stream):
             return
         if stream.failures and not stream.has_started:
@@ -288,17 +289,12 @@ class Manager:
             self.streams.on_listed(stream, self.stats)
             for origin in stream.take_newly_closed():
                 self.workers.on_shard_closed(origin)
-
-    # Shards and their workers
-
-    def _start_ready(self, stream: WatchedStream) -> None:
-        """Start the shards of a stream whose turn has come."""
-        if self.streams.is_paused(stream) or not stream.has_started:
-            return
         ready = stream.take_ready_shards()
         for shard in ready:
             self._start(stream, shard)
         self.totals.shards += len(ready)
+
+    # Shards and their workers
 
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
         self.workers.start(stream.assignment(shard), self.stats.tally(stream.origin(shard)))

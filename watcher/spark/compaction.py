@@ -1,9 +1,9 @@
 """Few big files out of a day's many small ones: readers see the ones or the others, never both.
 
-The big ones are written into a folder aside, which then changes places with the day's, at once
-(renameat2's RENAME_EXCHANGE). So whoever lists the day sees all of its rows, each once, whenever
-that is and whatever is killed; and whoever has listed it before, and opens a file afterwards, gets
-an error that the file is gone, no result that lacks something.
+The big ones are written into another folder, which then changes places with the day's, at once
+(renameat2's RENAME_EXCHANGE). So a listing of the day shows all of its rows, each once, whenever
+that is and whatever is killed; and a reader that has listed it before, and opens a file afterwards,
+gets an error that the file is gone, no result that lacks something.
 """
 
 from __future__ import annotations
@@ -28,22 +28,16 @@ from watcher.errors import UsageError
 from watcher.files import lock_file, swap
 from watcher.formatting.text import counted
 from watcher.spark.folders import DAYS, LOCK, LOG
+from watcher.spark.timing import LIMITS, TIMING, Limits, Timing
 
 logger = logging.getLogger("watcher")
 
-_ASIDE: Final = "compacted"
-_SMALL_BYTES: Final = 64 * 1024 * 1024
-_FILE_BYTES: Final = 256 * 1024 * 1024
-# In memory at once; a row group is what other readers take at once.
-_GROUP_BYTES: Final = 32 * 1024 * 1024
-_ROWS_AT_ONCE: Final = 2_000
-# So long somebody may still be listing the folder that was a day's.
-_LISTING_SECONDS: Final = 5.0
+_COMPACTED: Final = "compacted"
 _TIME: Final = "approximate_creation_time"
 
 
-def compact(to: str) -> int:
-    """Make big files of the small ones in each day's folder of an archive; how many files fewer.
+def compact(to: str, limits: Limits = LIMITS, timing: Timing = TIMING) -> int:
+    """Makes big files of the small ones in each day of an archive; returns how many fewer.
 
     Raises UsageError where a job is writing, where the file system can't let two folders change
     places, and for what is no archive of Parquet files on a disk.
@@ -52,51 +46,56 @@ def compact(to: str) -> int:
     if not lake.is_dir():
         raise UsageError(f"{to} is no folder on a disk: only there is compacting unseen by readers")
     if (lake / LOG).exists():
-        raise UsageError(f"{to} has the layout of an earlier version: run archive once before")
+        raise UsageError(f"{to} is an archive of the first version, which can't be compacted")
     home = _home(lake.resolve())
     with _locked(home):
-        fewer = sum(compact_day(day, home) for day in days(lake))
-        time.sleep(_LISTING_SECONDS if fewer else 0)
-        sweep(home)
+        fewer = sum(compact_day(day, home, limits=limits) for day in days(lake))
+        time.sleep(timing.listing_seconds if fewer else 0)
+        sweep(home, timing)
     return fewer
 
 
 def days(lake: Path, before: str | None = None) -> Iterator[Path]:
-    """The folders of its days, those `before` the folder of that name."""
+    """Yields the folders of its days, those `before` the folder of that name."""
     for day in sorted(lake.glob(f"{DAYS}*")):
         if day.is_dir() and (before is None or day.name < before):
             yield day
 
 
-def sweep(home: Path) -> None:
-    """Remove what nobody sees any more: what has been replaced, and what a kill has left."""
-    for left in (home / _ASIDE).glob("*"):
+def sweep(home: Path, timing: Timing = TIMING) -> None:
+    """Removes what no reader lists any more: replaced folders, and what a kill has left."""
+    for left in (home / _COMPACTED).glob("*"):
         # A rename is a change of the folder, too.
-        if time.time() - left.stat().st_ctime >= _LISTING_SECONDS:
+        if time.time() - left.stat().st_ctime >= timing.listing_seconds:
             shutil.rmtree(left)
 
 
-def compact_day(day: Path, home: Path, go_on: Callable[[], bool] = lambda: True) -> int:
-    """Make big files of a day's small ones, unless told to stop; how many files fewer it has.
+def compact_day(
+    day: Path,
+    home: Path,
+    go_on: Callable[[], bool] = lambda: True,
+    limits: Limits = LIMITS,
+) -> int:
+    """Makes big files of a day's small ones, while it may go on; returns how many files fewer.
 
-    Only for whoever keeps others from writing there. Raises UsageError where the file system can't
+    Its caller keeps others from writing there. Raises UsageError where the file system can't
     let two folders change places.
     """
     found = {path: path.stat().st_size for path in sorted(day.iterdir())}
-    if strange := [path for path in found if path.suffix != ".parquet" or not path.is_file()]:
+    if foreign := [path for path in found if path.suffix != ".parquet" or not path.is_file()]:
         if any(path.suffix == ".parquet" for path in found):
-            logger.warning(f"{day} is not compacted: {strange[0].name} is no file of an archive")
+            logger.warning(f"{day} is not compacted: {foreign[0].name} is no file of an archive")
         return 0
-    small = [path for path, size in found.items() if size < _SMALL_BYTES]
+    small = [path for path, size in found.items() if size < limits.small_file_bytes]
     if len(small) < 2:
         return 0
-    (home / _ASIDE).mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=home / _ASIDE, prefix=f"{day.name}-"))
+    (home / _COMPACTED).mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=home / _COMPACTED, prefix=f"{day.name}-"))
     aside.chmod(stat.S_IMODE(day.stat().st_mode))
     for path in found.keys() - set(small):
         os.link(path, aside / path.name)
     try:
-        made = _merged(small, aside, go_on)
+        made = _merged(small, aside, go_on, limits)
     except pa.ArrowException as error:
         raise UsageError(f"{day} can't be compacted: {str(error).splitlines()[0]}") from error
     if made is None:
@@ -113,19 +112,21 @@ def compact_day(day: Path, home: Path, go_on: Callable[[], bool] = lambda: True)
     return len(small) - made
 
 
-def _merged(paths: list[Path], folder: Path, go_on: Callable[[], bool]) -> int | None:
-    """Their rows in files in the folder, on the disk; how many files. None where it was stopped."""
+def _merged(
+    paths: list[Path], folder: Path, go_on: Callable[[], bool], limits: Limits
+) -> int | None:
+    """Writes their rows to the folder's disk; returns how many files, None where it was stopped."""
     schema = pa.unify_schemas([_schema(path) for path in paths], promote_options="permissive")
     expected = written = 0
     name = uuid.uuid4().hex
     made: list[Path] = []
-    parts = _parts(paths, schema)
+    parts = _row_groups(paths, schema, limits)
     table = next(parts, None)
     while table is not None:
         made.append(folder / f"compacted-{name}-{len(made):05}.parquet")
         with open(made[-1], "xb") as file:
             with ParquetWriter(file, schema) as writer:
-                while table is not None and file.tell() < _FILE_BYTES:
+                while table is not None and file.tell() < limits.file_bytes:
                     if not go_on():
                         return None
                     writer.write_table(table)
@@ -146,24 +147,24 @@ def _merged(paths: list[Path], folder: Path, go_on: Callable[[], bool]) -> int |
     return len(made)
 
 
-def _parts(paths: Iterable[Path], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Their rows in order, as many at once as make a row group."""
+def _row_groups(paths: Iterable[Path], schema: pa.Schema, limits: Limits) -> Iterator[pa.Table]:
+    """Yields their rows in order, as many at once as make a row group."""
     gathered: list[pa.Table] = []
     size = 0
     for path in paths:
         with _opened(path) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE):
-                gathered.append(_as(pa.Table.from_batches([batch]), schema))
+            for batch in file.iter_batches(limits.merge_rows):
+                gathered.append(_widened(pa.Table.from_batches([batch]), schema))
                 size += batch.nbytes
-                if size >= _GROUP_BYTES:
+                if size >= limits.row_group_bytes:
                     yield pa.concat_tables(gathered).combine_chunks()
                     gathered, size = [], 0
     if gathered:
         yield pa.concat_tables(gathered).combine_chunks()
 
 
-def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """With the columns of the whole, in their order; a column that came later is null."""
+def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns it with all columns of the schema; one that came later is null."""
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.column_names
@@ -188,7 +189,7 @@ def _opened(path: Path) -> ParquetFile:
 
 
 def _home(lake: Path) -> Path:
-    """Where the job that writes it keeps what readers are not to see."""
+    """Returns the folder where the job that writes it keeps what readers are not to see."""
     for home in (lake.with_name(f"{lake.name}.checkpoint"), lake / "_checkpoint"):
         if (home / LOCK).exists():
             return home
@@ -197,7 +198,7 @@ def _home(lake: Path) -> Path:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """The lock that a job's JVM holds (see `Folder.locked`)."""
+    """Holds the lock that a job's JVM holds (see `Folder.locked`)."""
     with lock_file(str(home / LOCK)) as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,8 @@
-"""Finds out that a shard's reader in the driver is behind, and up to where executors are to read.
+"""Defers a shard's backlog to executors: detects it, and finds a record near the tip as its end.
 
 The driver reads a page in some 6 ms; executors are many. So where there is a backlog, the driver
-asks for one record near the shard's tip, whose number is the end of an exact range, and leaves all
-up to there to an executor. It goes on behind it, and reads by itself while it keeps up.
+reads one record near the shard's tip, whose number is the end of an exact range, and leaves all up
+to there to an executor. It goes on behind it, and reads by itself while it keeps up.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ from watcher.aws.model import AtTime
 from watcher.clock import Clock
 from watcher.errors import ServiceError, StreamError, TimestampRefusedError
 from watcher.records import page
+from watcher.spark.timing import Timing
 from watcher.streams.messages import Message, Page, Started
 from watcher.streams.page_fetcher import PageFetcher, is_full
 from watcher.streams.requests import GetIterator, ReadSteps
 
-# A reader that keeps up has a page within a second or so of its making.
-BEHIND_SECONDS = 10.0
 # One page that is old says little: the first one after a pause always is. But if it is full, more
 # follows, and each that is read here is read once more by an executor.
 _OLD_PAGES = 2
 # The tip is half of that ago; where nothing was written since, so many times as long may do.
 _TIMES_BACK: Final = (1, 12, 120, 720)
-_ASK_SECONDS = 10.0
 # Of a shard that allows less a second, an executor can't read more than the driver.
 _LEAST_ALLOWED = 2.0
 
 
 class DeferredRange(msgspec.Struct, frozen=True):
-    """All up to this number is for executors to read: there is a backlog."""
+    """A backlog: executors read all up to this number."""
 
     upto: str
     created: float
-    """When one of its first records was made."""
+    """The time of one of its first records."""
 
 
-class Backlog:
-    """How far behind one shard's reader is; `found` tells, from all that it says."""
+class BacklogDetector:
+    """Tells from one shard's messages whether its reader is behind, and finds the backlog's end."""
 
-    def __init__(self, arn: str, shard_id: str, behind_seconds: float, clock: Clock) -> None:
+    def __init__(self, arn: str, shard_id: str, timing: Timing, clock: Clock) -> None:
         self._arn = arn
         self._shard_id = shard_id
-        self._behind_seconds = behind_seconds
+        self._timing = timing
         self._clock = clock
         self._service_ahead = 0.0  # of the monotonic clock, in epoch seconds
         self._old_pages = 0
-        self._ask_at = 0.0
+        self._look_at = 0.0
         self._to_try = deque[float]()
-        """So many seconds ago a record is to be looked for."""
+        """Seconds ago at which a record is looked for, one after the other."""
         self._created, self._newest = 0.0, 0  # of what had been read by then
 
-    def found(self, read: Iterable[Message], reads: PageFetcher) -> ReadSteps[DeferredRange | None]:
-        """What to leave, up to a record far behind these; None where the reader keeps up.
+    def on_messages(
+        self, messages: Iterable[Message], reads: PageFetcher
+    ) -> ReadSteps[DeferredRange | None]:
+        """Returns what to defer, up to a record far behind these; None where the reader keeps up.
 
-        None, too, where the service lets no read come just now: then `tip` is to be called next.
+        None, too, where the service allows no read just now: `find_end` is to be called next then.
         """
         newest: Page | None = None
-        for each in read:
+        for each in messages:
             if isinstance(each, Started):
                 self._service_ahead = each.time.timestamp() - self._clock.monotonic()
             elif isinstance(each, Page):
@@ -75,20 +75,20 @@ class Backlog:
         created = newest.last_created or 0.0
         age = now + self._service_ahead - created
         seen = _OLD_PAGES if is_full(newest.count, len(newest.body)) else self._old_pages + 1
-        self._old_pages = seen if age > self._behind_seconds else 0
+        self._old_pages = seen if age > self._timing.behind_seconds else 0
         is_slow = reads.rate.allowed < _LEAST_ALLOWED
-        if self._old_pages < _OLD_PAGES or now < self._ask_at or is_slow:
+        if self._old_pages < _OLD_PAGES or now < self._look_at or is_slow:
             return None
-        self._ask_at = now + _ASK_SECONDS
+        self._look_at = now + self._timing.look_for_end_seconds
         self._created, self._newest = created, int(newest.last_sequence_number)
-        back = (times * self._behind_seconds / 2 for times in _TIMES_BACK)
+        back = (times * self._timing.behind_seconds / 2 for times in _TIMES_BACK)
         self._to_try = deque(seconds for seconds in back if seconds < age)
-        return (yield from self.tip(reads))
+        return (yield from self.find_end(reads))
 
-    def tip(self, reads: PageFetcher) -> ReadSteps[DeferredRange | None]:
-        """The same, while `awaits_turn`; a read for each attempt, when its turn has come.
+    def find_end(self, reads: PageFetcher) -> ReadSteps[DeferredRange | None]:
+        """Looks for the end, one read an attempt, while `awaits_turn`; returns what to defer.
 
-        What goes wrong with this, goes wrong with the reading too, and is told there.
+        An error here is an error of the reading, too, which reports it.
         """
         while self._to_try and not reads.pause():
             now = self._clock.monotonic() + self._service_ahead
@@ -98,7 +98,7 @@ class Backlog:
                 body = yield from reads.fetch_elsewhere(iterator, limit=1)
                 records = page.decode(body).Records
             except TimestampRefusedError:
-                self._ask_at = math.inf
+                self._look_at = math.inf
                 self._to_try.clear()
             except (ServiceError, StreamError):
                 self._to_try.clear()
@@ -113,5 +113,5 @@ class Backlog:
 
     @property
     def awaits_turn(self) -> bool:
-        """Whether the tip is to be looked for, and the service lets no read come just now."""
+        """True while the end is to be looked for, and the service allows no read just now."""
         return bool(self._to_try)

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from watcher.aws.arns import region_in, table_name
 from watcher.errors import UsageError
 from watcher.records.wire import WireChange, WireRecord
-from watcher.spark import options
+from watcher.spark import compat, options
+from watcher.spark.columns import ArrowEncoder, columns, ddl, refuse_unfit_types
 from watcher.spark.options import SourceOptions
 from watcher.spark.picklable import SparkPicklable
-from watcher.spark.schema import Columns, columns, ddl
-from watcher.spark.typed import refuse_unfit
 from watcher.time_machine.exports import DataFile, Export, ExportLine
 
 _ROWS: Final = 1_000
 _SOURCE: Final = "aws:dynamodb"
-_OF_STREAMS: Final = (
+_STREAM_OPTIONS: Final = (
     *("stream", "startingposition", "endingposition", "maxrecordspertrigger"),
     *("wirerecords", "failondataloss"),
 )
@@ -43,9 +41,9 @@ class ExportReader(SparkPicklable, DataSourceReader):
     """A task for each file: DynamoDB writes one for each of the table's partitions, or more."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        refuse_unfit(schema)
+        refuse_unfit_types(schema)
         self._options, self._place, self._keys = _parsed(given)
-        self._arrow = to_arrow_schema(schema, timezone="UTC")
+        self._arrow = compat.arrow_schema(schema)
         if self._arrow.names != list(columns(self._options)):
             raise UsageError(".schema(…) can't be given to dynamodb_export; use imageSchema")
 
@@ -53,17 +51,18 @@ class ExportReader(SparkPicklable, DataSourceReader):
         return Export(self._place, self._options.connection)
 
     def partitions(self) -> list[InputPartition]:
-        """The files that the manifest names, and that have something in them."""
+        """Returns the files that the manifest names and that are not empty."""
         return [FilePartition(file) for file in self._export().files if file.items]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A file's rows; an item of a full export is no change, and has no kind nor number."""
+        """Yields a file's rows; an item of a full export has no event name and no number."""
         assert isinstance(partition, FilePartition)
         export = self._export()
-        made, table = Columns(self._options, self._arrow), table_name(export.table_arn)
+        encoder = ArrowEncoder(self._options, self._arrow)
+        table = table_name(export.table_arn)
         lines = export.lines_of(partition.file)
         while some := list(islice(lines, _ROWS)):
-            batch = made.of_records([self._record(export, line) for line in some], "", table)
+            batch = encoder.encode_records([self._record(export, line) for line in some], "", table)
             yield _without(batch, "sequence_number", "shard_id")
 
     def _record(self, export: Export, line: ExportLine) -> WireRecord:
@@ -93,25 +92,25 @@ class DynamoDBExport(SparkPicklable, DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What goes into `format(…)`."""
+        """Returns what goes into `format(…)`."""
         return "dynamodb_export"
 
     def schema(self) -> str:
-        """The columns of `dynamodb_streams`."""
+        """Returns the columns of `dynamodb_streams`."""
         return ddl(_parsed(dict(self.options))[0])
 
     def reader(self, schema: StructType) -> ExportReader:
-        """For `spark.read`."""
+        """Returns the reader of `spark.read`."""
         return ExportReader(dict(self.options), schema)
 
 
 def _parsed(given: Mapping[str, str]) -> tuple[SourceOptions, str, list[str]]:
-    """The options that an export shares with a stream, its place, and the keys' names."""
-    rest: dict[str, Any] = {name.lower(): value for name, value in given.items()}
+    """Returns the options that an export shares with a stream, its place, and the keys' names."""
+    rest = {name.lower(): value for name, value in given.items()}
     names = [name.strip() for name in rest.pop("keys", "").split(",") if name.strip()]
-    for name in _OF_STREAMS:
+    for name in _STREAM_OPTIONS:
         if name in rest:
-            raise UsageError(f"dynamodb_export has no option {name}, which is of streams")
+            raise UsageError(f"dynamodb_export has no option {name}, which is for streams")
     place = rest.pop("path", "")
     if not place:
         raise UsageError("give the export's folder, AWSDynamoDB/EXPORT-ID: .load(folder)")

@@ -1,7 +1,4 @@
-"""Folders of any file system that Spark knows (a disk, HDFS, S3): who writes there, and what for.
-
-A query that writes files has two: the folder of its data, and the checkpoint that goes with it.
-"""
+"""Folders of any file system that Spark knows: a disk, HDFS, S3."""
 
 from __future__ import annotations
 
@@ -18,19 +15,17 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
+from watcher.spark.timing import TIMING, Timing
 
 LOG = "_spark_metadata"
 """Where Spark's own sink notes which files are whole; readers other than Spark don't look there."""
 DAYS = "date="
-"""What the names of an archive's folders begin with."""
+"""The beginning of the names of an archive's folders."""
 LOCK = ".watcher-lock"
-"""In a checkpoint on a disk: whoever writes holds a lock on it."""
+"""In a checkpoint on a disk: the job that writes holds a lock on it."""
 _DISK = "file"
 # Of Hadoop, and of the same version as Spark's own.
 _MODULES = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
-# The JVM of a job that was killed may live on, and write, for some seconds.
-_WAIT_SECONDS = 15.0
-_PAUSE_SECONDS = 0.25
 
 _PATTERN = re.compile(r"[][{}*?\\]")
 
@@ -53,46 +48,41 @@ class Folder:
         self.path = path
         self._whole_path = self._system.makeQualified(self._path)
         self.whole_path: str = self._whole_path.toString()
-        """With its file system, wherever it is asked from."""
+        """The whole path, with its file system."""
         uri = self._whole_path.toUri()
         self.scheme = str(uri.getScheme())
         self.disk_path = Path(uri.getPath()) if self.scheme == _DISK else None
-        """Where it is on this machine's disks; None where it is elsewhere."""
+        """Its place on this machine's disks; None where it is elsewhere."""
         self.shown_path = str(self.disk_path or self.whole_path.rstrip("/"))
         """The whole path as people write it."""
-        self.uri_path = str(uri.getPath()).rstrip("/")
-        """The whole path without its file system."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether what is beside it would be elsewhere: it is a bucket, or a disk of its own."""
+        """True where nothing can be beside it: it is a bucket, or a disk of its own."""
         if self.disk_path is not None and self.disk_path.is_mount():
             return True
         return self._whole_path.getParent() is None
 
     def has(self, name: str) -> bool:
-        """Whether there is such an entry in it."""
+        """True where there is such an entry in it."""
         return bool(self._system.exists(self._inside(name)))
 
     def literal(self, name: str) -> str:
-        """The whole path of an entry, for Spark's readers, who take `[` for a pattern."""
+        """Returns the whole path of an entry, for Spark's readers, who take `[` for a pattern."""
         return _PATTERN.sub(r"\\\g<0>", f"{self.whole_path}/{name}")
 
-    def entries(self, name: str = ".") -> dict[str, int]:
-        """What is in it, or in one of its folders, that exists.
-
-        By its name, with the time of its last change (milliseconds, by the file system).
-        """
+    def entries(self, name: str = ".") -> list[str]:
+        """Returns the names in it, or in one of its folders, which must exist."""
         found = self._system.listStatus(self._inside(name))
-        return {str(each.getPath().getName()): int(each.getModificationTime()) for each in found}
+        return [str(each.getPath().getName()) for each in found]
 
     def make(self, name: str = ".") -> None:
-        """Make it, or a folder in it, where it is not there yet. Raises UsageError."""
+        """Makes it, or a folder in it, where it is not there yet. Raises UsageError."""
         if not self._system.mkdirs(self._inside(name)):
             raise UsageError(f"can't make the folder {self.path}: {name}")
 
     def move(self, name: str, to: Folder, as_name: str) -> None:
-        """Move an entry to a folder of the same file system, where none is so called.
+        """Moves an entry to a folder of the same file system, where none is so called.
 
         On a disk, and on HDFS, it is all there at once; in an object store a file is (it is
         copied), and a folder is not. Raises OSError, UsageError.
@@ -106,11 +96,11 @@ class Folder:
             raise UsageError(f"{self.path}/{name} can't be moved to {to.path}/{as_name}")
 
     def remove(self, name: str) -> None:
-        """Remove one of its entries, with all that is in it; there may be none."""
+        """Removes one of its entries, with all that is in it; there may be none."""
         self._system.delete(self._inside(name), True)
 
     def load(self, name: str, kind: type[_Kind]) -> _Kind | None:
-        """What `save` has put there; None where there is nothing."""
+        """Returns what `save` has put there; None where there is nothing."""
         found = next((each for each in (name, f".{name}.new") if self.has(each)), None)
         if found is None:
             return None
@@ -125,7 +115,7 @@ class Folder:
             stream.close()
 
     def save(self, name: str, value: msgspec.Struct) -> None:
-        """Put it in a small file as JSON; after a kill in between there is the one or the other."""
+        """Puts it in a small file as JSON; a kill in between leaves the one or the other."""
         aside, there = self._inside(f".{name}.new"), self._inside(name)
         stream = self._system.create(aside, True)
         stream.write(bytearray(msgspec.json.encode(value)))
@@ -135,8 +125,8 @@ class Folder:
         self._system.rename(aside, there)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other jobs out of it while it is on this machine's disks.
+    def locked(self, timing: Timing = TIMING) -> Iterator[None]:
+        """Keeps other jobs out of it while it is on this machine's disks.
 
         Other file systems know no locks that end with us. The JVM holds it, since it is the one
         that writes. Raises UsageError where another one does.
@@ -152,21 +142,21 @@ class Folder:
             )
         file = java.io.RandomAccessFile(java.io.File(path, LOCK), "rw")
         try:
-            until = time.monotonic() + _WAIT_SECONDS
+            deadline = time.monotonic() + timing.lock_seconds
             while not _has_locked(file):
-                if time.monotonic() >= until:
+                if time.monotonic() >= deadline:
                     raise UsageError(
                         f"another job is writing with {self.path}: one at a time; "
                         "end that one, or choose another folder"
                     )
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(timing.lock_poll_seconds)
             yield
         finally:
             with suppress(Py4JError, OSError):  # a JVM that has ended, and its locks with it
                 file.close()
 
     def _missing_module(self, path: str) -> str:
-        """What to give for a file system whose classes are not in Spark's package."""
+        """Returns what to do for a file system whose classes are not in Spark's package."""
         scheme = path.partition(":")[0]
         if scheme == "s3":
             return f"{path}: Hadoop calls it s3a://"
@@ -190,53 +180,3 @@ def _has_locked(file: Any) -> bool:
         if "OverlappingFileLockException" in str(error):  # a job of this very JVM
             return False
         raise
-
-
-class CheckpointUse(msgspec.Struct, frozen=True):
-    """What a checkpoint is used for; stored in it."""
-
-    folder: str
-    """With its file system."""
-    format: str
-    """What is in the files."""
-
-
-def bind(
-    folder: Folder, checkpoint: Folder, note: str, content: str, *, may_move: bool = False
-) -> None:
-    """Note in a new checkpoint what it is for; `may_move` where its place says of which folder.
-
-    Raises UsageError where folder, checkpoint and content have not been used together before:
-    Spark would go on, and leave out or mix up what it writes.
-    """
-    here = CheckpointUse(folder.whole_path, content)
-    is_new = not checkpoint.has("offsets")
-    # Before the first batch nothing is bound to anything: a mistyped format, say.
-    there = None if is_new else checkpoint.load(note, CheckpointUse)
-    if there is not None and may_move:
-        there = msgspec.structs.replace(there, folder=here.folder)
-    if there is not None and there != here:
-        raise UsageError(
-            f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
-            f"give that folder and format, or another --checkpoint and --to"
-        )
-    if is_new:
-        _refuse_used(folder, checkpoint)
-    elif there is None and checkpoint.has("commits/1") and not folder.has(LOG):
-        raise UsageError(
-            f"the checkpoint {checkpoint.path} was used for another folder than {folder.path}: "
-            "give that one, or another --checkpoint"
-        )
-    if there is None:
-        checkpoint.save(note, here)
-
-
-def _refuse_used(folder: Folder, checkpoint: Folder) -> None:
-    """All changes would be there once more."""
-    names = folder.entries() if folder.has(".") else {}
-    data = [name for name in names if name.startswith(DAYS) or name.endswith(".parquet")]
-    if data or folder.has(LOG):
-        raise UsageError(
-            f"{folder.path} was written with another checkpoint than {checkpoint.path}: "
-            "give that one, or choose another folder"
-        )

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Client, Listener
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -29,29 +28,26 @@ from watcher.delivery.handler import Handler
 from watcher.errors import HandlerError
 from watcher.records.record import Record
 from watcher.spark.picklable import SparkPicklable
+from watcher.spark.timing import LIMITS, TIMING
 
 FORMAT = "watcher_handlers"
-# A task reads in one process and writes in another: two for each that can run at once.
-_CLOSE_TASKS = 3
-# So long a closing task keeps its process, that the next task gets another.
-_CLOSE_SECONDS = 0.05
 
 
 class HandlersTask(msgspec.Struct, frozen=True):
-    """What an executor needs to call the handlers, and where what they print goes."""
+    """The work of an executor that calls handlers, and the address for what they print."""
 
     load: Callable[[], list[Handler]]
     on_error: str
     arn: str
     """The stream's; empty where the records say it, as of several streams."""
     is_terminal: bool
-    """Whether what they print ends on a terminal: colours, and control characters escaped."""
+    """True where what they print ends on a terminal: colours, and control characters escaped."""
     address: tuple[str, int]
     authkey: bytes
 
 
 class Printed(WriterCommitMessage):
-    """What the handlers have printed in one task, and what has stopped them."""
+    """The text that handlers have printed in one task, and the error that has stopped them."""
 
     def __init__(self, text: str, error: str = "") -> None:
         self.text = text
@@ -93,14 +89,14 @@ class HandlersWriter(SparkPicklable, DataSourceStreamArrowWriter):
         self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Deliver one partition: some shards, one after the other, to a handler's failure."""
+        """Delivers one partition: some shards, one after the other, up to a handler's failure."""
         stdout = _Stdout(self._task.is_terminal)
         error = ""
         with contextlib.redirect_stdout(stdout):
             dispatcher = _dispatcher(self._task)
             try:
                 self._deliver(dispatcher, iterator)
-            except HandlerError as failure:  # a task that fails would be tried again, unheard
+            except HandlerError as failure:  # a task that fails would be tried again, silently
                 error = str(failure)
         for _ in iterator:
             pass
@@ -121,8 +117,8 @@ class HandlersWriter(SparkPicklable, DataSourceStreamArrowWriter):
         yield batch["record"].to_pylist()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Hand over what was printed. Raises HandlerError under `on_error="stop"`."""
-        _end(self._task, messages)
+        """Prints what they have printed. Raises HandlerError under `on_error="stop"`."""
+        _print_in_driver(self._task, messages)
 
 
 class ClosingWriter(SparkPicklable, DataSourceArrowWriter):
@@ -132,7 +128,7 @@ class ClosingWriter(SparkPicklable, DataSourceArrowWriter):
         self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Call each handler's `close`, once."""
+        """Calls each handler's `close`, once."""
         stdout = _Stdout(self._task.is_terminal)
         dispatcher = _dispatchers.pop(self._task.authkey, None)
         error = ""
@@ -144,16 +140,16 @@ class ClosingWriter(SparkPicklable, DataSourceArrowWriter):
                     error = str(failure)
         for _ in iterator:
             pass
-        time.sleep(_CLOSE_SECONDS)
+        time.sleep(TIMING.close_task_seconds)
         return Printed(stdout.text, error)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Hand over what was printed. Raises HandlerError under `on_error="stop"`."""
-        _end(self._task, messages)
+        """Prints what they have printed. Raises HandlerError under `on_error="stop"`."""
+        _print_in_driver(self._task, messages)
 
 
-def _end(task: HandlersTask, messages: list[WriterCommitMessage | None]) -> None:
-    """What was printed is printed, and then it is said what has failed; no task is tried again."""
+def _print_in_driver(task: HandlersTask, messages: list[WriterCommitMessage | None]) -> None:
+    """Prints what tasks have printed, then raises what has failed; no task is tried again."""
     printed = [each for each in messages if isinstance(each, Printed)]
     if texts := [each.text for each in printed if each.text]:
         with Client(task.address, authkey=task.authkey) as connection:
@@ -167,20 +163,20 @@ def _end(task: HandlersTask, messages: list[WriterCommitMessage | None]) -> None
 class Printer:
     """Prints, in the driver's own process, what handlers have printed elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_closed: threading.Event) -> None:
         self.authkey = secrets.token_bytes(32)
         # Spark's commit runs on the driver's machine.
         self._listener = Listener(("127.0.0.1", 0), authkey=self.authkey)
         self.address: tuple[str, int] = self._listener.address
-        self.is_closed = threading.Event()
-        """The reader of our output had enough (`| head`)."""
+        self.is_closed = is_closed
+        """Set where the reader of our output had enough (`| head`)."""
         self.error: HandlerError | None = None
         """Why what was printed is not out: a full disk."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            # Nobody is heard without the key.
+            # Nobody prints without the key.
             with contextlib.suppress(Exception), self._listener.accept() as connection:
                 self._print(connection.recv_bytes())
                 connection.send_bytes(b"")
@@ -197,20 +193,19 @@ class Printer:
 
 
 def register(spark: SparkSession, task: HandlersTask) -> None:
-    """Offer the sink to a session, for these handlers."""
-    made: dict[str, Any] = {"task": task}
-    here = type("Handlers", (_Handlers,), made)
-    here.__module__ = "__main__"  # so that it travels by value, the task with it
+    """Offers the sink to a session, for these handlers."""
+    here = type("Handlers", (_Handlers,), {"task": task})
+    here.__module__ = "__main__"  # so that it is pickled by value, with the task
     spark.dataSource.register(here)
 
 
 def close(spark: SparkSession) -> None:
-    """Call `close` of the handlers in every Python process that Spark still has.
+    """Calls `close` of the handlers in every Python process that Spark still has.
 
     Spark hands its idle processes out in turn: more tasks than there are processes, so many at a
     time as can run, find them all. Those that it has ended (idle for a minute) are beyond reach.
     """
-    tasks = _CLOSE_TASKS * spark.sparkContext.defaultParallelism
+    tasks = LIMITS.close_tasks_per_core * spark.sparkContext.defaultParallelism
     spark.range(0, tasks, 1, tasks).write.format(FORMAT).mode("append").save()
 
 

@@ -1,6 +1,6 @@
 """A folder that a query appends whole files to: nothing else is in it, and nothing half-done.
 
-A batch is written aside first. Then one small file, saved in the checkpoint, says which of its
+A batch is written elsewhere first. Then one small file, saved in the checkpoint, says which of its
 files go where: from then on the batch is in, and a start after a kill moves what is not moved yet.
 """
 
@@ -16,13 +16,14 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import compaction, legacy_archive
-from watcher.spark.folders import LOG, Folder, bind
+from watcher.spark import compaction
+from watcher.spark.folders import DAYS, LOG, Folder
 
 logger = logging.getLogger("watcher")
 
 _BATCH = "watcher-batch.json"
 _UNFINISHED = "unfinished"
+_INSIDE = "_checkpoint"
 
 
 class LakeBatch(msgspec.Struct, frozen=True):
@@ -30,31 +31,35 @@ class LakeBatch(msgspec.Struct, frozen=True):
 
     number: int
     moves: dict[str, str]
-    """Its files aside, and where in the folder they go."""
+    """Its files, where they were written, and where in the folder they go."""
 
 
 class Lake:
     """A folder of files; `home` is the folder beside it, and `kept` the query's checkpoint."""
 
-    def __init__(self, spark: SparkSession, folder: Folder, home: Folder, kept: Folder) -> None:
+    def __init__(self, folder: Folder, home: Folder, kept: Folder) -> None:
         self.folder = folder
         self.kept = kept
-        self._spark = spark
         self._home = home
         self._lock = threading.Lock()
         self._is_open = False
         self._compacted_before = ""
 
     @contextmanager
-    def open(self, note: str, content: str) -> Iterator[None]:
-        """Hold it against other jobs, and finish what a killed one has begun.
+    def open(self, note: str, content: str, *, by_spark: bool = False) -> Iterator[None]:
+        """Keeps other jobs out of it, and finishes what a killed one has begun.
 
-        Raises UsageError (see `bind`), also where another job holds it.
+        `by_spark` for files that Spark's own sink writes, with its log. Raises UsageError (see
+        `bind`), also where another job holds it.
         """
+        if not by_spark and self.folder.has(LOG):
+            raise UsageError(
+                f"{self.folder.path} is an archive of the first version, with Spark's log {LOG}: "
+                "choose a new folder; this one can still be read"
+            )
         is_own = self.kept is self._home
         with self._home.locked(), nullcontext() if is_own else self.kept.locked():
             bind(self.folder, self.kept, note, content, may_move=is_own)
-            self._take_over()
             self.folder.make()
             self._finish()
             self._is_open = True
@@ -66,9 +71,9 @@ class Lake:
                     pass
 
     def files_of(self, number: int) -> list[str] | None:
-        """What is there of a batch that is in already; None for one that is not.
+        """Returns the files that are left of a batch that is in already; None for one that is not.
 
-        It was cut off, or killed, after it was in and before Spark had noted that.
+        Such a batch was cut off, or killed, after it was in and before Spark had noted that.
         """
         last = self.kept.load(_BATCH, LakeBatch)
         if last is None or number > last.number:
@@ -77,7 +82,7 @@ class Lake:
         return [name for name in names if self.folder.has(name)]
 
     def append(self, write: Callable[[str], None], number: int) -> list[str]:
-        """Have a batch written to a path that is handed over, and take its files in; which."""
+        """Has `write` write a batch to a path, and takes its files in; returns their names."""
         with self._lock:
             if not self._is_open:
                 raise UsageError(f"{self.folder.path} is not open for batch {number}")
@@ -91,7 +96,7 @@ class Lake:
             return list(moves.values())
 
     def compact(self, files: Iterable[str], go_on: Callable[[], bool]) -> None:
-        """Compact the days before those of a batch's files, where that can be done unseen."""
+        """Compacts the days before those of a batch's files, where no reader can notice."""
         lake, home = self.folder.disk_path, self._home.disk_path
         day = min((file.partition("/")[0] for file in files), default="")
         if lake is None or home is None or not day:
@@ -107,17 +112,8 @@ class Lake:
             except (UsageError, OSError) as error:
                 logger.warning(f"Archiving goes on, but {error}")
 
-    def _take_over(self) -> None:
-        """What a former version has written becomes ours, also where this is killed in between."""
-        if not self.folder.has(LOG):
-            return
-        if self.kept.load(_BATCH, LakeBatch) is None:
-            number = legacy_archive.cleared(self._spark, self.folder)
-            self.kept.save(_BATCH, LakeBatch(number, {}))
-        legacy_archive.forget(self.folder)
-
     def _finish(self) -> None:
-        """Move what is not moved yet of the last batch, and clear what no batch has become of."""
+        """Moves what is not moved yet of the last batch, and removes what became no batch."""
         last = self.kept.load(_BATCH, LakeBatch)
         for source, target in (last.moves if last else {}).items():
             if not self._home.has(source):
@@ -130,27 +126,31 @@ class Lake:
 
 
 def lake_of(spark: SparkSession, to: str, checkpoint: str | None) -> Lake:
-    """The folder `to`, with its checkpoint: without one that is named, the folder beside it.
+    """Returns the folder `to`, with its checkpoint: the one given, or the folder beside it.
 
-    Raises UsageError where an archive of a former layout can't be brought into this one.
+    Raises UsageError where the folder's checkpoint is inside it, as the first version kept it.
     """
     folder = Folder(spark, to)
     home = _home(spark, folder)
-    return Lake(spark, folder, home, Folder(spark, checkpoint) if checkpoint else home)
+    return Lake(folder, home, Folder(spark, checkpoint) if checkpoint else home)
 
 
 def _home(spark: SparkSession, folder: Folder) -> Folder:
-    """On the same file system, where no reader of the folder comes by it, if that can be."""
-    inside = Folder(spark, f"{folder.shown_path}/{legacy_archive.CHECKPOINT}")
+    """Returns the folder beside it, which no reader looks into; inside where it is alone."""
+    inside = Folder(spark, f"{folder.shown_path}/{_INSIDE}")
     if folder.is_alone:
         return inside
-    return legacy_archive.moved_out(
-        folder, inside, Folder(spark, f"{folder.shown_path}.checkpoint")
-    )
+    beside = Folder(spark, f"{folder.shown_path}.checkpoint")
+    if inside.has("offsets") and not folder.has(LOG) and not beside.has("offsets"):
+        raise UsageError(
+            f"the checkpoint of {folder.path} is in it: move {inside.shown_path} "
+            f"to {beside.shown_path}"
+        )
+    return beside
 
 
 def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:
-    """The files of a batch, by names that tell it; as deep as one folder."""
+    """Returns a batch's files with the names that they get; as deep as one folder."""
     moves: dict[str, str] = {}
     for entry in sorted(home.entries(aside)) if home.has(aside) else ():
         if entry[0] in "._":
@@ -166,3 +166,53 @@ def _moves(home: Folder, aside: str, number: int) -> dict[str, str]:
             target = path.with_name(f"batch-{number:09}-{len(moves):05}.{ending}")
             moves[f"{aside}/{name}"] = str(target)
     return moves
+
+
+class CheckpointUse(msgspec.Struct, frozen=True):
+    """The use of a checkpoint; stored in it."""
+
+    folder: str
+    """With its file system."""
+    format: str
+    """The format of the files."""
+
+
+def bind(
+    folder: Folder, checkpoint: Folder, note: str, content: str, *, may_move: bool = False
+) -> None:
+    """Notes in a new checkpoint what it is for; `may_move` where its place names the folder.
+
+    Raises UsageError where folder, checkpoint and content have not been used together before:
+    Spark would go on, and leave out or mix up what it writes.
+    """
+    here = CheckpointUse(folder.whole_path, content)
+    is_new = not checkpoint.has("offsets")
+    # Before the first batch nothing is bound to anything: a mistyped format, say.
+    there = None if is_new else checkpoint.load(note, CheckpointUse)
+    if there is not None and may_move:
+        there = msgspec.structs.replace(there, folder=here.folder)
+    if there is not None and there != here:
+        raise UsageError(
+            f"the checkpoint {checkpoint.path} is of the {there.format} files in {there.folder}: "
+            f"give that folder and format, or another --checkpoint and --to"
+        )
+    if is_new:
+        _refuse_used(folder, checkpoint)
+    elif there is None and checkpoint.has("commits/1"):
+        raise UsageError(
+            f"the checkpoint {checkpoint.path} was used for another folder than {folder.path}: "
+            "give that one, or another --checkpoint"
+        )
+    if there is None:
+        checkpoint.save(note, here)
+
+
+def _refuse_used(folder: Folder, checkpoint: Folder) -> None:
+    """Raises UsageError for a folder that has files: all changes would be in it once more."""
+    names = folder.entries() if folder.has(".") else {}
+    data = [name for name in names if name.startswith(DAYS) or name.endswith(".parquet")]
+    if data or folder.has(LOG):
+        raise UsageError(
+            f"{folder.path} was written with another checkpoint than {checkpoint.path}: "
+            "give that one, or choose another folder"
+        )

@@ -1,4 +1,4 @@
-"""Pure: how far the next micro-batch goes, from what is held of each shard."""
+"""Decides how far the next micro-batch goes, from what is buffered of each shard; no I/O."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ from collections.abc import Mapping
 
 from watcher.aws.model import AfterSequence
 from watcher.spark.offsets import Offset, ShardOffset
-from watcher.spark.read_ahead import BATCH_BYTES, SHARD_BYTES, HeldPage, HeldShard
+from watcher.spark.read_ahead import BufferedPage, BufferedShard
+from watcher.spark.timing import LIMITS, Limits
 from watcher.streams.lineage import Lineage, ShardStatus
 
-Shards = Mapping[str, HeldShard]
+Shards = Mapping[str, BufferedShard]
 
 
-def end(start: Offset, limit: int | None, shards: Shards, lineage: Lineage) -> Offset | None:
-    """The end of a micro-batch from `start` on; None where it would hold nothing.
+def end_offset(
+    start: Offset,
+    max_records: int | None,
+    shards: Shards,
+    lineage: Lineage,
+    limits: Limits = LIMITS,
+) -> Offset | None:
+    """Returns the end of a micro-batch from `start` on; None where it would be empty.
 
     A page that the limit cuts through is split where it stands.
     """
     moved: dict[str, ShardOffset] = {}
-    for shard_id, pages in _chosen(shards, limit).items():
+    for shard_id, pages in _admitted(shards, max_records, limits).items():
         shard, before = shards[shard_id], start.shards.get(shard_id)
         tracked = shard.tracked
         position = before.position if before else tracked.position
-        upto = shard.left.upto if shard.left else pages[-1].upto if pages else None
+        upto = shard.deferred.upto if shard.deferred else pages[-1].upto if pages else None
         if upto is not None:
             position = AfterSequence(upto)
         finished = shard.has_ended and len(pages) == len(shard.pages)
@@ -33,14 +40,16 @@ def end(start: Offset, limit: int | None, shards: Shards, lineage: Lineage) -> O
     return Offset(start.stream, _pruned(start.shards, moved, shards, lineage)) if moved else None
 
 
-def _chosen(shards: Shards, limit: int | None) -> dict[str, list[HeldPage]]:
-    """What each shard that may go gives: oldest first, where not all fits in."""
-    free = [shard for shard in shards.values() if _may_go(shard, shards)]
-    chosen: dict[str, list[HeldPage]] = {shard.id: [] for shard in free}
+def _admitted(
+    shards: Shards, max_records: int | None, limits: Limits
+) -> dict[str, list[BufferedPage]]:
+    """Returns each free shard's pages in the micro-batch: oldest first, where not all fit in."""
+    free = [shard for shard in shards.values() if _is_free(shard, shards)]
+    admitted: dict[str, list[BufferedPage]] = {shard.id: [] for shard in free}
     left = {shard.id: iter(list(shard.pages)) for shard in free}
-    room = dict.fromkeys(chosen, SHARD_BYTES)
-    records, size = limit or sys.maxsize, BATCH_BYTES
-    heap: list[tuple[float, str, HeldPage]] = []
+    room = dict.fromkeys(admitted, limits.shard_bytes)
+    records, size = max_records or sys.maxsize, limits.batch_bytes
+    heap: list[tuple[float, str, BufferedPage]] = []
 
     def push(shard_id: str) -> None:
         if room[shard_id] > 0 and (following := next(left[shard_id], None)):
@@ -52,23 +61,23 @@ def _chosen(shards: Shards, limit: int | None) -> dict[str, list[HeldPage]]:
         _, shard_id, page = heapq.heappop(heap)
         if page.count > records:
             page = shards[shard_id].split(page, records)
-        chosen[shard_id].append(page)
+        admitted[shard_id].append(page)
         records -= page.count
         size -= page.size
         room[shard_id] -= page.size
         push(shard_id)
-    return chosen
+    return admitted
 
 
-def _may_go(shard: HeldShard, shards: Shards) -> bool:
-    """Nothing of a child before the last of its parent: that is in a batch before, or empty."""
+def _is_free(shard: BufferedShard, shards: Shards) -> bool:
+    """True once all of its parents is in a batch before: a child's records come after theirs."""
     parent = shard.tracked.parent
     above = shards.get(parent) if parent else None
     if above is None:
         return True
     if above.reader is None or not above.has_ended or above.pages:
         return False
-    return _may_go(above, shards)
+    return _is_free(above, shards)
 
 
 def _pruned(
@@ -77,7 +86,7 @@ def _pruned(
     shards: Shards,
     lineage: Lineage,
 ) -> dict[str, ShardOffset]:
-    """The whole of the offset, without the finished shards whose children speak for them."""
+    """Returns the whole offset, without finished shards that their children stand for."""
     whole = {**before, **moved}
     with_child = {reached.parent for reached in whole.values()}
     return {
@@ -91,6 +100,6 @@ def _pruned(
 
 
 def _was_never_there(shard_id: str, reached: ShardOffset, lineage: Lineage) -> bool:
-    """Whether it is a parent that was gone before the query: it is finished without a range."""
+    """True for a parent that was gone before the query: it is finished without a range."""
     tracked = lineage.shards.get(shard_id)
     return reached.unlisted and (tracked is None or tracked.status is ShardStatus.FINISHED)

@@ -16,7 +16,7 @@ _VERSION = 1
 
 
 class ShardOffset(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a shard was read: `position` is where its unread records begin."""
+    """How far a shard was read; its unread records begin at `position`."""
 
     position: Position
     parent: str | None = None
@@ -41,7 +41,7 @@ class Offset(msgspec.Struct, frozen=True):
     begun: dict[str, ShardOffset] = {}
     """Where the first micro-batch began, in its end, where Spark keeps no other place for it."""
     images: Any = None
-    """What is made of images (see `evolution.py`); None where that was not noted."""
+    """The shape of images (see `columns.type_shape`); None where that was not noted."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -66,25 +66,25 @@ class Range(msgspec.Struct, frozen=True):
         return f"shard {self.shard_id} from {described(self.start)} to {end}"
 
 
-def begun(end: Offset) -> Offset | None:
-    """Where the micro-batch began whose end this is, if it is a query's first."""
+def start_of_first_batch(end: Offset) -> Offset | None:
+    """Returns where the micro-batch began whose end this is, if it is a query's first."""
     return Offset(end.stream, end.begun) if end.begun else None
 
 
 # Where a query without a checkpoint begins. It has to be a constant: Spark asks for it more than
 # once, never stores it, and asks again when it replays the first batch.
-NOWHERE: dict[str, Any] = {}
+INITIAL: dict[str, Any] = {}
 
 
 def to_json(offset: Offset, images: Any = None) -> dict[str, Any]:
-    """The offset as plain JSON values; keys sorted, since Spark compares offsets as text."""
+    """Returns the offset as plain JSON values, keys sorted: Spark compares offsets as text."""
     noted = {} if images is None else {"images": images}
     shards = {name: msgspec.to_builtins(offset.shards[name]) for name in sorted(offset.shards)}
     return {**noted, "shards": shards, "stream": offset.stream, "version": offset.version}
 
 
 def from_json(plain: Mapping[str, Any]) -> Offset | None:
-    """The offset that `to_json` made; None for NOWHERE. Raises UsageError for another thing."""
+    """Returns the offset that `to_json` made; None for INITIAL. Raises UsageError for others."""
     if not plain:
         return None
     try:
@@ -97,7 +97,7 @@ def from_json(plain: Mapping[str, Any]) -> Offset | None:
 
 
 def ranges(start: Offset, end: Offset) -> list[Range]:
-    """What lies between two offsets, by shard."""
+    """Returns the ranges between two offsets, one for each shard."""
     between: list[Range] = []
     for shard_id, reached in end.shards.items():
         before = start.shards.get(shard_id, ShardOffset(TrimHorizon()))
@@ -113,12 +113,12 @@ def ranges(start: Offset, end: Offset) -> list[Range]:
 
 
 def resume(offset: Offset) -> list[TrackedShard]:
-    """The shards of an offset, for `Lineage(resumed=…)`."""
+    """Returns the shards of an offset, for `Lineage(resumed=…)`."""
     return [_tracked(shard_id, reached, reached) for shard_id, reached in offset.shards.items()]
 
 
 def tracked(shard_id: str, start: Offset, end: Offset) -> TrackedShard:
-    """A shard that a micro-batch reads, as it stood at the start of that."""
+    """Returns a shard that a micro-batch reads, as it was at the start of that."""
     return _tracked(shard_id, start.shards.get(shard_id), end.shards[shard_id])
 
 
@@ -136,7 +136,7 @@ def _tracked(shard_id: str, start: ShardOffset | None, end: ShardOffset) -> Trac
 
 
 def described(position: Position) -> str:
-    """A position in a sentence."""
+    """Returns a position in words."""
     match position:
         case AfterSequence(number):
             return f"after sequence number {number}"

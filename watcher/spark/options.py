@@ -1,4 +1,4 @@
-"""What `.option(name, value)` may say: parsed and checked before anything is read."""
+"""The options of the source: parsed and checked before anything is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from watcher.streams.position import parse_start
 ImageFormat = Literal["json", "dynamodb-json"]
 
 REMEDY = "; to go on: failOnDataLoss=false"
-"""What there is to do about data loss."""
+"""The remedy that a data loss names."""
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,14 +45,14 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] | None = None
     """`columns`: only these, in this order; None for all."""
     table_names: bool = False
-    """Whether there is a column that names the table: where `stream` may be several."""
+    """True for a column that names the table: where `stream` may be several."""
     wire_records: bool = False
     """`wireRecords`: only two columns, the shard's id and the record's whole wire JSON."""
     connection: AwsConfig = AwsConfig()
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The options of one read. Raises UsageError for an unknown name or a value it can't be."""
+    """Returns the options of one read. Raises UsageError for an unknown name or a wrong value."""
     known = {name.lower(): name for name in (*_FIELDS, *_CONNECTION)}
     values: dict[str, str] = {}
     for name, value in given.items():
@@ -78,9 +78,9 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def wanted_streams(text: str) -> WantedStreams:
-    """What `option("stream", …)` means: streams with commas between them.
+    """Returns the streams that `option("stream", …)` names, with commas between them.
 
-    Raises UsageError, and StreamError where one is no name, whether or not it would be there.
+    Raises UsageError, and StreamError for what can be no stream's name.
     """
     wanted = WantedStreams.of([each.strip() for each in text.split(",") if each.strip()])
     for name in wanted.names:
@@ -120,7 +120,7 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _yes(text: str) -> bool:
+def _boolean(text: str) -> bool:
     return _one_of("true", "false")(text) == "true"
 
 
@@ -141,12 +141,12 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "maxRecordsPerTrigger": ("max_records", _count),
     "minPartitions": ("min_partitions", _count),
     "checkpointLocation": ("checkpoint", str),
-    "failOnDataLoss": ("fail_on_data_loss", _yes),
+    "failOnDataLoss": ("fail_on_data_loss", _boolean),
     "imageFormat": ("image_format", _one_of("json", "dynamodb-json")),
     "imageSchema": ("image_schema", lambda text: text or None),
-    "changedAttributes": ("changed_attributes", _yes),
+    "changedAttributes": ("changed_attributes", _boolean),
     "columns": ("columns", _names),
-    "wireRecords": ("wire_records", _yes),
+    "wireRecords": ("wire_records", _boolean),
 }
 _STREAMING: Final = ("maxRecordsPerTrigger", "minPartitions", "checkpointLocation")
 _CONNECTION: Final = ("region", "profile", "endpointUrl")

@@ -1,4 +1,4 @@
-"""What travels from Spark's driver to its workers, and says there what is missing."""
+"""Objects that Spark pickles for its workers, and that name what is missing there."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pyspark import cloudpickle
 from watcher.errors import WatcherError
 
 
-def _arrive(packed: bytes) -> Any:
-    """In a worker, where there may be no watcher: nothing of it is used before that is known."""
+def _unpickle(packed: bytes) -> object:
+    """Unpickles in a worker, which may have no watcher: nothing of it is used before that check."""
     import pickle
     import sys
 
@@ -33,13 +33,13 @@ def _arrive(packed: bytes) -> Any:
     return made
 
 
-# So it travels by value: a worker without watcher has no such function.
-_arrive.__module__ = "__main__"
+# So it is pickled by value: a worker without watcher has no such function.
+_unpickle.__module__ = "__main__"
 
 
 @contextmanager
-def _in_a_sentence() -> Iterator[None]:
-    """What an error of ours says is what to do: Spark shows no traceback above it.
+def _without_traceback() -> Iterator[None]:
+    """Hides the traceback of our own errors, whose text is what to do.
 
     The worker that it is raised in ends with it, so this is the last that Spark looks up there.
     """
@@ -50,34 +50,34 @@ def _in_a_sentence() -> Iterator[None]:
         raise
 
 
-def _asked_by_spark(method: Callable[..., Any]) -> Callable[..., Any]:
+def _called_by_spark(method: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(method)
-    def asked(*given: Any, **named: Any) -> Any:
-        with _in_a_sentence():
-            answer = method(*given, **named)
-        return _each(answer) if isinstance(answer, Iterator) else answer
+    def call(*positional: object, **named: object) -> object:
+        with _without_traceback():
+            result = method(*positional, **named)
+        return _each(result) if isinstance(result, Iterator) else result
 
-    return asked
+    return call
 
 
-def _each(rows: Iterator[Any]) -> Iterator[Any]:
-    with _in_a_sentence():
+def _each(rows: Iterator[object]) -> Iterator[object]:
+    with _without_traceback():
         yield from rows
 
 
 class SparkPicklable:
-    """An object that names what is missing where it arrives, in one sentence.
+    """An object that names in one sentence what is missing where it is unpickled.
 
-    So do its methods, where they raise an error of ours.
+    Its methods raise errors of ours without a traceback.
     """
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for name, method in list(vars(cls).items()):
             if inspect.isfunction(method) and not name.startswith("_"):
-                setattr(cls, name, _asked_by_spark(method))
+                setattr(cls, name, _called_by_spark(method))
 
     def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-        """Packed twice: the outer part needs Python only."""
+        """Pickles it twice: the outer part needs Python only."""
         pickler: Any = cloudpickle  # untyped
-        return _arrive, (pickler.dumps((type(self), self.__dict__)),)
+        return _unpickle, (pickler.dumps((type(self), self.__dict__)),)

@@ -1,4 +1,4 @@
-"""Decides, in Spark's driver, what the next micro-batch holds."""
+"""Decides, in Spark's driver, what the next micro-batch has: executes the core for open shards."""
 
 from __future__ import annotations
 
@@ -19,37 +19,36 @@ from watcher.spark import micro_batch, offsets
 from watcher.spark.deferred_range import DeferredRange
 from watcher.spark.offsets import Offset, Range, ShardOffset
 from watcher.spark.options import REMEDY, SourceOptions
-from watcher.spark.read_ahead import Driver, HeldPage, HeldShard, News, ReadAhead
-from watcher.spark.reader_threads import ReaderThreads
+from watcher.spark.read_ahead import (
+    BufferedPage,
+    BufferedShard,
+    ReadAhead,
+    ReadAheadDriver,
+    ReaderEvent,
+    ReaderThreads,
+)
+from watcher.spark.timing import TIMING, Timing
 from watcher.streams.caught_up import WRITTEN_SECONDS
 from watcher.streams.coordinator import AGAIN_SECONDS, Coordinator, ShardEnd
 from watcher.streams.lineage import RETENTION, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 
-# An idle query asks again every 12 ms: each time it is answered so late, or when there is news.
-_IDLE_SECONDS = 0.04
-# Shards that nobody has looked into yet are waited for so long: what is in one micro-batch is read
-# side by side, and of those that a query begins with, each would else have one to itself.
-_GATHER_SECONDS = 0.1
-# With a slow trigger the first answer counts: it waits for the first reads so long.
-_FIRST_SECONDS = 5.0
-
 
 class _StoppingPoint(msgspec.Struct, frozen=True):
-    """Where `availableNow` ends."""
+    """The end of `availableNow`."""
 
     written: datetime
-    """Some seconds later: what was written then is in its shard by now."""
+    """Some seconds later: what was written by then is in its shard."""
     closed: set[str]
-    """The shards that were closed by then: what is in them was written before."""
+    """The shards that were closed by then: their records were written before."""
 
 
 class Planner:
     """The state behind `latestOffset`, and the pages that go along with a micro-batch.
 
-    Raises StreamError, UsageError, and DataLossError (with `failOnDataLoss`); once it has begun, a
-    passing trouble of the service never gets out of here, since it would end the query. `asking`
-    is the service for what must not keep the query waiting.
+    Raises StreamError, UsageError, and DataLossError (with `failOnDataLoss`); once it has begun, it
+    raises no passing trouble of the service, since that would end the query. `background` is the
+    service for listings, which must not keep the query waiting.
     """
 
     def __init__(
@@ -57,20 +56,23 @@ class Planner:
         options: SourceOptions,
         arn: str,
         service: Service,
-        driver: Driver,
+        driver: ReadAheadDriver,
+        *,
         clock: Clock = CLOCK,
-        asking: Service | None = None,
+        background: Service | None = None,
+        timing: Timing = TIMING,
     ) -> None:
         self.arn = arn
         self._options = options
         self._service = service
-        self._asking = asking or service
+        self._background = background or service
         self._driver = driver
         self._ahead = driver.ahead
         self._clock = clock
+        self._timing = timing
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
         self._coordinator: Coordinator | None = None
-        self._known: set[str] = set()  # the shards of the first offset
+        self._first_shards: set[str] = set()  # of the first offset
         self._stop_at: _StoppingPoint | None = None
         self._first_until = math.inf
         self._finished = 0
@@ -79,14 +81,14 @@ class Planner:
 
     @classmethod
     def connected(cls, options: SourceOptions) -> Planner:
-        """A planner over the real service, its shards read by threads."""
+        """Returns a planner over the real service, its shards read by threads."""
         service, arn = connect(options.stream, options.connection)
-        ahead = ReadAhead(arn, service, CLOCK)
+        ahead = ReadAhead(arn, CLOCK)
         threads = ReaderThreads(ahead, lambda: for_worker(options.connection, arn))
-        return cls(options, arn, service, threads, asking=BackgroundService(service))
+        return cls(options, arn, service, threads, background=BackgroundService(service))
 
     def anchor(self) -> Offset:
-        """Where a new query starts, as positions that are the same whenever they are used."""
+        """Returns where a new query starts, as positions that mean the same at any time."""
         coordinator = self._new_coordinator(None)
         executor.begin(coordinator, self._service, self._clock)
         self._losses.say_if_begins_late(coordinator.listing)
@@ -104,45 +106,54 @@ class Planner:
         )
 
     def stop_at_now(self) -> None:
-        """From here on, behave as if nothing was written after this moment (`availableNow`)."""
+        """Plans from here on as if nothing was written after this moment (`availableNow`)."""
         listing = retry_at_start(lambda: self._service.listing(self.arn), self._clock)
         written = listing.time + timedelta(seconds=WRITTEN_SECONDS + 1)
         self._stop_at = _StoppingPoint(written, listing.closed())
 
-    def latest(self, start: Offset, limit: int | None) -> Offset:
-        """The end of the next micro-batch; `start` itself where there is nothing to do (now)."""
-        coordinator = self._begun(start)
+    def latest(self, start: Offset, max_records: int | None) -> Offset:
+        """Returns the end of the next micro-batch; `start` itself where there is none now."""
+        coordinator = self._resume(start)
         coordinator.schedule.sharers = self.sharers
-        idle_seconds = _IDLE_SECONDS / self.sharers
+        idle_seconds = self._timing.idle_answer_seconds / self.sharers
         now = self._clock.monotonic()
-        until, gather_until = now + idle_seconds, now + _GATHER_SECONDS / self.sharers
+        deadline, first_reads_by = (
+            now + idle_seconds,
+            now + self._timing.first_reads_seconds / self.sharers,
+        )
         while True:
-            asked = executor.refresh(coordinator, self._asking)
+            pending = executor.refresh(coordinator, self._background)
             with self._driver.lock:
-                self._hear(coordinator)
-                self._open_ready(coordinator)
-                if not self._are_tried() and self._clock.monotonic() < gather_until:
+                self._handle_events(coordinator)
+                self._start_shards(coordinator)
+                if not self._are_tried() and self._clock.monotonic() < first_reads_by:
                     self._driver.wait(idle_seconds)
                     continue
-                end = micro_batch.end(start, limit, self._ahead.shards, coordinator.lineage)
+                end = micro_batch.end_offset(
+                    start,
+                    max_records,
+                    self._ahead.shards,
+                    coordinator.lineage,
+                    self._ahead.limits,
+                )
                 if end is not None:
                     return end
-                if coordinator.due(asked) is not None:
+                if coordinator.due(pending) is not None:
                     continue  # the children of one that has just finished
-                if self._is_answer(coordinator, until):
+                if self._has_nothing(coordinator, deadline):
                     return start
                 self._driver.wait(idle_seconds)
 
-    def pages(self, between: Range) -> list[HeldPage] | None:
-        """The pages of a range; None where they are not here, and executors have to read it."""
+    def pages(self, between: Range) -> list[BufferedPage] | None:
+        """Returns the pages of a range; None where executors have to read it."""
         with self._driver.lock:
             shard = self._ahead.shards.get(between.shard_id)
-            return None if shard is None else shard.between(between.start, between.upto)
+            return None if shard is None else shard.pages_between(between.start, between.upto)
 
-    def say_if_too_late(self, between: Range, start: Offset, end: Offset) -> None:
-        """Whether records have left a range's shard before executors read it.
+    def report_if_trimmed(self, between: Range, start: Offset, end: Offset) -> None:
+        """Reports a loss where records have left a range's shard before executors read it.
 
-        The planner has looked when the shard's turn came; after a crash that may be long ago.
+        The planner did so when the shard's turn came; after a crash that may be long ago.
         """
         if isinstance(between.start, AfterSequence):
             return  # the service says it itself
@@ -155,12 +166,12 @@ class Planner:
         self._losses.say_if_too_late(shard or offsets.tracked(between.shard_id, start, end), now)
 
     def report(self) -> dict[str, Any]:
-        """What the query's progress shows: how far behind, how much is being read."""
+        """Returns the query's progress: how far behind it is, how much is buffered."""
         with self._driver.lock:
             shards = list(self._ahead.shards.values())
             waiting = [each for shard in shards for each in shard.pages]
             times = [each.created for each in waiting] + self._unread_since(shards)
-            times += [shard.left.created for shard in shards if shard.left]
+            times += [shard.deferred.created for shard in shards if shard.deferred]
             oldest = min(times, default=None)
             return {
                 "buffered_bytes": sum(shard.bytes for shard in shards),
@@ -171,20 +182,20 @@ class Planner:
                 "shards_open": sum(not shard.has_ended for shard in shards),
             }
 
-    def _unread_since(self, shards: list[HeldShard]) -> list[float]:
-        """When the first record may have been made of shards that nobody has looked into here."""
+    def _unread_since(self, shards: list[BufferedShard]) -> list[float]:
+        """Returns when the first record may have been made of shards that were not read yet."""
         unread = [shard.tracked for shard in shards if not shard.attempted and not shard.pages]
         if self._coordinator is not None:
             unfinished = self._coordinator.lineage.unfinished
             unread += [each for each in unfinished if each.status is ShardStatus.WAITING]
         kept = self._clock.time() - RETENTION.total_seconds()
-        return [max(kept, since.timestamp()) for each in unread if (since := _begins(each))]
+        return [max(kept, since.timestamp()) for each in unread if (since := _oldest_unread(each))]
 
     def stop(self) -> None:
-        """End the background reading."""
+        """Ends the background reading."""
         self._driver.stop()
 
-    # Which shards are read
+    # The shards that are read
 
     def _new_coordinator(self, start: Offset | None) -> Coordinator:
         return Coordinator(
@@ -196,8 +207,8 @@ class Planner:
             clock=self._clock,
         )
 
-    def _begun(self, start: Offset) -> Coordinator:
-        """The coordinator, begun where the query goes on; what is before `start` is done."""
+    def _resume(self, start: Offset) -> Coordinator:
+        """Returns the coordinator, begun where the query goes on; all before `start` is done."""
         if start.stream != self.arn:
             raise UsageError(
                 f"the checkpoint is of {start.stream}, not of {self.arn}; "
@@ -207,8 +218,8 @@ class Planner:
             coordinator = self._new_coordinator(start)
             executor.begin(coordinator, self._service, self._clock)
             self._coordinator = coordinator
-            self._known = set(start.shards)
-            self._first_until = self._clock.monotonic() + _FIRST_SECONDS
+            self._first_shards = set(start.shards)
+            self._first_until = self._clock.monotonic() + self._timing.first_answer_seconds
         with self._driver.lock:
             for shard_id, reached in start.shards.items():
                 if (shard := self._ahead.shards.get(shard_id)) is None:
@@ -220,8 +231,8 @@ class Planner:
                     self._finished += 1
         return self._coordinator
 
-    def _open_ready(self, coordinator: Coordinator) -> None:
-        """Executors read a closed shard; with a limit its records have to be counted here."""
+    def _start_shards(self, coordinator: Coordinator) -> None:
+        """Starts shards: executors read closed ones; with a limit all are counted here."""
         ready = coordinator.to_start()
         if not ready:
             return
@@ -231,7 +242,7 @@ class Planner:
         elif self._options.max_records is None:
             closed = coordinator.listing.closed()
         for shard in ready:
-            if shard.id not in self._known:
+            if shard.id not in self._first_shards:
                 # It has begun after the query: its first record on is the query's to read.
                 shard.since = opened_at(shard.id) or shard.since
             if shard.id in closed and self._options.max_records is None:
@@ -239,41 +250,42 @@ class Planner:
                 self._ahead.add_closed(shard)
                 coordinator.finish(shard)
             else:
-                may_leave = self._options.max_records is None
-                has_closed = coordinator.is_closed(shard.id)
-                self._ahead.add(shard, until, closed=has_closed, may_leave=may_leave)
+                may_defer = self._options.max_records is None
+                is_closed = coordinator.is_closed(shard.id)
+                self._ahead.add(shard, until, closed=is_closed, may_defer=may_defer)
         self._driver.wake()
 
-    def _hear(self, coordinator: Coordinator) -> None:
-        """What the readers have said. Raises what has ended them, and DataLossError."""
+    def _handle_events(self, coordinator: Coordinator) -> None:
+        """Handles the readers' events. Raises what has ended them, and DataLossError."""
         for shard in self._ahead.shards.values():
             if not shard.closed and coordinator.is_closed(shard.id):
                 shard.closed = True
                 if shard.tracked.status is ShardStatus.CAUGHT_UP:  # it was left as an open one
                     shard.tracked.status = ShardStatus.RUNNING
-                    self._ahead.begin(shard)
+                    self._ahead.start_reader(shard)
                     self._driver.wake()
         if self._ahead.failure is not None:
             raise self._ahead.failure
-        while self._ahead.news:
-            self._on_news(coordinator, *self._ahead.news.popleft())
+        while self._ahead.events:
+            self._on_event(coordinator, *self._ahead.events.popleft())
 
-    def _on_news(self, coordinator: Coordinator, shard: HeldShard, news: News) -> None:
+    def _on_event(self, coordinator: Coordinator, shard: BufferedShard, event: ReaderEvent) -> None:
         tracked = shard.tracked
-        if isinstance(news, HeldPage | DeferredRange):
+        if isinstance(event, DeferredRange):
             tracked.records_came()
             return
-        match coordinator.on_message(tracked, news):
+        message = event.packed if isinstance(event, BufferedPage) else event
+        match coordinator.on_message(tracked, message):
             case ShardEnd.CLOSED:
                 coordinator.finish(tracked)
             case ShardEnd.READ_AGAIN:
-                self._ahead.begin(shard, AGAIN_SECONDS)
+                self._ahead.start_reader(shard, AGAIN_SECONDS)
                 self._driver.wake()
 
-    # When there is nothing to give
+    # When there is no micro-batch
 
-    def _is_answer(self, coordinator: Coordinator, until: float) -> bool:
-        """Whether to say that there is nothing (now). Raises StreamGoneError."""
+    def _has_nothing(self, coordinator: Coordinator, deadline: float) -> bool:
+        """True once the answer is that there is nothing now. Raises StreamGoneError."""
         shards = self._ahead.shards.values()
         is_done = all(shard.is_complete for shard in shards) and coordinator.is_settled()
         if self._stop_at is not None:
@@ -281,16 +293,16 @@ class Planner:
         if is_done and coordinator.is_gone:
             raise StreamGoneError(f"no stream {self.arn}: it was deleted")
         now = self._clock.monotonic()
-        return now >= until and (self._are_tried() or now >= self._first_until)
+        return now >= deadline and (self._are_tried() or now >= self._first_until)
 
     def _are_tried(self) -> bool:
-        """Whether each shard was read once, or tried to."""
+        """True once each shard was read once, or tried to."""
         shards = self._ahead.shards.values()
         return all(shard.attempted for shard in shards if shard.reader is not None)
 
 
-def _begins(shard: TrackedShard) -> datetime | None:
-    """A time before which no record of a shard is unread, where one is known."""
+def _oldest_unread(shard: TrackedShard) -> datetime | None:
+    """Returns a time before which no record of a shard is unread, where one is known."""
     if isinstance(shard.position, AtTime):
         return shard.position.time
     return opened_at(shard.id) or shard.since

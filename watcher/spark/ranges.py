@@ -1,4 +1,4 @@
-"""Reads ranges of shards on an executor."""
+"""Reads ranges of shards on an executor, each from its start to the end that is known."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from watcher.pull import executor
 from watcher.records.wire import WireRecord
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY, SourceOptions
+from watcher.spark.timing import TIMING, Timing
 from watcher.streams.coordinator import AGAIN_SECONDS
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses
@@ -29,14 +30,12 @@ from watcher.streams.shard_reader import ShardReader
 
 logger = logging.getLogger("watcher")
 
-# A watch never gives up; a task that failed is tried anew by Spark, and the user sees why.
-_GIVE_UP_SECONDS = 300.0
-# Not at a moment by the service's clock, but some seconds after the reading has begun.
+# Some seconds after the reading has begun, rather than at a moment by the service's clock.
 _WHENEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class RangeReader:
-    """Reads from a stream until an end that is known.
+    """Reads ranges of a stream's shards.
 
     Raises DataLossError where some records are gone (or warns), TransientError after minutes of
     trouble, StreamError. `rates` are those that the shards' readers have learnt, and keep.
@@ -49,21 +48,23 @@ class RangeReader:
         service: Service,
         clock: Clock = CLOCK,
         rates: dict[str, AdaptiveRateLimit] | None = None,
+        timing: Timing = TIMING,
     ) -> None:
         self._arn = arn
         self._service = service
         self._clock = clock
         self._rates = {} if rates is None else rates
+        self._timing = timing
         self._losses = Losses(is_error=options.fail_on_data_loss, remedy=REMEDY, clock=clock)
         self._losses.begin(arn, None)
 
     @classmethod
     def connected(cls, options: SourceOptions, arn: str) -> RangeReader:
-        """A reader over the real service."""
+        """Returns a reader over the real service."""
         return cls(options, arn, _service(options.connection, arn), rates=_rates(arn))
 
     def read(self, between: Range) -> Iterator[Page]:
-        """The records of a range, page by page."""
+        """Yields the records of a range, page by page."""
         last: str | None = None
         for page in self._pages(between):
             part = page if between.upto is None else page.upto(between.upto)
@@ -79,12 +80,12 @@ class RangeReader:
     def _pages(self, between: Range) -> Iterator[Page]:
         shard = TrackedShard(between.shard_id, None, between.start)
         task = between
-        # A position that is no record's, in whose place the trim horizon comes without a word.
+        # A position that is no record's may turn into the trim horizon without an error.
         if not isinstance(between.start, AfterSequence):
             task = _up_to_now(between)
         rate = self._rates.setdefault(between.shard_id, AdaptiveRateLimit(self._clock))
         reader = self._reader(shard, task, rate)
-        remarks = set[str]()
+        notices = set[str]()
         # A stream's driver has read before; a batch begins here.
         refusals = Refusals(self._clock, has_worked=between.until is None)
         trouble_since: float | None = None
@@ -101,8 +102,8 @@ class RangeReader:
                         self._lost(message, between)
                         shard.position, task = reader.position, _up_to_now(between)
                         reader = self._reader(shard, task, rate)
-                    case Notice(text) if text not in remarks:
-                        remarks.add(text)
+                    case Notice(text) if text not in notices:
+                        notices.add(text)
                         logger.warning(f"{between}: {text}")
                     case Finished(closed=False, proven=False) if not (
                         task.closed or self._is_listed_open(shard)
@@ -127,7 +128,7 @@ class RangeReader:
             closed=task.closed,
             until=task.until,
             end=task.end,
-            part=_OpenPage.of,
+            part=_DecodedPage.part,
             clock=self._clock,
             rate=rate,
         )
@@ -136,7 +137,7 @@ class RangeReader:
         self._losses.say(f"{between} from {loss.since} to what is left", loss.reason)
 
     def _is_listed_open(self, shard: TrackedShard) -> bool:
-        """Whether the service lists a shard that it does not let be read: nothing is gone yet."""
+        """True where the service lists a shard as open that it refuses: nothing is gone yet."""
         try:
             return self._service.listing(self._arn).is_open(shard.id)
         except StreamGoneError:
@@ -151,7 +152,7 @@ class RangeReader:
         between: Range,
         refusals: Refusals,
     ) -> float | None:
-        """Since when the service has answered nothing but errors."""
+        """Returns since when the service has answered nothing but errors; None where it works."""
         troubles = [message for message in messages if isinstance(message, Retrying)]
         if not troubles:
             refusals.work()
@@ -160,29 +161,29 @@ class RangeReader:
         if troubles[-1].is_worth_saying:
             logger.warning(f"{between}: {troubles[-1].line}")
         now = self._clock.monotonic()
-        if since is not None and now > since + _GIVE_UP_SECONDS:
+        if since is not None and now > since + self._timing.give_up_seconds:
             raise TransientError(f"{between} can't be read: {troubles[-1].text}")
         return since if since is not None else now
 
 
-class _OpenPage(Page, frozen=True):
-    """A page that stays in this process, with its records as they were decoded to be checked."""
+class _DecodedPage(Page, frozen=True):
+    """A page that stays in this process, with its decoded records."""
 
     wires: list[WireRecord] = []  # noqa: RUF012 (msgspec copies it)
 
     @classmethod
-    def of(cls, body: bytes, records: Sequence[WireRecord], first: int, last: int) -> Page:
-        """The part `first:last` of a page's records."""
+    def part(cls, body: bytes, records: Sequence[WireRecord], first: int, last: int) -> Page:
+        """Returns the part `first:last` of a page's records."""
         wires = list(records[first:last])
         return cls(first, last, wires[-1].dynamodb.SequenceNumber, body, wires=wires)
 
     def records(self) -> list[WireRecord]:
-        """Its records, their images undecoded."""
+        """Returns its records, their images undecoded."""
         return self.wires
 
 
 def _up_to_now(between: Range) -> Range:
-    """The same, where the record at its end may be gone: an idle shard would be read for ever."""
+    """Returns a range that ends even if its last record is gone: an idle shard goes on for ever."""
     if between.upto is None:
         return between
     return msgspec.structs.replace(between, closed=False, until=_WHENEVER)
@@ -190,11 +191,11 @@ def _up_to_now(between: Range) -> Range:
 
 @lru_cache(maxsize=8)
 def _service(connection: AwsConfig, arn: str) -> Service:
-    """One client for a worker's life: making one takes longer than reading a page."""
+    """Returns one client for a worker's life: making one takes longer than reading a page."""
     return for_worker(connection, arn, handed_credentials(connection, arn))
 
 
 @lru_cache(maxsize=8)
 def _rates(arn: str) -> dict[str, AdaptiveRateLimit]:
-    """How often each shard may be read, as the tasks before have learnt it in this worker."""
+    """Returns each shard's rate limit, as earlier tasks have learnt it in this worker."""
     return {}

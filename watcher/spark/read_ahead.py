@@ -1,6 +1,6 @@
-"""Reads open shards ahead of the micro-batches: whose turn it is, what is held, where room ends.
+"""Reads open shards ahead of the micro-batches: which is next, what is buffered, when it is full.
 
-Nothing waits or runs by itself here: `reader_threads` drives it, or a test, a step at a time.
+`ReadAhead` decides, without waiting or running by itself; `ReaderThreads` drives it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import heapq
 import itertools
 import math
 import re
+import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
@@ -20,17 +22,11 @@ import pyarrow as pa
 from watcher.aws.model import AfterSequence, Position, Service
 from watcher.clock import Clock
 from watcher.pull import executor
-from watcher.spark.deferred_range import BEHIND_SECONDS, Backlog, DeferredRange
+from watcher.spark.deferred_range import BacklogDetector, DeferredRange
+from watcher.spark.timing import LIMITS, TIMING, Limits, Timing
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.messages import Message, Page
 from watcher.streams.shard_reader import ShardReader
-
-# Of packed pages. A task's go to its executor with it: 128 MB is Spark's limit, 16 leave room.
-SHARD_BYTES = 16 * 1024 * 1024
-BATCH_BYTES = 64 * 1024 * 1024
-_IDLE_PAUSE = 1.0
-# One call takes some 5 ms of this one process: with many idle shards each waits longer.
-_IDLE_PAUSE_A_SHARD = 0.01
 
 # A page of 840 KB takes 0.2 ms to a tenth of its size, random text 0.6 ms to a half of it; each of
 # the JVM's five copies of it costs more, and its garbage collector stumbles over large arrays.
@@ -39,22 +35,22 @@ _CODEC = "lz4"
 _CREATED = re.compile(rb'"ApproximateCreationDateTime":\s*([0-9.eE+]+)')
 
 
-class HeldPage(msgspec.Struct, frozen=True):
+class BufferedPage(msgspec.Struct, frozen=True):
     """A page, its body compressed."""
 
     packed: Page
     body_size: int
     """The body's own length."""
     after: Position
-    """What comes right before its first record."""
+    """The position right before its first record."""
     created: float
-    """When its first record was made."""
+    """The creation time of its first record."""
     size: int
-    """Its part of the packed body."""
+    """Its share of the packed body, in bytes."""
 
     @classmethod
-    def of(cls, page: Page, after: Position) -> HeldPage:
-        """A page made small."""
+    def packed_from(cls, page: Page, after: Position) -> BufferedPage:
+        """Compresses a page."""
         found = _CREATED.search(page.body)
         body = pa.compress(page.body, codec=_CODEC, asbytes=True)
         packed = msgspec.structs.replace(page, body=body)
@@ -63,21 +59,21 @@ class HeldPage(msgspec.Struct, frozen=True):
 
     @property
     def upto(self) -> str:
-        """The number of its last record."""
+        """Returns the number of its last record."""
         return self.packed.last_sequence_number
 
     @property
     def count(self) -> int:
-        """How many records it holds."""
+        """Returns how many records it holds."""
         return self.packed.count
 
     def page(self) -> Page:
-        """The page as it came."""
+        """Returns the page as it came."""
         body = pa.decompress(self.packed.body, self.body_size, codec=_CODEC, asbytes=True)
         return msgspec.structs.replace(self.packed, body=body)
 
-    def split(self, count: int) -> tuple[HeldPage, HeldPage]:
-        """Its first `count` records, and the others."""
+    def split(self, count: int) -> tuple[BufferedPage, BufferedPage]:
+        """Returns its first `count` records, and the others."""
         head, tail = self.page().split(count)
         created = tail.records()[0].dynamodb.ApproximateCreationDateTime or 0.0
         part = self.size * count // self.count
@@ -86,16 +82,16 @@ class HeldPage(msgspec.Struct, frozen=True):
             self._part(tail, AfterSequence(head.last_sequence_number), created, self.size - part),
         )
 
-    def _part(self, page: Page, after: Position, created: float, size: int) -> HeldPage:
+    def _part(self, page: Page, after: Position, created: float, size: int) -> BufferedPage:
         packed = msgspec.structs.replace(page, body=self.packed.body)
-        return HeldPage(packed, self.body_size, after, created, size)
+        return BufferedPage(packed, self.body_size, after, created, size)
 
 
-News = Message | HeldPage | DeferredRange
-"""What a shard's reader has to say; of a page, that it is there."""
+ReaderEvent = Message | BufferedPage | DeferredRange
+"""A message of a shard's reader; in a page's place its buffered form, or a range to defer."""
 
 
-class HeldShard:
+class BufferedShard:
     """A shard that is being read, or whose pages are not all delivered."""
 
     def __init__(
@@ -106,88 +102,88 @@ class HeldShard:
         self.reader: ShardReader | None = None
         """None for a closed shard that executors read themselves."""
         self.until = until
-        self.pages: deque[HeldPage] = deque()
+        self.pages: deque[BufferedPage] = deque()
         self.frontier = tracked.position
-        """Where what was not read yet begins."""
+        """The position from which nothing was read yet."""
         self.bytes = 0
         self.attempted = False
-        self.backlog: Backlog | None = None
+        self.backlog: BacklogDetector | None = None
         """None where records have to be counted here."""
-        self.left: DeferredRange | None = None
-        """What executors are to read; nothing is held then, and nothing read."""
+        self.deferred: DeferredRange | None = None
+        """A range for executors; nothing is buffered or read while there is one."""
 
     @property
     def id(self) -> str:
-        """The shard's id."""
+        """Returns the shard's id."""
         return self.tracked.id
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will follow: it is closed, and read to its end (or by executors)."""
+        """True once nothing will follow: it is closed, and read to its end (or by executors)."""
         return self.tracked.status is ShardStatus.FINISHED
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has nothing (more) for a query that stops at some moment."""
+        """True once it has nothing more for a query that stops at some moment."""
         return not self.pages and self.tracked.status in (
             ShardStatus.FINISHED,
             ShardStatus.CAUGHT_UP,
         )
 
-    def read(self, service: Service) -> list[News]:
-        """One attempt of its reader. Raises StreamError."""
+    def read(self, service: Service) -> list[ReaderEvent]:
+        """Makes one attempt of its reader. Raises StreamError."""
         assert self.reader is not None
         self.reader.closed = self.closed
         reads, backlog = self.reader.reads, self.backlog
-        messages, left = list[Message](), None
+        messages, deferred = list[Message](), None
         if backlog is not None and backlog.awaits_turn:
-            left = executor.run(backlog.tip(reads), service)
+            deferred = executor.run(backlog.find_end(reads), service)
             self.reader.pause = reads.pause()
         else:
             messages = executor.read(self.reader, service)
             if backlog is not None and not self.reader.finished:
-                left = executor.run(backlog.found(messages, reads), service)
-        if left is None:
-            return [self._held(message) for message in messages]
-        self.frontier = AfterSequence(left.upto)
-        return [*(each for each in messages if not isinstance(each, Page)), left]
+                deferred = executor.run(backlog.on_messages(messages, reads), service)
+        if deferred is None:
+            return [self._buffered(message) for message in messages]
+        self.frontier = AfterSequence(deferred.upto)
+        return [*(each for each in messages if not isinstance(each, Page)), deferred]
 
-    def _held(self, message: Message) -> News:
+    def _buffered(self, message: Message) -> ReaderEvent:
         if not isinstance(message, Page):
             return message
-        held = HeldPage.of(message, self.frontier)
-        self.frontier = AfterSequence(held.upto)
-        return held
+        page = BufferedPage.packed_from(message, self.frontier)
+        self.frontier = AfterSequence(page.upto)
+        return page
 
-    def covered(self, position: Position) -> int:
-        """Forget what lies before a position, it is delivered; answer how many bytes it was."""
+    def drop_delivered(self, position: Position) -> int:
+        """Drops what lies before a position; returns how many bytes that was."""
         freed = 0
         if isinstance(position, AfterSequence):
             number = int(position.sequence_number)
             while self.pages and int(self.pages[0].upto) <= number:
                 freed += self.pages.popleft().size
-            if self.left is not None and int(self.left.upto) <= number:
-                self.left = None
+            if self.deferred is not None and int(self.deferred.upto) <= number:
+                self.deferred = None
         self.bytes -= freed
         return freed
 
-    def leave(self, what: DeferredRange) -> int:
-        """Executors read this, also what of it is held; answer how many bytes that was."""
-        self.left = what
+    def defer(self, deferred: DeferredRange) -> int:
+        """Drops what executors are to read instead; returns how many bytes that was."""
+        self.deferred = deferred
         freed, self.bytes = self.bytes, 0
         self.pages.clear()
         return freed
 
-    def split(self, page: HeldPage, count: int) -> HeldPage:
-        """Part a page in two; the first of them, which holds so many records."""
+    def split(self, page: BufferedPage, count: int) -> BufferedPage:
+        """Splits a page in two; returns the first, which holds so many records."""
         head, tail = page.split(count)
         index = self.pages.index(page)
         self.pages[index] = head
         self.pages.insert(index + 1, tail)
         return head
 
-    def between(self, start: Position, upto: str | None) -> list[HeldPage] | None:
-        """The pages of a range; None where they are not here (any more)."""
+    def pages_between(self, start: Position, upto: str | None) -> list[BufferedPage] | None:
+        """Returns the pages of a range; None where they are not (all) buffered."""
         if upto is None:
             return [] if self.reader is not None and self.has_ended and not self.pages else None
         end = int(upto)
@@ -197,30 +193,30 @@ class HeldShard:
 
 
 class ReadAhead:
-    """The shards of which something is held, or read.
+    """The shards that are read, or of which something is buffered.
 
-    `news` is what the readers have said, pages included, in its order: to be heard before a page
-    is given out that came after it.
+    `events` are the readers' messages, pages included, in their order: they are to be handled
+    before a page is given out that came after them.
     """
 
     def __init__(
         self,
         arn: str,
-        service: Service,
         clock: Clock,
         *,
-        behind_seconds: float = BEHIND_SECONDS,
+        timing: Timing = TIMING,
+        limits: Limits = LIMITS,
     ) -> None:
-        self.shards: dict[str, HeldShard] = {}
-        self.news: deque[tuple[HeldShard, News]] = deque()
+        self.shards: dict[str, BufferedShard] = {}
+        self.events: deque[tuple[BufferedShard, ReaderEvent]] = deque()
         self.failure: BaseException | None = None
-        """What has ended the reading."""
+        """The error that has ended the reading."""
         self._arn = arn
-        self._service = service
         self._clock = clock
-        self._behind_seconds = behind_seconds
-        self._due: list[tuple[float, int, HeldShard]] = []
-        self._parked: list[HeldShard] = []
+        self._timing = timing
+        self.limits = limits
+        self._due: list[tuple[float, int, BufferedShard]] = []
+        self._parked: list[BufferedShard] = []
         self._order = itertools.count()
         self._bytes = 0
 
@@ -230,20 +226,20 @@ class ReadAhead:
         until: datetime | None,
         *,
         closed: bool = False,
-        may_leave: bool = False,
+        may_defer: bool = False,
     ) -> None:
-        """Begin to read a shard; with `may_leave`, a backlog is left to executors."""
-        shard = self.shards[tracked.id] = HeldShard(tracked, until, closed=closed)
-        if may_leave:
-            shard.backlog = Backlog(self._arn, shard.id, self._behind_seconds, self._clock)
-        self.begin(shard)
+        """Starts to read a shard; with `may_defer`, executors read a backlog."""
+        shard = self.shards[tracked.id] = BufferedShard(tracked, until, closed=closed)
+        if may_defer:
+            shard.backlog = BacklogDetector(self._arn, shard.id, self._timing, self._clock)
+        self.start_reader(shard)
 
     def add_closed(self, tracked: TrackedShard) -> None:
-        """Keep a closed shard in mind that executors read themselves."""
-        self.shards[tracked.id] = HeldShard(tracked, None, closed=True)
+        """Adds a closed shard that executors read themselves."""
+        self.shards[tracked.id] = BufferedShard(tracked, None, closed=True)
 
-    def begin(self, shard: HeldShard, pause: float = 0.0) -> None:
-        """A new reader for a shard, where the last one has come to."""
+    def start_reader(self, shard: BufferedShard, pause: float = 0.0) -> None:
+        """Starts a new reader where the shard's last one has come to."""
         rate = None if shard.reader is None else shard.reader.reads.rate
         shard.reader = ShardReader(
             self._arn,
@@ -252,18 +248,18 @@ class ReadAhead:
             closed=shard.closed,
             until=shard.until,
             clock=self._clock,
-            # Of a backlog an executor reads the next page.
+            # An executor reads a backlog's next page.
             prefetches=shard.backlog is None,
             rate=rate,
         )
         self._schedule(shard, max(pause, shard.reader.reads.pause()))
 
-    def delivered(self, shard: HeldShard, position: Position) -> bool:
-        """Everything of a shard before this position is done with; whether there is more to do."""
-        was_left = shard.left is not None
-        freed = shard.covered(position)
-        if goes_on := was_left and shard.left is None:
-            self.begin(shard)
+    def delivered(self, shard: BufferedShard, position: Position) -> bool:
+        """Notes that all before this position is delivered; returns True where more is to read."""
+        was_deferred = shard.deferred is not None
+        freed = shard.drop_delivered(position)
+        if goes_on := was_deferred and shard.deferred is None:
+            self.start_reader(shard)
         self._make_room(freed)
         return freed > 0 or goes_on
 
@@ -275,67 +271,133 @@ class ReadAhead:
                 assert each.reader is not None
                 self._schedule(each, each.reader.reads.pause())
 
-    # Whose turn it is
+    # Which shard is next
 
-    def wait(self) -> float:
-        """Seconds until the next shard's turn; none or less where it has come."""
+    def seconds_until_due(self) -> float:
+        """Returns the seconds until the next shard's turn; none or less where it has come."""
         return self._due[0][0] - self._clock.monotonic() if self._due else math.inf
 
-    def next(self) -> HeldShard | None:
-        """The shard whose turn has come; it gets no other before `take`."""
-        return heapq.heappop(self._due)[2] if self.wait() <= 0 else None
+    def next(self) -> BufferedShard | None:
+        """Returns the shard whose turn has come; it gets no other before `take`."""
+        return heapq.heappop(self._due)[2] if self.seconds_until_due() <= 0 else None
 
-    def take(self, shard: HeldShard, read: list[News]) -> None:
-        """What one read of a shard has brought."""
-        for each in read:
-            if isinstance(each, HeldPage):
+    def take(self, shard: BufferedShard, events: list[ReaderEvent]) -> None:
+        """Takes in what one read of a shard has brought."""
+        for each in events:
+            if isinstance(each, BufferedPage):
                 shard.pages.append(each)
                 shard.bytes += each.size
                 self._bytes += each.size
             if isinstance(each, DeferredRange):
-                self._make_room(shard.leave(each))
-            self.news.append((shard, each))
+                self._make_room(shard.defer(each))
+            self.events.append((shard, each))
         shard.attempted = True
         self._put_back(shard)
 
     def step(self, service: Service) -> bool:
-        """Read the shard whose turn has come; whether there was one. Raises StreamError."""
+        """Reads the shard whose turn has come; returns False where none has. Raises StreamError."""
         shard = self.next()
         if shard is not None:
             self.take(shard, shard.read(service))
         return shard is not None
 
-    def _put_back(self, shard: HeldShard) -> None:
+    def _put_back(self, shard: BufferedShard) -> None:
         assert shard.reader is not None
-        if shard.reader.finished or shard.left is not None:
+        if shard.reader.finished or shard.deferred is not None:
             return
         # Twice a micro-batch's: one is being worked on, the next is being read.
-        if shard.bytes >= 2 * SHARD_BYTES or self._bytes >= 2 * BATCH_BYTES:
+        limits = self.limits
+        if shard.bytes >= 2 * limits.shard_bytes or self._bytes >= 2 * limits.batch_bytes:
             self._parked.append(shard)
             return
         pause = shard.reader.pause
-        if pause >= _IDLE_PAUSE:
-            pause = max(pause, len(self.shards) * _IDLE_PAUSE_A_SHARD)
+        if pause >= self._timing.idle_poll_seconds:
+            pause = max(pause, len(self.shards) * self._timing.idle_poll_per_shard_seconds)
         self._schedule(shard, pause)
 
-    def _schedule(self, shard: HeldShard, pause: float) -> None:
+    def _schedule(self, shard: BufferedShard, pause: float) -> None:
         heapq.heappush(self._due, (self._clock.monotonic() + pause, next(self._order), shard))
 
 
-class Driver(Protocol):
-    """Who steps a read-ahead."""
+class ReadAheadDriver(Protocol):
+    """Steps a read-ahead."""
 
     ahead: ReadAhead
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """Held by those who look into the read-ahead, or change it."""
+        """Returns the lock under which the read-ahead is looked at and changed."""
 
     def wake(self) -> None:
-        """There is more to read now, or soon; the lock is held."""
+        """Notes that there is more to read now, or soon; the lock is held."""
 
     def wait(self, seconds: float) -> None:
-        """Until something was read, but no longer; the lock is held. May raise StreamError."""
+        """Waits until something was read, or so long; the lock is held. May raise StreamError."""
 
     def stop(self) -> None:
-        """Read nothing more."""
+        """Ends the reading."""
+
+
+class ReaderThreads:
+    """Drives a read-ahead with a few threads.
+
+    `connect` makes a client for each of them: a shortcut's one connection can't be shared.
+    """
+
+    def __init__(
+        self, ahead: ReadAhead, connect: Callable[[], Service], timing: Timing = TIMING
+    ) -> None:
+        self.ahead = ahead
+        self.lock = threading.RLock()
+        self._has_read = threading.Condition(self.lock)
+        self._work = threading.Condition(self.lock)
+        self._connect = connect
+        self._timing = timing
+        self._threads: list[threading.Thread] = []
+        self._stopped = False
+
+    def wake(self) -> None:
+        """Wakes the threads that wait; starts one more where there are shards enough."""
+        self._work.notify_all()
+        if len(self._threads) < min(self.ahead.limits.threads, len(self.ahead.shards)):
+            name = f"reader {len(self._threads)}"
+            # A daemon: Spark ends this process without a word.
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until something was read, or so long."""
+        self._has_read.wait(seconds)
+
+    def stop(self) -> None:
+        """Ends the threads; one that is in a call may take until its answer."""
+        with self.lock:
+            self._stopped = True
+            self._work.notify_all()
+        for thread in self._threads:
+            thread.join(self._timing.thread_stop_seconds)
+
+    def _run(self) -> None:
+        try:
+            service = self._connect()
+            while (shard := self._next()) is not None:
+                events = shard.read(service)  # outside of the lock: the others read meanwhile
+                with self.lock:
+                    self.ahead.take(shard, events)
+                    self._work.notify()
+                    self._has_read.notify_all()
+        except BaseException as error:
+            with self.lock:
+                self.ahead.failure = self.ahead.failure or error
+                self._has_read.notify_all()
+
+    def _next(self) -> BufferedShard | None:
+        """Waits for the next shard's turn, and returns that shard; None at the end."""
+        with self.lock:
+            while not self._stopped:
+                if (shard := self.ahead.next()) is not None:
+                    return shard
+                seconds = self.ahead.seconds_until_due()
+                self._work.wait(None if seconds == math.inf else seconds)
+        return None

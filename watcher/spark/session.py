@@ -15,14 +15,15 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watcher.errors import UsageError
-from watcher.spark import jvm, versions
+from watcher.spark import compat, jvm
+from watcher.spark.error_mapping import one_line
 from watcher.spark.source import register
 
 logger = logging.getLogger("watcher")
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# Where neither the user nor spark-defaults.conf says anything.
+# Where neither the user nor spark-defaults.conf sets anything.
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -66,14 +67,14 @@ def start(
     ] = None,
     short: bool = False,
 ) -> SparkSession:
-    """A session with `dynamodb_streams` registered; `short` for work of seconds.
+    """Starts a session with `dynamodb_streams` registered; `short` for work of seconds.
 
     Raises UsageError for a wrong setting.
     """
-    versions.refuse_old()
-    theirs = dict(map(_setting, conf or ()))
-    _refuse_connect(master, theirs)
-    jvm.use()
+    compat.refuse_old()
+    own_settings = dict(map(_setting, conf or ()))
+    _refuse_connect(master, own_settings)
+    jvm.set_java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.app.name": "watcher",
@@ -86,24 +87,24 @@ def start(
     if packages:
         settings["spark.jars.packages"] = packages
         logger.info(f"Fetching {packages}")
-    settings |= theirs
+    settings |= own_settings
     if SparkContext._gateway is None:
         # It takes some seconds, in which there is nothing else to see.
         logger.info(f"Starting Spark ({settings['spark.master']})")
     output = jvm.launch(settings)
     try:
         with warnings.catch_warnings():
-            # pyspark's word on pandas, which nothing here uses.
+            # pyspark warns of pandas 3, which nothing here uses.
             warnings.simplefilter("ignore", FutureWarning)
-            said = SparkConf()  # with spark-defaults.conf
-            unsaid = {key: value for key, value in _DEFAULTS.items() if not said.contains(key)}
+            given = SparkConf()  # with spark-defaults.conf
+            defaults = {key: value for key, value in _DEFAULTS.items() if not given.contains(key)}
             builder = SparkSession.builder
-            for name, value in {**unsaid, **settings}.items():
+            for name, value in {**defaults, **settings}.items():
                 builder = builder.config(name, value)
             spark = builder.getOrCreate()
         register(spark)
     except Exception as error:
-        raise UsageError(f"Spark did not start: {jvm.said(error)}") from error
+        raise UsageError(f"Spark did not start: {one_line(error)}") from error
     finally:
         if output is not None:
             output.pass_on(held=logger.isEnabledFor(logging.DEBUG))
@@ -127,7 +128,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _refuse_connect(master: str | None, conf: dict[str, str]) -> None:
-    """Raises UsageError where Spark Connect is asked for, in whichever of Spark's ways."""
+    """Raises UsageError where Spark Connect is asked for, in any of Spark's ways."""
     api = "spark.api.mode"
     asked = {
         "--master": (master or "").startswith("sc://"),
@@ -147,10 +148,10 @@ def _refuse_connect(master: str | None, conf: dict[str, str]) -> None:
 
 def _java_options(short: bool) -> list[str]:
     options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *([_SHORT] if short else [])]
-    return options + jvm.options(may_make=short)
+    return options + jvm.class_archive_options(may_make=short)
 
 
 def stop(spark: SparkSession) -> None:
-    """End a session, also one whose JVM has ended by itself (a signal to the whole group)."""
+    """Ends a session, also one whose JVM has ended by itself (a signal to the whole group)."""
     with contextlib.suppress(Py4JError, OSError):
         spark.stop()

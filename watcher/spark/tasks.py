@@ -1,79 +1,138 @@
-"""Shares what a micro-batch holds among tasks."""
+"""Tasks: the ranges that each of them reads, and the rows that it makes of them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
-from watcher.aws.credentials import Keys
+from watcher.aws.config import AwsConfig
+from watcher.aws.credentials import Keys, handed_credentials
+from watcher.errors import UsageError
+from watcher.records.wire import WireRecord
+from watcher.spark import compat
+from watcher.spark.columns import ArrowEncoder, columns, refuse_unfit_types
 from watcher.spark.offsets import Range
-from watcher.spark.read_ahead import SHARD_BYTES, HeldPage
+from watcher.spark.options import SourceOptions
+from watcher.spark.ranges import RangeReader
+from watcher.spark.read_ahead import BufferedPage
+from watcher.spark.timing import LIMITS, Limits
+from watcher.streams.messages import Page
 
-# What a core works on for some 200 ms; a task costs 30. So there are as many as there is work for,
-# also where the cluster has grown since the query was made.
-_TASK_BYTES = 2 * 1024 * 1024
-# Ranges that executors read take as long as their shards: each gets its own task.
-_MOST_READING = 256
+KeysOf = Callable[[AwsConfig, str], Keys | None]
+"""Returns the driver's keys for a connection and a stream, for executors to read with."""
 
 
-class HeldRange(msgspec.Struct, frozen=True):
+def no_keys(connection: AwsConfig, arn: str) -> None:
+    """For executors that have keys of their own."""
+
+
+Keep = Callable[[Sequence[WireRecord]], Sequence[WireRecord]]
+"""Returns those of some records that become rows."""
+
+
+class BufferedRange(msgspec.Struct, frozen=True):
     """A range, and its pages where the driver has read them already."""
 
     between: Range
-    pages: list[HeldPage] | None = None
+    pages: list[BufferedPage] | None = None
 
     @property
     def size(self) -> int:
-        """How much there is to do, in bytes of packed pages."""
+        """Returns how much there is to do, in bytes of packed pages."""
         # A range whose pages are not at hand may be of any size.
-        return SHARD_BYTES if self.pages is None else sum(each.size for each in self.pages)
+        return LIMITS.shard_bytes if self.pages is None else sum(each.size for each in self.pages)
 
 
 class TaskPartition(InputPartition):
-    """What one task reads: some ranges, each in its order; and the keys to read them with.
+    """The work of one task: some ranges, each in its order; and the keys to read them with.
 
     Keys have their place here since Spark writes a partition nowhere: it is no part of an offset,
     a plan or an event, and goes to its executor only. (A reader is part of the task's binary.)
     """
 
-    def __init__(self, arn: str, ranges: list[HeldRange], keys: Keys | None) -> None:
+    def __init__(self, arn: str, ranges: list[BufferedRange], keys: Keys | None) -> None:
         self.arn = arn
         self.ranges = ranges
         self.keys = keys if any(each.pages is None for each in ranges) else None
 
 
-def shared(
-    ranges: list[HeldRange], parallelism: int, at_least: int | None
-) -> list[list[HeldRange]]:
-    """The ranges of each task; no task has more pages than Spark lets through.
+class TaskRows:
+    """Makes a task's rows, on its executor.
 
-    With `at_least` (`minPartitions`), what the driver holds of a shard is parted where there are
-    fewer ranges than that.
+    `connect` makes what talks to the service there: sockets can't be pickled.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        connect: Callable[[SourceOptions, str], RangeReader],
+    ) -> None:
+        refuse_unfit_types(schema)
+        arrow = compat.arrow_schema(schema)
+        if arrow.names != list(columns(options)):
+            raise UsageError(".schema(…) can't be given to dynamodb_streams; use imageSchema")
+        self._options = options
+        self._encoder = ArrowEncoder(options, arrow)
+        self._connect = connect
+
+    def read(
+        self, partition: InputPartition, keep: Keep = lambda records: records
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one task, shard by shard, of the records to keep."""
+        if not isinstance(partition, TaskPartition):
+            return  # Spark's own, for a stream without shards
+        if partition.keys is not None:
+            handed_credentials(self._options.connection, partition.arn).take(partition.keys)
+        for each in partition.ranges:
+            for page in self._pages(partition.arn, each):
+                yield self._encoder.encode(page, each.between.shard_id, partition.arn, keep)
+
+    def _pages(self, arn: str, each: BufferedRange) -> Iterator[Page]:
+        if each.pages is None:
+            return self._connect(self._options, arn).read(each.between)
+        return (page.page() for page in each.pages)
+
+
+def share_among_tasks(
+    ranges: list[BufferedRange],
+    parallelism: int,
+    at_least: int | None,
+    limits: Limits = LIMITS,
+) -> list[list[BufferedRange]]:
+    """Returns the ranges of each task; no task has more pages than Spark lets through.
+
+    There are as many tasks as there is work for, also where the cluster has grown since the query
+    began. With `at_least` (`minPartitions`), what the driver holds of a shard is parted where there
+    are fewer ranges than that.
     """
     reading = [each for each in ranges if each.pages is None]
     held = [each for each in ranges if each.pages is not None]
-    alone = _packed(reading, _MOST_READING)
+    alone = _packed(reading, limits.reading_tasks)
     missing = (at_least or 0) - len(alone)
     if len(held) < missing:
         held = [part for each in held for part in _parted(each, math.ceil(missing / len(held)))]
-    work = sum(each.size for each in held) // _TASK_BYTES
+    work = sum(each.size for each in held) // limits.task_bytes
     return alone + _packed(held, max(parallelism, work, missing))
 
 
-def _parted(held: HeldRange, count: int) -> list[HeldRange]:
+def _parted(held: BufferedRange, count: int) -> list[BufferedRange]:
     pages = held.pages or []
     step = math.ceil(len(pages) / count)
-    return [HeldRange(held.between, pages[at : at + step]) for at in range(0, len(pages), step)]
+    return [BufferedRange(held.between, pages[at : at + step]) for at in range(0, len(pages), step)]
 
 
-def _packed(ranges: list[HeldRange], most: int) -> list[list[HeldRange]]:
-    bins: list[tuple[int, list[HeldRange]]] = []
+def _packed(ranges: list[BufferedRange], most: int) -> list[list[BufferedRange]]:
+    bins: list[tuple[int, list[BufferedRange]]] = []
     for each in sorted(ranges, key=lambda each: -each.size):
         smallest = min(range(len(bins)), key=lambda index: bins[index][0], default=-1)
         full = len(bins) >= most and (
-            each.pages is None or bins[smallest][0] + each.size <= 2 * SHARD_BYTES
+            each.pages is None or bins[smallest][0] + each.size <= 2 * LIMITS.shard_bytes
         )
         if full:
             size, inside = bins[smallest]

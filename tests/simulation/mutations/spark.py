@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.simulation.mutations.edits import (
-    after,
     attribute,
     called,
     condition,
+    instead,
     logic,
     without,
 )
@@ -17,19 +17,19 @@ _BEHIND = {"limit": None, "behind_seconds": 1.0, "start": "trim_horizon"}
 SPARK = [
     Mutant(
         "a child's records go along with its parent's last ones",
-        "micro_batch._may_go",
+        "micro_batch._is_free",
         condition("pages", becomes="{0} or {1}"),
         "spark",
     ),
     Mutant(
         "a shard is finished in the offset before its last pages are",
-        "micro_batch.end",
+        "micro_batch.end_offset",
         logic("has_ended", becomes="{0}"),
         "spark",
     ),
     Mutant(
         "maxRecordsPerTrigger cuts no page",
-        "micro_batch._chosen",
+        "micro_batch._admitted",
         condition("count", becomes="False"),
         "spark",
     ),
@@ -47,21 +47,21 @@ SPARK = [
     ),
     Mutant(
         "pages that are only a part of a range are taken for it",
-        "HeldShard.between",
+        "BufferedShard.pages_between",
         logic("after", becomes="{0}"),
         "spark",
     ),
     Mutant(
         "pages are forgotten when they are planned",
-        "HeldShard.covered",
+        "BufferedShard.drop_delivered",
         condition("pages", becomes="{0}"),
         "spark",
     ),
     Mutant(
         "the driver goes on behind a backlog that nobody is left with",
-        "HeldShard.leave",
-        after(
-            "left",
+        "BufferedShard.defer",
+        instead(
+            "deferred",
             do="self.reader.position, self.reader._iterator = self.frontier, None",
         ),
         "spark",
@@ -69,7 +69,7 @@ SPARK = [
     ),
     Mutant(
         "a backlog ends behind the record near the tip",
-        "Backlog.tip",
+        "BacklogDetector.find_end",
         attribute("SequenceNumber", becomes="str(int({it}) + 1)"),
         "spark",
         given=_BEHIND,

@@ -21,7 +21,7 @@ from watcher.aws.client import StreamsClient
 from watcher.aws.tables import TablesClient
 from watcher.errors import StreamError, UsageError, WatcherError
 from watcher.mirror.columns import given_columns
-from watcher.mirror.delta_table import MirrorTable
+from watcher.mirror.delta_table import Limits, MirrorTable
 from watcher.mirror.job import MirrorJob
 from watcher.pull.calls import CallPool
 from watcher.records.plain_json import plain_json
@@ -31,12 +31,14 @@ NOT_ATTRIBUTES = ("_valid_from", "_valid_to", "_sequence_number", "_rescued_data
 
 def job(ledger: Ledger, to: Path, tables: TablesClient | None = None, **more: Any) -> MirrorJob:
     tables = tables or TablesClient(ledger.connection)
+    table, description = tables.named(table_of(ledger.simulator.stream_arn))
     return MirrorJob(
-        ledger.simulator.stream_arn,
-        StreamsClient(ledger.connection),
-        tables,
-        tables.named(table_of(ledger.simulator.stream_arn)),
-        str(to),
+        arn=ledger.simulator.stream_arn,
+        service=StreamsClient(ledger.connection),
+        tables=tables,
+        table=table,
+        description=description,
+        to=str(to),
         once=True,
         calls=CallPool(threads=False),
         clock=ledger.clock,
@@ -144,7 +146,7 @@ def test_its_history_is_every_version_with_its_time(tmp_path: Path) -> None:
             ledger.settle()
             run(job(ledger, to, history=True))
         found = versions(to)
-        for key, past in ledger._past.items():
+        for key, past in ledger.past.items():
             chain: list[Any] = [(None, before[key])] if key in before else []
             chain += [each for each in past if each[0] >= first]
             spans = []
@@ -183,45 +185,51 @@ def test_killed_at_every_commit_it_goes_on_exactly_once(
 ) -> None:
     """Before a commit, and after one."""
     to, whole = tmp_path / "orders", tmp_path / "whole"
-    monkeypatch.setattr("watcher.mirror.job._ITEMS", 8)
     with Ledger(13, keys=12) as ledger:
         ledger.write(60)
         ledger.settle()
-        run(job(ledger, whole, history=history))
+        few = Limits(items=8)
+        run(job(ledger, whole, history=history, limits=few))
         kills = 0
         for number in range(1, 10):
             with monkeypatch.context() as patched:
-                patched.setattr(MirrorTable, "_write", dying(MirrorTable._write, number))
-                patched.setattr(MirrorTable, "merge", dying(MirrorTable.merge, number))
+                appending, merging = Dying(number), Dying(number)
+                patched.setattr(MirrorTable, "create", appending.wrapped(MirrorTable.create))
+                patched.setattr(MirrorTable, "append", appending.wrapped(MirrorTable.append))
+                patched.setattr(MirrorTable, "merge", merging.wrapped(MirrorTable.merge))
                 try:
-                    run(job(ledger, to, history=history))
+                    run(job(ledger, to, history=history, limits=few))
                 except Killed:
                     kills += 1
             if number < 7:
                 ledger.write(4)
                 ledger.settle()
-        run(job(ledger, to, history=history))
-        run(job(ledger, whole, history=history))
+        run(job(ledger, to, history=history, limits=few))
+        run(job(ledger, whole, history=history, limits=few))
         assert kills >= 4
         assert current(to) == current(whole) == now(ledger)
         numbers = [row["_sequence_number"] for row in rows(to)] if history else []
         assert len([n for n in numbers if n]) == len({n for n in numbers if n})
 
 
-def dying(write: Callable[..., None], number: int) -> Callable[..., None]:
-    """Dies at its first call before, or at its second after what it does."""
-    calls = 0
+class Dying:
+    """Dies at a call of what it wraps, before or after that has done its work."""
 
-    def dies(*arguments: Any, **options: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if number % 2 and calls > number % 3:
-            raise Killed
-        write(*arguments, **options)
-        if not number % 2 and calls > number % 3:
-            raise Killed
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.calls = 0
 
-    return dies
+    def wrapped(self, write: Callable[..., None]) -> Callable[..., None]:
+        def dies(*arguments: Any, **options: Any) -> None:
+            self.calls += 1
+            is_now = self.calls > self.number % 3
+            if self.number % 2 and is_now:
+                raise Killed
+            write(*arguments, **options)
+            if is_now:
+                raise Killed
+
+        return dies
 
 
 def test_columns_grow_and_what_fits_in_none_is_rescued(tmp_path: Path) -> None:

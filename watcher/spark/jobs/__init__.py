@@ -2,8 +2,8 @@
 
 from watcher.spark.jobs.archive import archive
 from watcher.spark.jobs.metrics import metrics
-from watcher.spark.jobs.observe import observe
 from watcher.spark.jobs.query import query
 from watcher.spark.jobs.replicate import replicate
+from watcher.spark.jobs.watch import watch
 
-__all__ = ["archive", "metrics", "observe", "query", "replicate"]
+__all__ = ["archive", "metrics", "query", "replicate", "watch"]

@@ -9,15 +9,9 @@ from pyspark.sql.functions import to_date
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
+from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.run import (
-    JobTotals,
-    changes,
-    ended_by,
-    in_one_line,
-    run,
-    triggered,
-)
+from watcher.spark.jobs.run import JobTotals, StopRequest, changes, run, triggered
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import lake_of
 
@@ -64,7 +58,7 @@ def archive(
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
-    """Append every change to `to`, in folders by date (UTC), until stopped.
+    """Appends every change to `to`, in folders by date (UTC), until stopped.
 
     Nothing is in `to` but whole files, each change exactly once across crashes. On a disk, each
     day's small ones become big ones when a batch has only changes of later days. The checkpoint
@@ -90,19 +84,22 @@ def archive(
         frame = frame.withColumn("user_identity", frame["user_identity"]["principal_id"])
     lake = lake_of(spark, to, checkpoint)
     content = f"{format} (DynamoDB's JSON)" if dynamodb_json else format
-    counted: dict[int, int] = {}
+    stop = StopRequest()
+    uncounted: dict[int, int] = {}
 
     def append(batch: DataFrame, number: int) -> None:
         if (there := lake.files_of(number)) is not None:
-            # Spark does not look at its changes any more, and no run has counted them.
-            counted[number] = _count(batch, format, [lake.folder.literal(each) for each in there])
+            # Spark does not read its changes any more, and no run has counted them.
+            uncounted[number] = count_rows(
+                batch, format, [lake.folder.literal(each) for each in there]
+            )
             return
         files = lake.append(lambda aside: _write(batch, format, aside), number)
         if format == "parquet":
             # Not once a signal has come: the batch is in, and is to be done and counted soon.
-            lake.compact(files, lambda: not ended_by())
+            lake.compact(files, lambda: not stop.signal)
 
-    with in_one_line(), lake.open(_NOTE, content):
+    with translating_errors(), lake.open(_NOTE, content, by_spark=format not in _FILES):
         if format in _FILES:
             writer = frame.writeStream.foreachBatch(append)
         else:
@@ -110,7 +107,9 @@ def archive(
         writer = writer.option("checkpointLocation", lake.kept.whole_path)
         writer = triggered(writer, once=once, every=every, default="10s")
         logger.info(f"Archiving {stream} to {to} as {format}")
-        return run(writer.start, "archived", stop_timeout=stop_timeout, counted=counted)
+        return run(
+            writer.start, "archived", stop=stop, stop_timeout=stop_timeout, uncounted=uncounted
+        )
 
 
 def _write(batch: DataFrame, format: str, path: str) -> None:  # noqa: A002
@@ -123,6 +122,7 @@ def _options(format: str) -> dict[str, str]:  # noqa: A002
     return {"header": "true", "escape": '"'} if format == "csv" else {}
 
 
-def _count(batch: DataFrame, format: str, files: list[str]) -> int:  # noqa: A002
+def count_rows(batch: DataFrame, format: str, files: list[str]) -> int:  # noqa: A002
+    """Returns how many rows are in files that `batch` was written to."""
     reader = batch.sparkSession.read.format(format).options(**_options(format))
     return reader.schema(batch.schema).load(files).count() if files else 0

@@ -12,8 +12,16 @@ from pyspark.sql.functions import window
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
+from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.run import JobTotals, changes, in_one_line, interval, run, triggered
+from watcher.spark.jobs.run import (
+    JobTotals,
+    StopRequest,
+    changes,
+    interval,
+    run,
+    triggered,
+)
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.lake import Lake, lake_of
 
@@ -70,7 +78,7 @@ def metrics(
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
-    """Count changes by event name and window of their creation time, until stopped.
+    """Counts changes by event name and window of their creation time, until stopped.
 
     On stdout a window is printed whenever its count has grown; in files it stands once, when no
     more is to come (`late` after its end by the changes' own clock). What there is up to now, and
@@ -88,9 +96,9 @@ def metrics(
     frame = changes(
         spark, stream, connection, startingPosition=start, failOnDataLoss=fail_on_data_loss
     )
-    with in_one_line():
+    with translating_errors():
         counts = _counts(frame, interval(size, "size"), interval(late, "late"))
-    with in_one_line(), ExitStack() as held:
+    with translating_errors(), ExitStack() as held:
         if to is None:
             writer = counts.writeStream.outputMode("update").foreachBatch(
                 _print_json if output == "json" else _print_lines
@@ -103,7 +111,7 @@ def metrics(
         if checkpoint is not None:
             writer = writer.option("checkpointLocation", checkpoint)
         writer = triggered(writer, once=once, every=every, default="10s")
-        return run(writer.start, "counted", stop_timeout=stop_timeout)
+        return run(writer.start, "counted", stop=StopRequest(), stop_timeout=stop_timeout)
 
 
 def _appended(lake: Lake) -> Callable[[DataFrame, int], None]:

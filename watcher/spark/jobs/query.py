@@ -12,11 +12,12 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
 from watcher.formatting.rows import CsvRaw, write_csv, write_table
+from watcher.spark.error_mapping import translating_errors
 from watcher.spark.jobs import settings
-from watcher.spark.jobs.run import all_changes, in_one_line
+from watcher.spark.jobs.run import all_changes
 from watcher.spark.jobs.settings import HERE
 
-_OF_PARTS = (ArrayType, MapType, StructType, VariantType)
+_NESTED = (ArrayType, MapType, StructType, VariantType)
 
 
 def query(
@@ -50,7 +51,7 @@ def query(
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> int:
-    """Run SQL over the view `changes`, print its rows to stdout, and return how many they were.
+    """Runs SQL over the view `changes`, prints its rows to stdout, and returns their number.
 
     Raises UsageError for SQL that Spark refuses, and whatever the source raises.
     """
@@ -68,7 +69,7 @@ def query(
         failOnDataLoss=fail_on_data_loss,
     )
     frame.createOrReplaceTempView("changes")
-    with in_one_line():
+    with translating_errors():
         result = spark.sql(sql)
         return _print(result, output, sys.stdout, csv_raw=csv_raw)
 
@@ -89,13 +90,13 @@ def _print(result: DataFrame, output: str, file: IO[str], *, csv_raw: bool) -> i
 
 
 def _exact(result: DataFrame) -> DataFrame:
-    """What has parts as JSON, as `-o json` has it: with their names, and all digits of numbers."""
+    """Returns structs, arrays and maps as JSON, as `-o json` has them, with all digits."""
     kinds = [field.dataType for field in result.schema.fields]
     numbered = result.toDF(*map(str, range(len(kinds))))  # two columns may have one name
     columns = [numbered[str(index)] for index in range(len(kinds))]
     return numbered.select(
         *[
-            to_json(each, {"ignoreNullFields": "false"}) if isinstance(kind, _OF_PARTS) else each
+            to_json(each, {"ignoreNullFields": "false"}) if isinstance(kind, _NESTED) else each
             for each, kind in zip(columns, kinds, strict=True)
         ]
     )

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import threading
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -17,18 +16,19 @@ from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import BATCH, Description, TablesClient, for_task, tables
 from watcher.errors import StreamError, UsageError, without_passwords
 from watcher.records.record import wire_item
+from watcher.spark.error_mapping import translating_errors
 from watcher.spark.folders import Folder
 from watcher.spark.jobs import settings
 from watcher.spark.jobs.run import (
     JobTotals,
+    StopRequest,
     changes,
-    in_one_line,
     run,
     stopped_by_signals,
     triggered,
 )
 from watcher.spark.jobs.settings import HERE
-from watcher.spark.replica import DynamoDBReplica
+from watcher.spark.replica_sink import DynamoDBReplica
 
 logger = logging.getLogger("watcher")
 
@@ -52,12 +52,12 @@ class Copy(msgspec.Struct):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every item was copied."""
+        """True once every item was copied."""
         return len(self.done) == self.segments
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The table that a checkpoint speaks of; stored in it."""
+    """The table that a checkpoint is for; stored in it."""
 
     table: str
     endpoint: str
@@ -70,7 +70,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class CopyWork(msgspec.Struct, frozen=True):
-    """What an executor needs to copy a part of the table."""
+    """The work of an executor that copies a part of the table."""
 
     source: str
     source_connection: AwsConfig
@@ -115,7 +115,7 @@ def replicate(
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
-    """Copy the items that are there, then apply every change, until stopped.
+    """Copies the items that are there, then applies every change, until stopped.
 
     The stream's position is fixed before the copy begins, so nothing falls in between; `start`
     is only for `changes_only`. Copy and changes may be killed at any time and started again.
@@ -138,14 +138,15 @@ def replicate(
     identity = _prepare(tables(here), tables(there), source, target, known, create)
     target = msgspec.structs.replace(target, identity=identity)
     kept.save(_TARGET_FILE, target)
+    stop = StopRequest()
     if not changes_only:
         if start is not None:
             text = "--from is only for --changes-only: a copy's changes count from its beginning on"
             logger.warning(text)
         work = CopyWork(source, here, to, there, 0)
-        copied = _copied(spark, kept, arn, listing.time - CLOCKS_APART, work)
+        copied = _copied(spark, kept, arn, listing.time - CLOCKS_APART, work, stop)
         if copied is None:
-            return JobTotals()
+            return JobTotals(signal=stop.signal)
         start = copied.isoformat()
     frame = changes(
         spark,
@@ -166,7 +167,7 @@ def replicate(
     )
     logger.info(f"Applying the changes of {listing.table} to {to}")
     start_query = triggered(writer, once=once, every=every).start
-    return run(start_query, "applied", stop_timeout=stop_timeout)
+    return run(start_query, "applied", stop=stop, stop_timeout=stop_timeout)
 
 
 def _refuse_without_images(listing: Listing) -> None:
@@ -178,7 +179,7 @@ def _refuse_without_images(listing: Listing) -> None:
 
 
 def _known_target(kept: Folder, target: Target) -> Target:
-    """The target as the checkpoint has it; `target` itself in a new one.
+    """Returns the target as the checkpoint has it; `target` itself in a new one.
 
     Raises UsageError for another: what was copied and applied to one table, another has not got.
     """
@@ -196,7 +197,7 @@ def _known_target(kept: Folder, target: Target) -> Target:
 def _prepare(
     here: TablesClient, there: TablesClient, table: str, asked: Target, known: Target, create: bool
 ) -> str:
-    """See that the target can be written; its identity. Raises UsageError where it can't."""
+    """Returns the target's identity. Raises UsageError where it can't be written."""
     to = asked.table
     source = here.describe(table)
     if source is None:
@@ -228,9 +229,14 @@ def _keys(table: Description) -> str:
 
 
 def _copied(
-    spark: SparkSession, kept: Folder, arn: str, now: datetime, work: CopyWork
+    spark: SparkSession,
+    kept: Folder,
+    arn: str,
+    now: datetime,
+    work: CopyWork,
+    stop: StopRequest,
 ) -> datetime | None:
-    """Copy what is not copied yet; the time from which the changes count, None if stopped."""
+    """Copies what is not copied yet; returns when its changes begin, None if stopped."""
     copy = kept.load(_COPY_FILE, Copy)
     if copy is not None and copy.stream != arn:
         raise UsageError(f"{kept.path} is of {copy.stream}, not of {arn}: choose another")
@@ -244,10 +250,10 @@ def _copied(
         kept.save(_COPY_FILE, copy)
     if not copy.is_whole:
         _refuse_too_old(copy, now)
-        with stopped_by_signals() as stopping, in_one_line():
+        with stopped_by_signals(stop), translating_errors():
             work = msgspec.structs.replace(work, segments=copy.segments)
-            _copy_segments(spark, kept, copy, work, stopping)
-        if stopping.is_set():
+            _copy_segments(spark, kept, copy, work, stop)
+        if stop.is_set():
             return None
     if not Folder(spark, f"{kept.path}/changes").has("offsets"):
         _refuse_too_old(copy, datetime.now(UTC))
@@ -255,14 +261,14 @@ def _copied(
 
 
 def _copy_segments(
-    spark: SparkSession, kept: Folder, copy: Copy, work: CopyWork, stopping: threading.Event
+    spark: SparkSession, kept: Folder, copy: Copy, work: CopyWork, stop: StopRequest
 ) -> None:
-    """Some segments at a time: what is done by then is never copied again."""
+    """Copies some segments at a time: those that are done are never copied again."""
     left = sorted(set(range(copy.segments)) - set(copy.done))
     at_once = 2 * spark.sparkContext.defaultParallelism
     items = 0
     warned = False
-    while left and not stopping.is_set():
+    while left and not stop.is_set():
         part, left = left[:at_once], left[at_once:]
         counts = spark.sparkContext.parallelize(part, len(part)).map(
             functools.partial(copy_segment, work)
@@ -277,7 +283,7 @@ def _copy_segments(
 
 
 def _refuse_too_old(copy: Copy, now: datetime) -> None:
-    """Changes made during the copy would be gone by now, and nobody would say so."""
+    """Raises StreamError where changes made during the copy have left the stream by now."""
     if now - copy.started > _RETENTION:
         began = copy.started.isoformat(timespec="seconds")
         raise StreamError(
@@ -287,7 +293,7 @@ def _refuse_too_old(copy: Copy, now: datetime) -> None:
 
 
 def copy_segment(work: CopyWork, segment: int) -> int:
-    """Copy a part of the table, on an executor; how many items it was."""
+    """Copies a part of the table, on an executor; returns how many items it was."""
     source, target = for_task(work.source_connection), for_task(work.target_connection)
     count = 0
     for items in source.scan(work.source, segment, work.segments):

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from watcher.aws.config import AwsConfig
 from watcher.errors import UsageError
-from watcher.spark.jvm import said
+from watcher.spark.error_mapping import one_line
 
 HERE = AwsConfig()
 """AWS as the environment says."""
@@ -16,7 +16,7 @@ HERE = AwsConfig()
 # A service manager's or container's own patience ends after 10 s (docker) to 90 s (systemd).
 LAST_BATCH_SECONDS = 8.0
 PLACES = "trim-horizon, latest, an age (2h), or a time (2026-11-21T08:00Z)"
-"""What a `--from` may be."""
+"""The values of a `--from`."""
 
 Checkpoint: TypeAlias = Annotated[
     str | None,
@@ -60,13 +60,16 @@ FailOnDataLoss: TypeAlias = Annotated[
 
 
 def refuse_bad_schema(text: str | None) -> None:
-    """Said of what the user wrote: Spark sees it inside all the columns. Raises UsageError."""
+    """Raises UsageError for a DDL that Spark refuses, or that has a name twice.
+
+    In the user's words: Spark sees it inside all the columns.
+    """
     if text is None:
         return
     try:
         schema = StructType.fromDDL(text)
     except PySparkException as error:
-        raise UsageError(said(error), "image_schema", repr(text)) from error
+        raise UsageError(one_line(error), "image_schema", repr(text)) from error
     names = [name.lower() for name in schema.names] if isinstance(schema, StructType) else []
     if twice := [name for name in names if names.count(name) > 1]:
         reason = f"{twice[0]} is there twice (Pk and pk are one)"

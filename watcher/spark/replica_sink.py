@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -27,7 +26,7 @@ class ReplicaWriter(DataSourceStreamArrowWriter):
         self._connection = connection
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one partition."""
+        """Writes one partition."""
         client = for_task(self._connection)
         for batch in iterator:
             names = batch.column("event_name").to_pylist()
@@ -41,18 +40,16 @@ class ReplicaWriter(DataSourceStreamArrowWriter):
             client.write(self._table, writes[first : first + BATCH])
 
 
-def last_writes(
-    names: list[str], keys: list[str], images: list[str | None]
-) -> list[dict[str, Any]]:
-    """Each item's last change as a write: one request must not name an item twice."""
+def last_writes(names: list[str], keys: list[str], images: list[str | None]) -> list[Write]:
+    """Returns each item's last change as a write: no request may name an item twice."""
     last: dict[str, tuple[str, str | None]] = {}
     for name, key, image in zip(names, keys, images, strict=True):
-        last[_same(key)] = (key, None if name == "REMOVE" else image)
+        last[_key_text(key)] = (key, None if name == "REMOVE" else image)
     return [_write(key, image) for key, image in last.values()]
 
 
-def _same(key: str) -> str:
-    """A key's text, whatever the order of its two attributes."""
+def _key_text(key: str) -> str:
+    """Returns a key's text, whatever the order of its two attributes."""
     item = msgspec.json.decode(key.encode(), type=dict[str, msgspec.Raw])
     return "".join(f"{name}={bytes(item[name]).decode()}" for name in sorted(item))
 
@@ -68,11 +65,11 @@ class DynamoDBReplica(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What goes into `format(…)`."""
+        """Returns what goes into `format(…)`."""
         return "dynamodb_replica"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ReplicaWriter:
-        """For `writeStream`; options: `table`, `region`, `endpointUrl`, `profile`."""
+        """Returns the writer; options are `table`, `region`, `endpointUrl` and `profile`."""
         get = self.options.get
         connection = AwsConfig(get("region"), get("profile"), get("endpointUrl"))
         return ReplicaWriter(self.options["table"], connection)

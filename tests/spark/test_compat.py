@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,10 +13,10 @@ pytest.importorskip("pyspark")
 from tests.spark.played import ARN, PlayedQuery, PlayedStream, numbers
 from tests.support.hand_clock import HandClock
 from watcher.errors import UsageError
-from watcher.spark import offsets, versions
+from watcher.spark import compat, offsets
+from watcher.spark.compat import Spark40Reader, stored_offset
 from watcher.spark.options import parse
-from watcher.spark.source import StreamReader
-from watcher.spark.versions import ReaderOfOld, stored_offset
+from watcher.spark.stream_reader import StreamReader
 
 
 def log(checkpoint: Path, batch: int, *ends: Any) -> None:
@@ -48,7 +48,7 @@ class OldQuery:
         )
         schema = StructType().add("shard_id", "string").add("record", "string")
         reader = StreamReader(options, schema, 2, planner=lambda _: self.played.planner)
-        self.reader = ReaderOfOld(reader, str(self.checkpoint), self.played.clock)
+        self.reader = Spark40Reader(reader, str(self.checkpoint), self.played.clock)
 
     def poll(self) -> bool:
         end = self.reader.latestOffset()
@@ -150,15 +150,15 @@ def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
 
 
 def test_an_old_spark_asks_for_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader: Any = object()
-    monkeypatch.setattr(versions, "TELLS_START", True)
-    assert versions.adapted(reader, None) is reader
+    reader = cast(StreamReader, object())
+    monkeypatch.setattr(compat, "HAS_ADMISSION_CONTROL", True)
+    assert compat.adapted_reader(reader, None) is reader
 
-    monkeypatch.setattr(versions, "TELLS_START", False)
+    monkeypatch.setattr(compat, "HAS_ADMISSION_CONTROL", False)
 
     with pytest.raises(UsageError, match=r'needs .option\("checkpointLocation", …\) on readStream'):
-        versions.adapted(reader, None)
-    assert isinstance(versions.adapted(reader, "/place"), ReaderOfOld)
+        compat.adapted_reader(reader, None)
+    assert isinstance(compat.adapted_reader(reader, "/place"), Spark40Reader)
 
 
 def test_a_first_end_is_understood_by_newer_sparks() -> None:
@@ -172,5 +172,5 @@ def test_a_first_end_is_understood_by_newer_sparks() -> None:
     end = offsets.from_json(plain)
 
     assert end is not None
-    begun = offsets.begun(end)
-    assert begun is not None and list(begun.shards) == ["a"]
+    start = offsets.start_of_first_batch(end)
+    assert start is not None and list(start.shards) == ["a"]

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from tests.simulator import RemoteSimulator
 from tests.spark.conftest import options
 from watcher.aws.model import AtTime, Latest, TrimHorizon
+from watcher.spark.batch_reader import FilteringReader, PushedFilters, pushed_filters
 from watcher.spark.options import parse
-from watcher.spark.pushed import Pushed, pushed
-from watcher.spark.source import DynamoDBStreams, FilteringReader
+from watcher.spark.source import DynamoDBStreams
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -53,7 +53,7 @@ TIME = ("approximate_creation_time",)
 
 
 def test_what_all_say_together_counts_and_the_rest_is_left_to_spark() -> None:
-    found = pushed(
+    found = pushed_filters(
         [
             In(("event_name",), ("INSERT", "REMOVE")),
             EqualTo(("event_name",), "REMOVE"),
@@ -67,8 +67,8 @@ def test_what_all_say_together_counts_and_the_rest_is_left_to_spark() -> None:
         ]
     )
 
-    assert found == Pushed(NOW - 2 * HOUR, NOW - HOUR, {"event_name": frozenset({"REMOVE"})})
-    assert not found.may_be("event_name", "INSERT") and found.may_be("shard_id", "any")
+    assert found == PushedFilters(NOW - 2 * HOUR, NOW - HOUR, {"event_name": frozenset({"REMOVE"})})
+    assert not found.allow("event_name", "INSERT") and found.allow("shard_id", "any")
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_a_time_begins_and_ends_the_reading_near_it(
 ) -> None:
     given = parse({"stream": "orders", "startingPosition": asked}, streaming=False)
 
-    assert Pushed(since=since).options(given, NOW).start == start
-    assert Pushed(until=since).options(given, NOW).end == since + timedelta(minutes=1)
+    assert PushedFilters(since=since).narrow(given, NOW).start == start
+    assert PushedFilters(until=since).narrow(given, NOW).end == since + timedelta(minutes=1)
 
 
 def test_the_end_of_all_times_is_no_end_of_the_reading() -> None:
     given = parse({"stream": "orders"}, streaming=False)
 
-    assert Pushed(until=datetime.max.replace(tzinfo=UTC)).options(given, NOW) == given
-    assert Pushed(since=datetime.min.replace(tzinfo=UTC)).options(given, NOW) == given
+    assert PushedFilters(until=datetime.max.replace(tzinfo=UTC)).narrow(given, NOW) == given
+    assert PushedFilters(since=datetime.min.replace(tzinfo=UTC)).narrow(given, NOW) == given
 
 
 @pytest.mark.spark

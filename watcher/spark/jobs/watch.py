@@ -20,25 +20,16 @@ from watcher.delivery.handler import Handler
 from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import WatcherError
 from watcher.spark import handlers_sink
-from watcher.spark.jobs.run import (
-    JobTotals,
-    changes,
-    in_one_line,
-    run,
-    seconds_left,
-    triggered,
-)
+from watcher.spark.error_mapping import translating_errors
+from watcher.spark.jobs.run import JobTotals, StopRequest, changes, run, triggered
 from watcher.spark.jobs.settings import HERE
 from watcher.spark.options import wanted_streams
+from watcher.spark.timing import TIMING, Timing
 
 logger = logging.getLogger("watcher")
 
-# Of a signal's time, so much is for closing also where a micro-batch has taken all of it.
-_LEAST_SECONDS = 2.0
-_AGAIN_SECONDS = 0.1
 
-
-def observe(
+def watch(
     stream: str,
     load: Callable[[], list[Handler]],
     *,
@@ -51,20 +42,21 @@ def observe(
     connection: AwsConfig = HERE,
     spark: SparkSession,
 ) -> JobTotals:
-    """Hand every change to the observers that `load` makes, in each executor's processes.
+    """Hands every change to the handlers that `load` makes, in each executor's processes.
 
     `stream` may be several, with commas between them.
 
-    What they print comes out here, batch by batch. After a crash a batch is delivered again as a
-    whole; state that an observer keeps is its own process's. At the end each process that is left
-    calls `close`; Spark ends processes that were idle for a minute, without a word.
+    What they print is printed here, batch by batch. After a crash a batch is delivered again as a
+    whole; each process has handlers of its own, with their state. At the end each process that is
+    left calls `close`; Spark ends processes that were idle for a minute, without a word.
 
     Raises HandlerError under `on_error="stop"`, and what the source raises.
     """
-    FailurePolicy.parse(on_error)  # what is wrong with it is said here, not by an executor
+    FailurePolicy.parse(on_error)  # raises here what would else be raised by an executor
     several = wanted_streams(stream).are_several
     arn = "" if several else connect(stream, connection)[1]
-    printer = handlers_sink.Printer()
+    stop = StopRequest()
+    printer = handlers_sink.Printer(stop.event)
     is_terminal = sys.stdout.isatty()
     task = handlers_sink.HandlersTask(
         load, on_error, arn, is_terminal, printer.address, printer.authkey
@@ -79,30 +71,32 @@ def observe(
         failOnDataLoss=fail_on_data_loss,
     )
     with tempfile.TemporaryDirectory(prefix="watcher-", ignore_cleanup_errors=True) as folder:
-        # Spark has one in any case; without ours it is of this run only.
+        # Spark has one in any case; without the user's it is for this run only.
         place = checkpoint or Path(folder).as_uri()
         writer = frame.writeStream.format(handlers_sink.FORMAT).option("checkpointLocation", place)
         writer = triggered(writer, once=once, every=None)
         try:
-            totals = run(writer.start, "delivered", printer.is_closed, stop_timeout)
+            totals = run(writer.start, "delivered", stop=stop, stop_timeout=stop_timeout)
         except WatcherError as error:
             with contextlib.suppress(WatcherError):
-                _close(spark, stop_timeout)
+                close_handlers(spark, stop, stop_timeout)
             raise printer.error or error from None
         if totals.batches or totals.is_cut:  # before the first one nothing has loaded them
-            _close(spark, stop_timeout)
+            close_handlers(spark, stop, stop_timeout)
         return totals
 
 
-def _close(spark: SparkSession, stop_timeout: float) -> None:
-    """Close the handlers; not where the query has ended because Spark's JVM did.
+def close_handlers(
+    spark: SparkSession, stop: StopRequest, stop_timeout: float, timing: Timing = TIMING
+) -> None:
+    """Closes the handlers, unless the query has ended because Spark's JVM did.
 
     After a signal in what is left of its time, and a little.
     """
-    left = seconds_left(stop_timeout)
-    at_most = None if left is None else max(left, _LEAST_SECONDS)
+    left = stop.seconds_left(stop_timeout)
+    at_most = None if left is None else max(left, timing.least_close_seconds)
     try:
-        with _cancelled(spark, at_most) as is_late, in_one_line():
+        with _cancelled(spark, at_most, timing) as is_late, translating_errors():
             handlers_sink.close(spark)
     except WatcherError:
         if not is_late.is_set():
@@ -115,15 +109,17 @@ def _close(spark: SparkSession, stop_timeout: float) -> None:
 
 
 @contextlib.contextmanager
-def _cancelled(spark: SparkSession, seconds: float | None) -> Iterator[threading.Event]:
-    """Spark's work in here is cancelled after so many seconds, if any; the event tells of it."""
+def _cancelled(
+    spark: SparkSession, seconds: float | None, timing: Timing
+) -> Iterator[threading.Event]:
+    """Cancels Spark's work in here after so many seconds, if any, and sets the event."""
     is_over, is_late = threading.Event(), threading.Event()
 
     def cancel() -> None:
         if is_over.wait(seconds):
             return
         is_late.set()
-        while not is_over.wait(_AGAIN_SECONDS):  # what begins only now as well
+        while not is_over.wait(timing.cancel_again_seconds):  # what begins only now as well
             with contextlib.suppress(Py4JError, OSError):
                 spark.sparkContext.cancelAllJobs()
 

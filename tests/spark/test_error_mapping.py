@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from watcher.errors import DataLossError, UsageError
-from watcher.spark.jobs.run import translated
+from watcher.spark.error_mapping import translated
 from watcher.spark.options import parse
 
 

@@ -19,18 +19,21 @@ from pyspark.sql.types import StructType
 from pyspark.util import handle_worker_exception
 
 from watcher.errors import UsageError
+from watcher.spark.batch_reader import BatchReader
 from watcher.spark.export_source import DynamoDBExport
 from watcher.spark.options import parse
 from watcher.spark.picklable import SparkPicklable
-from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
+from watcher.spark.source import DynamoDBStreams
+from watcher.spark.stream_reader import StreamReader
 
 cloudpickle: Any = untyped
 SCHEMA = StructType().add("shard_id", "string").add("record", "string")
 
 
 def packed() -> bytes:
-    options = parse({"stream": "orders", "wireRecords": "true"}, streaming=True)
-    made: bytes = cloudpickle.dumps(StreamReader(options, SCHEMA, 7))
+    given = {"stream": "orders", "wireRecords": "true", "maxRecordsPerTrigger": "7"}
+    options = parse(given, streaming=True)
+    made: bytes = cloudpickle.dumps(StreamReader(options, SCHEMA, 2))
     return made
 
 
@@ -100,6 +103,6 @@ def test_what_arrives_is_what_was_sent() -> None:
     reader = cloudpickle.loads(packed())
 
     assert isinstance(reader, StreamReader)
-    assert reader._parallelism == 7
+    assert reader.getDefaultReadLimit().max_rows == 7  # type: ignore[attr-defined]
     batch = BatchReader(parse({"stream": "orders", "wireRecords": "true"}, streaming=False), SCHEMA)
     assert isinstance(cloudpickle.loads(cloudpickle.dumps(batch)), BatchReader)

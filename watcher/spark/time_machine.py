@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -53,7 +53,7 @@ class ArchivesAsOf:
         self._baseline = baseline
         self._key = key
         self._filters = list(filters or ())
-        record_filter(self._filters)  # what is wrong with them is said now
+        record_filter(self._filters)  # raises here for a wrong one
         self._changes = changes(spark, archives)
         self.key_names = _key_names(self._changes, baseline)
         first = min(self.at, baseline.time.replace(microsecond=0))
@@ -63,7 +63,7 @@ class ArchivesAsOf:
         self._states = self._changed()
 
     def _changed(self) -> DataFrame:
-        """Of each item that was changed between the moment and the baseline, how it was."""
+        """Returns the items that changed between the moment and the baseline, as they were."""
         second_end = self.at + _SECOND
         is_later = self._baseline.time < second_end
         if is_later:
@@ -93,11 +93,11 @@ class ArchivesAsOf:
 
     @property
     def exact(self) -> bool:
-        """Whether all types are known; plain JSON does not tell a set from a list."""
+        """True where all types are known; plain JSON does not tell a set from a list."""
         return self._states.filter("not exact").isEmpty()
 
     def rows(self, *, wire: bool = False) -> DataFrame:
-        """The items: `keys` and `item`, in plain JSON or (`wire`) in DynamoDB's own."""
+        """Returns the items: `keys` and `item`, in plain JSON or (`wire`) in DynamoDB's own."""
         base = self._exported().withColumnRenamed("image", "exported")
         changed = self._states.withColumn("is_changed", sql.lit(True))
         image: Column = sql.when(sql.col("is_changed"), sql.col("image"))
@@ -122,7 +122,7 @@ class ArchivesAsOf:
         return joined.filter("image is not null").mapInArrow(texts, "keys string, item string")
 
     def write(self, output: str, to: str | None, *, wire: bool) -> int:
-        """Print them, a line for each, or write them to a new folder; how many they were.
+        """Prints them, a line for each, or writes them to a new folder; returns their number.
 
         As `jsonl` the lines of the items, as `parquet` their keys and the items as JSON. Raises
         UsageError for types that are not known, and for a folder that is there.
@@ -144,7 +144,7 @@ class ArchivesAsOf:
         return self._spark.read.text(to).count()
 
     def _exported(self) -> DataFrame:
-        """Each item of the baseline: its name and itself, null where it was deleted since."""
+        """Returns each item of the baseline: name and image, null where it was deleted since."""
         names, key = self.key_names, self._key
         found = _images(self._spark, self._baseline.full, names, key, 0)
         for place, each in enumerate(self._baseline.later, 1):
@@ -166,7 +166,7 @@ def history(
     until: datetime | None,
     baseline: Baseline | None,
 ) -> History:
-    """What happened to one item, out of archives. Raises UsageError."""
+    """Returns one item's history out of archives. Raises UsageError."""
     last = None if until is None else until + timedelta(microseconds=1)
     chosen = _between(changes(spark, archives), start, last)
 
@@ -205,7 +205,7 @@ def _add_export(spark: SparkSession, made: History, baseline: Baseline, key: Ite
 
 
 def changes(spark: SparkSession, archives: Sequence[str]) -> DataFrame:
-    """The rows of archives' folders, with a `date` where they are laid out by it."""
+    """Returns the rows of archives' folders, with a `date` where they are laid out by it."""
     found = [_rows(spark, place) for place in archives]
     made = found[0]
     for each in found[1:]:
@@ -231,7 +231,7 @@ def _rows(spark: SparkSession, place: str) -> DataFrame:
 
 
 def _between(frame: DataFrame, first: datetime | None, end: datetime | None) -> DataFrame:
-    """Rows from `first` until before `end`; whole days of them are not looked at otherwise."""
+    """Returns rows from `first` until before `end`; days outside are not read at all."""
     by_day = "date" in frame.columns
     if first is not None:
         frame = frame.filter(sql.col(_TIME) >= sql.lit(first))
@@ -242,12 +242,12 @@ def _between(frame: DataFrame, first: datetime | None, end: datetime | None) -> 
     return frame
 
 
-def _day(time: datetime) -> Any:
+def _day(time: datetime) -> date:
     return time.astimezone(UTC).date()
 
 
 def _span(frame: DataFrame) -> tuple[datetime | None, datetime | None]:
-    """The times of the oldest and the newest change."""
+    """Returns the times of the oldest and the newest change."""
     ends = frame.agg(sql.min(_TIME).cast("double"), sql.max(_TIME).cast("double")).first()
     assert ends is not None
     oldest, newest = (None if end is None else datetime.fromtimestamp(end, UTC) for end in ends)
@@ -255,7 +255,7 @@ def _span(frame: DataFrame) -> tuple[datetime | None, datetime | None]:
 
 
 def _key_names(frame: DataFrame, baseline: Baseline) -> tuple[str, ...]:
-    """The names of the table's keys, by name; none where neither a change nor an export tells."""
+    """Returns the table's key names, sorted; none where no change and no export has them."""
     row = frame.select("keys").filter("keys is not null").first()
     if row is not None:
         return tuple(sorted(msgspec.json.decode(row.keys, type=dict[str, msgspec.Raw])))
@@ -264,7 +264,7 @@ def _key_names(frame: DataFrame, baseline: Baseline) -> tuple[str, ...]:
 
 
 def _states(found: Sequence[ArchivedRecord], *, is_later: bool) -> pa.RecordBatch:
-    """What each change tells of its item: what it has left, or what was before it."""
+    """Returns each change's item: as the change has left it, or as it was before."""
     rows: dict[str, list[Any]] = {"id": [], "at": [], "number": [], "image": [], "exact": []}
     for each in found:
         record, change = each.record, each.record.wire.dynamodb
@@ -284,7 +284,7 @@ def _states(found: Sequence[ArchivedRecord], *, is_later: bool) -> pa.RecordBatc
 def _images(
     spark: SparkSession, export: Export, names: Sequence[str], key: ItemKey | None, place: int
 ) -> DataFrame:
-    """What an export has: each item's name and image, null where it was deleted."""
+    """Returns an export's items: name and image, null where it was deleted."""
     is_full = export.since is None
 
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -305,7 +305,7 @@ def _images(
 
 
 def export_frame(spark: SparkSession, export: Export) -> DataFrame:
-    """An export's rows, their images in wire types."""
+    """Returns an export's rows, their images in wire types."""
     reader = spark.read.format("dynamodb_export").option("imageFormat", "dynamodb-json")
     options = {"region": export.connection.region, "profile": export.connection.profile}
     options["endpointUrl"] = export.connection.endpoint_url

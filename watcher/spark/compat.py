@@ -1,4 +1,4 @@
-"""What differs between the Sparks that the source runs on: 4.0 to 4.3, classic and Connect.
+"""The differences between the Sparks that the source runs on: 4.0 to 4.3, classic and Connect.
 
 Up to 4.1, Spark asks a source where a stream ends without telling where it begins, and knows no row
 limits. Where it begins stands in its own log of offsets, which is read here once.
@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyspark
@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from watcher.clock import CLOCK, Clock
 from watcher.errors import UsageError
 from watcher.spark.picklable import SparkPicklable
+from watcher.spark.timing import TIMING, Timing
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -33,7 +34,7 @@ try:
         SupportsTriggerAvailableNow,
     )
 except ImportError:  # 4.0 and 4.1
-    TELLS_START = False
+    HAS_ADMISSION_CONTROL = False
 
     class ReadLimit:  # type: ignore[no-redef]
         """As Spark 4.2 has it."""
@@ -51,19 +52,22 @@ except ImportError:  # 4.0 and 4.1
         """As Spark 4.2 has it."""
 
 else:
-    TELLS_START = True
-    """Whether Spark tells a source where a micro-batch begins, and its row limit."""
+    HAS_ADMISSION_CONTROL = True
+    """True where Spark tells a source where a micro-batch begins, and its row limit."""
 
-# A shard is asked every second.
-_QUIET_SECONDS = 1.5
-_PAUSE_SECONDS = 0.25
-_FIRST_SECONDS = 30.0
+try:
+    from pyspark.sql.datasource import Filter
+except ImportError:  # 4.0
 
-__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+    class Filter:  # type: ignore[no-redef]
+        """As Spark 4.1 has it."""
 
 
-def context_of(spark: SparkSession) -> Any:
-    """The SparkContext of a classic session; None on Spark Connect, whose client has none.
+__all__ = ["Filter", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+
+
+def context_of(spark: SparkSession) -> pyspark.SparkContext | None:
+    """Returns the SparkContext of a classic session; None on Spark Connect, whose client has none.
 
     https://spark.apache.org/docs/latest/spark-connect-overview.html
     """
@@ -73,19 +77,19 @@ def context_of(spark: SparkSession) -> Any:
         return None
 
 
-def hands_filters_down(spark: SparkSession) -> bool:
-    """Whether Python sources get filters: since 4.1, and only where that is switched on."""
+def pushes_filters_down(spark: SparkSession) -> bool:
+    """True where Python sources get filters: since 4.1, and only where that is switched on."""
     return spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
 
 
 def is_registered(error: PySparkException) -> bool:
-    """Whether it says that Spark has found the source by itself: 4.0 minds, newer ones don't."""
+    """True where Spark has found the source by itself: 4.0 minds, newer ones don't."""
     return error.getCondition() == "DATA_SOURCE_ALREADY_EXISTS"
 
 
 def refuse_old() -> None:
     """Raises UsageError where a Spark is too old for the commands; the source has ways round."""
-    if not TELLS_START:
+    if not HAS_ADMISSION_CONTROL:
         raise UsageError(
             f"the commands need Spark 4.2 or newer, and this is {pyspark.__version__}; the source "
             "runs on it: watcher.spark.register(spark), then format('dynamodb_streams')"
@@ -94,7 +98,7 @@ def refuse_old() -> None:
 
 def refuse_several() -> None:
     """Raises UsageError where a Spark can't read several streams as one."""
-    if not TELLS_START:
+    if not HAS_ADMISSION_CONTROL:
         raise UsageError(
             f"several streams in one read need Spark 4.2, and this is {pyspark.__version__}: "
             "read each, and union them"
@@ -102,7 +106,7 @@ def refuse_several() -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Spark's schema as Arrow's, its timestamps in UTC."""
+    """Returns Spark's schema as Arrow's, its timestamps in UTC."""
     # Up to 4.1 that is the default, and the parameter has another name.
     zone: dict[str, Any] = (
         {"timezone": "UTC"} if "timezone" in signature(types.to_arrow_schema).parameters else {}
@@ -110,8 +114,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return types.to_arrow_schema(schema, **zone)
 
 
-class FullReader(Protocol):
-    """The streaming read as Spark 4.2 and newer ask it."""
+class Spark42Reader(Protocol):
+    """The streaming read as Spark 4.2 and newer call it."""
 
     @property
     def arn(self) -> str: ...
@@ -125,43 +129,50 @@ class FullReader(Protocol):
     def stop(self) -> None: ...
 
 
-class ReaderOfOld(SparkPicklable, DataSourceStreamReader):
-    """The streaming read as Spark 4.0 and 4.1 ask it.
+class Spark40Reader(SparkPicklable, DataSourceStreamReader):
+    """The streaming read as Spark 4.0 and 4.1 call it.
 
     `checkpoint` is the query's: its offsets tell where this process's first micro-batch begins.
     """
 
-    def __init__(self, reader: FullReader, checkpoint: str, clock: Clock = CLOCK) -> None:
+    def __init__(
+        self,
+        reader: Spark42Reader,
+        checkpoint: str,
+        clock: Clock = CLOCK,
+        timing: Timing = TIMING,
+    ) -> None:
         self._clock = clock
+        self._timing = timing
         self._reader = reader
         self._checkpoint = checkpoint
         self._end: dict[str, Any] | None = None
-        self._began: dict[str, Any] = {}
+        self._start: dict[str, Any] = {}
 
     def initialOffset(self) -> dict[str, Any]:
-        """As the reader's."""
+        """Returns the reader's."""
         return self._reader.initialOffset()
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        """The end of the next micro-batch.
+        """Returns the end of the next micro-batch.
 
         The first has records, since `availableNow` makes no second: its end says where it began.
         """
         limit = self._reader.getDefaultReadLimit()
         if self._end is not None:
-            self._began = self._end
-            self._end = self._reader.latestOffset(self._began, limit)
+            self._start = self._end
+            self._end = self._reader.latestOffset(self._start, limit)
             return self._end
-        self._began = stored_offset(self._checkpoint, self._reader.arn)
-        if self._began:
-            self._end = self._first(self._began, limit)
+        self._start = stored_offset(self._checkpoint, self._reader.arn)
+        if self._start:
+            self._end = self._first(self._start, limit)
         else:
-            anchor = self._reader.latestOffset(self._began, limit)
+            anchor = self._reader.latestOffset(self._start, limit)
             self._end = {**self._first(anchor, limit), "begun": anchor["shards"]}
         return self._end
 
     def _first(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of a process's first micro-batch: all that comes until nothing more does.
+        """Returns the end of a process's first micro-batch: all that comes until nothing more does.
 
         It may be the only one.
         """
@@ -169,16 +180,19 @@ class ReaderOfOld(SparkPicklable, DataSourceStreamReader):
         end = self._reader.latestOffset(start, limit)
         while True:
             now = self._clock.monotonic()
-            if now >= min(began + _FIRST_SECONDS, quiet_since + _QUIET_SECONDS):
+            if now >= min(
+                began + self._timing.first_batch_seconds,
+                quiet_since + self._timing.quiet_seconds,
+            ):
                 return end
-            self._clock.sleep(_PAUSE_SECONDS)
+            self._clock.sleep(self._timing.quiet_poll_seconds)
             grown = self._reader.latestOffset(start, limit)
             if grown != end:
                 end, quiet_since = grown, now
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """As the reader's. Raises UsageError where another checkpoint was read."""
-        if end == self._end and start != self._began:
+        """Returns the reader's. Raises UsageError where another checkpoint was read."""
+        if end == self._end and start != self._start:
             raise UsageError(
                 "checkpointLocation is not the query's own: give the same to readStream and "
                 "writeStream, and remove the newest file of its folder offsets"
@@ -186,28 +200,31 @@ class ReaderOfOld(SparkPicklable, DataSourceStreamReader):
         return self._reader.partitions(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """As the reader's."""
+        """Yields the reader's rows."""
         return self._reader.read(partition)
 
     def stop(self) -> None:
-        """As the reader's."""
+        """Ends the background reading."""
         self._reader.stop()
 
 
-def adapted(reader: Any, checkpoint: str | None) -> DataSourceStreamReader:
-    """The streaming read, for the Spark that is here. Raises UsageError."""
-    if TELLS_START:
-        return reader  # type: ignore[no-any-return]
+_Reader = TypeVar("_Reader", bound=Spark42Reader)
+
+
+def adapted_reader(reader: _Reader, checkpoint: str | None) -> _Reader | Spark40Reader:
+    """Returns the streaming read for the Spark that is installed. Raises UsageError."""
+    if HAS_ADMISSION_CONTROL:
+        return reader
     if checkpoint is None:
         raise UsageError(
             f'Spark {pyspark.__version__} needs .option("checkpointLocation", …) on readStream, '
             "the same as on writeStream (4.2 and newer do not)"
         )
-    return ReaderOfOld(reader, checkpoint)
+    return Spark40Reader(reader, checkpoint)
 
 
 def stored_offset(checkpoint: str, arn: str) -> dict[str, Any]:
-    """The newest offset of a stream in a query's checkpoint; an empty one before the first.
+    """Returns the newest offset of a stream in a query's checkpoint; an empty one before the first.
 
     Raises UsageError where the folder can't be read.
     """
@@ -230,7 +247,7 @@ def stored_offset(checkpoint: str, arn: str) -> dict[str, Any]:
 
 
 def _file_system(path: str) -> tuple[fs.FileSystem, str]:
-    """Of a path as Spark takes it."""
+    """Returns the file system of a path as Spark takes it, and the path in it."""
     for theirs, ours in (("s3a://", "s3://"), ("dbfs:/", "/dbfs/"), ("file:/", "/")):
         if path.startswith(theirs):
             path = ours + path.removeprefix(theirs).lstrip("/")

@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
 
 
 def archives_as_of(spark: Any, made: Exported, second: float, *places: Path, **more: Any) -> Any:
-    from watcher.spark.past import ArchivesAsOf
+    from watcher.spark.time_machine import ArchivesAsOf
 
     baseline = Baseline([str(place) for place in places or (made.full,)], HERE)
     return ArchivesAsOf(spark, [made.lake], moment(second), baseline, **more)
@@ -63,7 +63,7 @@ def test_incremental_exports_a_key_and_a_filter(spark: Any, made: Exported) -> N
 
 
 def test_a_life_is_as_the_plain_one_has_it(spark: Any, made: Exported) -> None:
-    from watcher.spark import past
+    from watcher.spark import time_machine
 
     baseline = Baseline([str(made.full), str(made.next)], HERE)
     start, until = moment(made.began), moment(made.ended)
@@ -71,7 +71,7 @@ def test_a_life_is_as_the_plain_one_has_it(spark: Any, made: Exported) -> None:
         plain = timeline(Sources([made.lake], None), ItemKey({"pk": name}), start, until, baseline)
         # Twice the same archive: each change comes once.
         lakes = [made.lake, made.lake]
-        found = past.history(spark, lakes, ItemKey({"pk": name}), start, until, baseline)
+        found = time_machine.history(spark, lakes, ItemKey({"pk": name}), start, until, baseline)
         assert [bytes(each.raw) for each in found] == [bytes(each.raw) for each in plain]
         assert (found.exported_at, found.exported_wire) == (plain.exported_at, plain.exported_wire)
         assert found.key == plain.key
@@ -96,8 +96,8 @@ def test_the_source_has_the_columns_of_a_stream_s(spark: Any, made: Exported) ->
 
 
 def _columns() -> Any:
+    from watcher.spark.columns import columns
     from watcher.spark.options import parse
-    from watcher.spark.schema import columns
 
     return columns(parse({"stream": "orders"}, streaming=False))
 
@@ -170,7 +170,7 @@ def test_what_can_only_be_guessed_is_refused(
     damaged = exports.full(tmp_path / "damaged", [{"pk": {"S": "a"}}], made.full_time)
     data = damaged / "data" / "full0.json.gz"
     data.write_bytes(data.read_bytes()[:-6])
-    from watcher.spark.jobs.run import in_one_line
+    from watcher.spark.error_mapping import translating_errors
 
-    with pytest.raises(WatcherError, match=r"can't read .*full0.json.gz"), in_one_line():
+    with pytest.raises(WatcherError, match=r"can't read .*full0.json.gz"), translating_errors():
         archives_as_of(spark, made, made.began + 5, damaged).rows().collect()

@@ -1,8 +1,9 @@
-"""What an attribute's value is in a type, and which types images can't have."""
+"""A read's columns: which there are, how their images may change, and typed images."""
 
 import json
 import pickle
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -28,9 +30,128 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from tests.simulator import RemoteSimulator
+from tests.spark.conftest import options
+from tests.support.wire import body
 from watcher.errors import UsageError
 from watcher.records.typed_values import converter
-from watcher.spark.typed import TypedImages, refuse_unfit
+from watcher.spark.columns import (
+    ArrowEncoder,
+    TypedImages,
+    ddl,
+    refuse_changed_images,
+    refuse_unfit_types,
+    type_shape,
+)
+from watcher.spark.options import parse
+from watcher.streams.messages import Page
+
+INT, STRING = IntegerType(), StringType()
+
+
+def test_only_the_columns_that_are_asked_for_are_made() -> None:
+    options = parse({"stream": "orders", "columns": "sequence_number, event_name"}, streaming=True)
+    assert ddl(options) == "sequence_number string, event_name string"
+    schema = pa.schema([("sequence_number", pa.string()), ("event_name", pa.string())])
+    page = Page(0, 2, "0", body([1, 2]))
+
+    batch = ArrowEncoder(options, schema).encode(page, "a")
+
+    assert batch.schema == schema
+    assert batch.column("event_name").to_pylist() == ["MODIFY", "MODIFY"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"columns": "new_imge"}, "columns: there is no column new_imge; is it new_image?"),
+        ({"columns": "record"}, "there is no column record; is it "),
+        ({"columns": "record,keys", "wireRecords": "true"}, "no column keys; is it shard_id"),
+        ({"columns": "keys,,"}, "give names with commas"),
+        ({"columns": "keys,keys"}, "each once"),
+    ],
+)
+def test_a_column_that_there_is_not_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        ddl(parse({"stream": "orders", **given}, streaming=False))
+
+
+def test_changed_attributes_is_a_column_like_others() -> None:
+    given = {"stream": "orders", "changedAttributes": "true", "columns": "keys,changed_attributes"}
+
+    assert ddl(parse(given, streaming=True)) == "keys string, changed_attributes array<string>"
+
+
+# On the same checkpoint
+
+
+def test_a_type_as_an_offset_keeps_it() -> None:
+    city = StructType().add("city", STRING)
+    kind = StructType().add("a", INT).add("l", ArrayType(city)).add("m", MapType(STRING, city))
+    assert type_shape(kind) == {
+        "a": "int",
+        "l": [{"city": "string"}],
+        "m": ["map", {"city": "string"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (None, {"a": "int"}),  # an earlier version's
+        ("json", "json"),
+        ({"a": "int"}, {"a": "int", "b": "int"}),
+        ({"a": {"b": "int"}}, {"a": {"b": "int", "c": "int"}}),
+        ({"a": [{"b": "int"}]}, {"a": [{"b": "int", "c": "int"}]}),
+    ],
+)
+def test_it_may_stay_or_grow(before: Any, now: Any) -> None:
+    refuse_changed_images(before, now)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "text"),
+    [
+        ({"a": "int"}, {"a": "string"}, "a was int, and is string"),
+        ({"a": "int", "b": "int"}, {"a": "int"}, "b is gone"),
+        ({"a": {"b": "int"}}, {"a": {"b": "date"}}, "a.b was int, and is date"),
+        ({"a": ["int"]}, {"a": ["map", "int"]}, "a was an array of int, and is a map of int"),
+        ({"a": "int"}, "json", "an image was a struct, and is json"),
+        ("json", "dynamodb-json", "an image was json, and is dynamodb-json"),
+    ],
+)
+def test_it_may_not_change(before: Any, now: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=rf"since the checkpoint was begun: {text}\. It can only"):
+        refuse_changed_images(before, now)
+
+
+@pytest.mark.spark
+def test_a_query_is_refused_before_it_writes_anything(
+    spark: Any, sim: RemoteSimulator, tmp_path: Path
+) -> None:
+    to, kept = str(tmp_path / "to"), str(tmp_path / "kept")
+
+    def run(schema: str) -> None:
+        frame = spark.readStream.format("dynamodb_streams").options(
+            **options(sim, startingPosition="trim_horizon", imageSchema=schema)
+        )
+        writer = frame.load().select("new_image").writeStream.trigger(availableNow=True)
+        writer.start(to, "parquet", checkpointLocation=kept).awaitTermination()
+
+    for schema in ("pk string", "n int, pk string"):
+        sim.put({"pk": {"S": "a"}, "n": {"N": "1"}})
+        sim.advance(2)
+        run(schema)
+    sim.put({"pk": {"S": "a"}, "n": {"N": "2"}})
+    sim.advance(2)
+    with pytest.raises(PySparkException, match=r"n was int, and is string\. It can only grow"):
+        run("pk string, n string")
+
+    rows = spark.read.option("mergeSchema", "true").parquet(to).select("new_image.*")
+    assert sorted(map(tuple, rows.select("n", "pk").collect()), key=str) == [(1, "a"), (None, "a")]
+
+
+# Typed images
 
 
 @pytest.mark.parametrize(
@@ -68,13 +189,13 @@ def test_a_type_that_no_attribute_can_become_is_refused(kind: DataType, told: st
     schema = StructType().add("keys", "string").add("new_image", image)
 
     with pytest.raises(UsageError) as error:
-        refuse_unfit(schema)
+        refuse_unfit_types(schema)
 
     assert str(error.value).startswith(f"imageSchema: inside can't be {told}; possible are string,")
 
 
 def test_a_string_for_an_image_is_fine() -> None:
-    refuse_unfit(StructType().add("new_image", "string").add("old_image", "string"))
+    refuse_unfit_types(StructType().add("new_image", "string").add("old_image", "string"))
 
 
 KIND = pa.struct(

@@ -19,12 +19,13 @@ from pyspark.sql.types import StructType
 from tests.simulator import RemoteSimulator, Simulator
 from tests.spark.conftest import Run, options
 from watcher.errors import StreamError, StreamGoneError, UsageError
-from watcher.spark import versions
+from watcher.spark import compat
+from watcher.spark.batch_reader import BatchReader
+from watcher.spark.columns import ddl
+from watcher.spark.compat import ReadMaxRows
 from watcher.spark.options import parse
-from watcher.spark.schema import ddl
-from watcher.spark.several import SeveralReader, by_stream
-from watcher.spark.source import BatchReader, DynamoDBStreams, StreamReader
-from watcher.spark.versions import ReadMaxRows
+from watcher.spark.source import DynamoDBStreams
+from watcher.spark.stream_reader import SeveralStreamsReader, StreamReader, offsets_by_stream
 
 SCHEMA = StructType()
 for column in ("shard_id", "record", "event_source_arn", "table_name"):
@@ -56,7 +57,7 @@ class SeveralQuery:
         self.restart()
 
     def restart(self) -> None:
-        self.reader = SeveralReader(self.options, lambda each: StreamReader(each, SCHEMA, 2))
+        self.reader = SeveralStreamsReader(self.options, lambda each: StreamReader(each, SCHEMA, 2))
 
     def batch(self) -> bool:
         end = self.reader.latestOffset(self.start, self.reader.getDefaultReadLimit())
@@ -136,7 +137,7 @@ def test_one_that_is_deleted_leaves_the_others(
     query.until(5)
 
     assert query.rows == {"shop-a": 5}
-    assert [name.split("/")[1] for name in by_stream(query.start)] == ["shop-a"]
+    assert [name.split("/")[1] for name in offsets_by_stream(query.start)] == ["shop-a"]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -156,7 +157,10 @@ def test_one_that_was_deleted_meanwhile_is_told(sim: Simulator, fails: bool) -> 
             query.batch()
     else:
         query.batch()
-        assert [name.split("/")[1] for name in by_stream(query.start)] == ["shop-a", "shop-b"]
+        assert [name.split("/")[1] for name in offsets_by_stream(query.start)] == [
+            "shop-a",
+            "shop-b",
+        ]
     query.reader.stop()
 
 
@@ -195,9 +199,9 @@ def test_a_batch_takes_several_too(sim: Simulator) -> None:
 def test_a_checkpoint_of_one_stream_goes_on_with_more() -> None:
     one = {"shards": {}, "stream": "arn", "version": 1}
 
-    assert by_stream(one) == {"arn": one}
+    assert offsets_by_stream(one) == {"arn": one}
     with pytest.raises(UsageError, match="not of dynamodb_streams"):
-        by_stream({"offset": 1})
+        offsets_by_stream({"offset": 1})
 
 
 def test_what_matches_nothing_is_said(sim: Simulator) -> None:
@@ -208,7 +212,7 @@ def test_what_matches_nothing_is_said(sim: Simulator) -> None:
 def test_only_several_have_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "table_name" not in ddl(parse({"stream": "orders"}, streaming=True))
     assert ddl(parse({"stream": "shop-*"}, streaming=True)).endswith("table_name string")
-    monkeypatch.setattr(versions, "TELLS_START", False)
+    monkeypatch.setattr(compat, "HAS_ADMISSION_CONTROL", False)
     with pytest.raises(UsageError, match="union them"):
         DynamoDBStreams({"stream": "one,two"}).streamReader(StructType())
 

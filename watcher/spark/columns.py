@@ -1,0 +1,422 @@
+"""The columns of a read: their names and types, and records as Arrow batches of them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+import pyarrow as pa
+from msgspec import Raw
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from watcher.aws.arns import table_name
+from watcher.errors import UsageError
+from watcher.records import page as pages
+from watcher.records import plain_json
+from watcher.records.diff import changed_attributes_of
+from watcher.records.typed_values import Attribute, converter, to_struct
+from watcher.records.wire import WireChange, WireRecord
+from watcher.spark.options import SourceOptions
+from watcher.streams.messages import Page
+
+_item: Final = msgspec.json.Decoder(dict[str, Attribute])
+_ABSENT: Final = Raw()
+_COLUMNS: Final = {
+    **dict.fromkeys(("event_id", "event_name", "event_version"), "string"),
+    **dict.fromkeys(("event_source", "aws_region"), "string"),
+    "approximate_creation_time": "timestamp",
+    **dict.fromkeys(("keys", "new_image", "old_image", "sequence_number"), "string"),
+    "size_bytes": "long",
+    "stream_view_type": "string",
+    "user_identity": "struct<type: string, principal_id: string>",
+    "shard_id": "string",
+}
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_IDENTITY: Final = pa.struct([("type", pa.string()), ("principal_id", pa.string())])
+_POSSIBLE: Final = (
+    "string, boolean, binary, decimal, tinyint to bigint, float, double, timestamp, date, "
+    "array, struct, map<string, …>"
+)
+_FILLED: Final = (
+    *(StringType, BooleanType, BinaryType, DecimalType, IntegralType),
+    *(FloatType, DoubleType, TimestampType, TimestampNTZType, DateType),
+)
+
+Shape: TypeAlias = "dict[str, Shape] | list[Shape] | str"
+"""A struct's fields by name, a list around what an array or map holds, or a type's name."""
+
+
+def columns(options: SourceOptions) -> dict[str, str]:
+    """Returns the columns of a read, in their order, with their types in Spark's DDL."""
+    if options.wire_records:
+        of_several = {"event_source_arn": "string"} if options.table_names else {}
+        return _chosen({"shard_id": "string", "record": "string"} | of_several, options)
+    whole = dict(_COLUMNS)
+    if options.image_schema:
+        whole["new_image"] = whole["old_image"] = f"struct<{options.image_schema}>"
+    if options.changed_attributes:
+        whole["changed_attributes"] = "array<string>"
+    return _chosen(whole, options)
+
+
+def _chosen(whole: dict[str, str], options: SourceOptions) -> dict[str, str]:
+    if options.table_names:
+        whole["table_name"] = "string"
+    for name in options.columns or ():
+        if name not in whole:
+            near = difflib.get_close_matches(name, whole, 1) or [", ".join(whole)]
+            raise UsageError(f"there is no column {name}; is it {near[0]}?", "columns")
+    return {name: whole[name] for name in options.columns or whole}
+
+
+def ddl(options: SourceOptions) -> str:
+    """Returns the columns of a read as Spark's DDL."""
+    return ", ".join(f"{name} {kind}" for name, kind in columns(options).items())
+
+
+# The types of images
+
+
+def refuse_unfit_types(schema: StructType) -> None:
+    """Raises UsageError for a column that has a type in it that no attribute can become."""
+    for field in schema:
+        if field.name in ("new_image", "old_image"):
+            _refuse_unfit(field.dataType, field.name)
+
+
+def _refuse_unfit(kind: DataType, name: str) -> None:
+    match kind:
+        case StructType():
+            for field in kind:
+                _refuse_unfit(field.dataType, field.name)
+        case ArrayType():
+            _refuse_unfit(kind.elementType, name)
+        case MapType() if type(kind.keyType) is StringType:
+            _refuse_unfit(kind.valueType, name)
+        # Its subclasses (varchar) are no strings for Arrow.
+        case _ if isinstance(kind, CharType | VarcharType) or not isinstance(kind, _FILLED):
+            raise UsageError(
+                f"imageSchema: {name} can't be {kind.simpleString()}; possible are {_POSSIBLE}"
+            )
+
+
+def image_shape(options: SourceOptions, schema: StructType) -> Shape | None:
+    """Returns what a query makes of images; None where no column has one."""
+    images = [field.dataType for field in schema if field.name in ("new_image", "old_image")]
+    if not images:
+        return None
+    return type_shape(images[0]) if options.image_schema else options.image_format
+
+
+def type_shape(kind: DataType) -> Shape:
+    """Returns a type as plain JSON values, as an offset keeps it."""
+    match kind:
+        case StructType():
+            return {field.name: type_shape(field.dataType) for field in kind}
+        case ArrayType():
+            return [type_shape(kind.elementType)]
+        case MapType():
+            return ["map", type_shape(kind.valueType)]
+    return kind.simpleString()
+
+
+def refuse_changed_images(before: Shape | None, now: Shape | None) -> None:
+    """Raises UsageError where a checkpoint's images have become others, except by new attributes.
+
+    Whoever reads what was written before would find two shapes in it. `before` is None where the
+    checkpoint does not tell, `now` where there are no images.
+    """
+    if before is None or now is None or before == now:
+        return
+    what = _difference(before, now, "")
+    if what is not None:
+        raise UsageError(
+            f"imageSchema or imageFormat has changed since the checkpoint was begun: {what}. It "
+            "can only grow by attributes: change it back, or begin with another checkpoint"
+        )
+
+
+def _difference(before: Shape, now: Shape, place: str) -> str | None:
+    """Returns the first difference that is no growth, in words."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name, kind in before.items():
+            inside = f"{place}.{name}" if place else name
+            if name not in now:
+                return f"{inside} is gone"
+            if found := _difference(kind, now[name], inside):
+                return found
+        return None
+    if isinstance(before, list) and isinstance(now, list) and before[:-1] == now[:-1]:
+        return _difference(before[-1], now[-1], place)
+    if before == now:
+        return None
+    return f"{place or 'an image'} was {_text(before)}, and is {_text(now)}"
+
+
+def _text(shape: Shape) -> str:
+    match shape:
+        case dict():
+            return "a struct"
+        case ["map", inside]:
+            return f"a map of {_text(inside)}"
+        case [inside]:
+            return f"an array of {_text(inside)}"
+    return str(shape)
+
+
+# Records as Arrow batches
+
+
+class _Changes(NamedTuple):
+    """Records that become rows."""
+
+    records: Sequence[WireRecord]
+    changes: Sequence[WireChange]
+    shard_id: str
+    table: str
+
+
+class ArrowEncoder:
+    """Turns records into Arrow batches of a read's columns."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._wire_records = options.wire_records
+        self._text: Callable[[Sequence[bytes | msgspec.Raw]], list[str | None]] = (
+            plain_json.plain_json if options.image_format == "json" else plain_json.wire_json
+        )
+        self._names: list[str] = schema.names
+        self._typed: dict[str, TypedImages] = {
+            field.name: TypedImages(field.type)
+            for field in schema
+            if field.name in _IMAGES and not pa.types.is_string(field.type)
+        }
+
+    def encode(
+        self,
+        page: Page,
+        shard_id: str,
+        arn: str = "",
+        keep: Callable[[Sequence[WireRecord]], Sequence[WireRecord]] = lambda records: records,
+    ) -> pa.RecordBatch:
+        """Returns the records of a shard's page that are to be kept, in their order."""
+        if self._wire_records:
+            raws = pages.raw_records(page.body)[page.first : page.last]
+            made = {
+                "shard_id": pa.repeat(shard_id, len(raws)),
+                "record": _strings(plain_json.wire_json(raws)),
+                "event_source_arn": pa.repeat(arn, len(raws)),
+                "table_name": pa.repeat(table_name(arn), len(raws)),
+            }
+            return pa.RecordBatch.from_pydict({name: made[name] for name in self._names})
+        return self.encode_records(keep(page.records()), shard_id, table_name(arn))
+
+    def encode_records(
+        self, records: Sequence[WireRecord], shard_id: str, table: str
+    ) -> pa.RecordBatch:
+        """Returns records of a shard, in their order."""
+        rows = _Changes(records, [record.dynamodb for record in records], shard_id, table)
+        return pa.RecordBatch.from_pydict({name: self._column(name, rows) for name in self._names})
+
+    def _column(self, name: str, rows: _Changes) -> pa.Array:
+        if name not in _IMAGES:
+            return _MADE[name](rows)
+        raws = list(map(_IMAGES[name], rows.changes))
+        return self._typed[name].column(raws) if name in self._typed else _strings(self._text(raws))
+
+
+_IMAGES: Final[Mapping[str, Callable[[WireChange], msgspec.Raw]]] = {
+    "keys": attrgetter("Keys"),
+    "new_image": attrgetter("NewImage"),
+    "old_image": attrgetter("OldImage"),
+}
+_MADE: Final[Mapping[str, Callable[[_Changes], pa.Array]]] = {
+    "event_id": lambda rows: _strings([each.eventID for each in rows.records]),
+    "event_name": lambda rows: _strings([each.eventName for each in rows.records]),
+    "event_version": lambda rows: _strings([each.eventVersion for each in rows.records]),
+    "event_source": lambda rows: _strings([each.eventSource for each in rows.records]),
+    "aws_region": lambda rows: _strings([each.awsRegion for each in rows.records]),
+    "approximate_creation_time": lambda rows: pa.array(
+        [_micros(each.ApproximateCreationDateTime) for each in rows.changes], _TIME
+    ),
+    "sequence_number": lambda rows: _strings([each.SequenceNumber for each in rows.changes]),
+    "size_bytes": lambda rows: pa.array([each.SizeBytes for each in rows.changes], pa.int64()),
+    "stream_view_type": lambda rows: _strings([each.StreamViewType for each in rows.changes]),
+    "user_identity": lambda rows: _identities(rows.records),
+    "shard_id": lambda rows: pa.repeat(rows.shard_id, len(rows.records)),
+    "table_name": lambda rows: pa.repeat(rows.table, len(rows.records)),
+    "changed_attributes": lambda rows: pa.array(
+        changed_attributes_of(rows.records), pa.list_(pa.string())
+    ),
+}
+
+
+def _strings(values: list[str | None]) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def _micros(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000_000)
+
+
+def _identities(records: Sequence[WireRecord]) -> pa.Array:
+    """Returns who made each change: DynamoDB itself, where an item expired; else null."""
+    if not any(record.userIdentity for record in records):
+        return pa.nulls(len(records), _IDENTITY)
+    rows: list[dict[str, Any] | None] = []
+    for record in records:
+        who = record.userIdentity
+        # Lambda's records spell them type and principalId, the API Type and PrincipalId.
+        rows.append(
+            who
+            and {
+                "type": who.get("Type", who.get("type")),
+                "principal_id": who.get("PrincipalId", who.get("principalId")),
+            }
+        )
+    return pa.array(rows, _IDENTITY)
+
+
+# Images as typed columns
+
+
+class _Attribute(msgspec.Struct, gc=False):
+    """An attribute's value: one of these; none where there is no attribute."""
+
+    S: str | None = None
+    N: str | None = None
+    BOOL: bool | None = None
+    B: str | None = None
+    SS: list[str] | None = None
+    M: Raw = _ABSENT
+    L: Raw = _ABSENT
+    NS: Raw = _ABSENT
+    BS: Raw = _ABSENT
+
+    def wire(self) -> Attribute:
+        """Returns it as it came; nothing for NULL."""
+        for name in ("S", "N", "BOOL", "B", "SS"):
+            if (content := getattr(self, name)) is not None:
+                return {name: content}
+        for name in ("M", "L", "NS", "BS"):
+            if (raw := getattr(self, name)) is not _ABSENT:
+                return {name: msgspec.json.decode(raw)}
+        return {}
+
+
+_NOTHING: Final = _Attribute()
+_Column = Callable[[list[_Attribute]], pa.Array]
+
+
+class TypedImages:
+    """Images as structs of some attributes; one that is absent, or not of its type, is null.
+
+    Only these are decoded, all images at once, and made column by column.
+    """
+
+    def __init__(self, kind: pa.StructType) -> None:
+        self._kind = kind
+        self._whole = to_struct(kind)
+        # Attributes may have any name; a Python class's have not.
+        names = {f"a{index}": field.name for index, field in enumerate(kind)}
+        fields = [(place, _Attribute | None, None) for place in names]
+        wanted: Any = msgspec.defstruct("Wanted", fields, rename=names, gc=False)
+        self._decode = msgspec.json.Decoder(list[wanted | None]).decode
+        self._empty = wanted()
+        self._columns = [
+            (attrgetter(place), _column(field.type))
+            for place, field in zip(names, kind, strict=True)
+        ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Makes a new one on the executor: decoders can't be pickled."""
+        return TypedImages, (self._kind,)
+
+    def column(self, raws: Sequence[Raw]) -> pa.Array:
+        """Returns images (wire bytes, empty where there is none) as one column."""
+        try:
+            items = self._decode(b"[%b]" % b",".join([raw or b"null" for raw in raws]))
+        except msgspec.ValidationError:  # an emulator's: {"N": 1}
+            rows = [self._whole({"M": _item.decode(raw)}) if raw else None for raw in raws]
+            return pa.array(rows, self._kind)
+        missing = None
+        if not all(items):
+            missing = pa.array([item is None for item in items])
+            items = [item or self._empty for item in items]
+        columns = []
+        for get, made in self._columns:
+            values = list(map(get, items))
+            columns.append(made(values if all(values) else [each or _NOTHING for each in values]))
+        return pa.StructArray.from_arrays(columns, fields=list(self._kind), mask=missing)
+
+
+def _column(kind: pa.DataType) -> _Column:
+    """Returns a column's maker: most values of a type all at once, the others one by one."""
+    convert = converter(kind)
+
+    def converted(value: _Attribute) -> Any:
+        return None if value is _NOTHING else convert(value.wire())
+
+    def texts(values: list[_Attribute]) -> pa.Array:
+        column = pa.array([value.S for value in values], kind)
+        if not column.null_count:
+            return column
+        found = [converted(value) if value.S is None else value.S for value in values]
+        return pa.array(found, kind)
+
+    def sets_of_text(values: list[_Attribute]) -> pa.Array:
+        found = [converted(value) if value.SS is None else value.SS for value in values]
+        return pa.array(found, kind)
+
+    if pa.types.is_string(kind):
+        return texts
+    if pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
+        return sets_of_text
+    if pa.types.is_boolean(kind):
+        return lambda values: pa.array([value.BOOL for value in values], kind)
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return _numbers(kind)
+    return lambda values: pa.array(list(map(converted, values)), kind)
+
+
+def _numbers(kind: pa.DataType) -> _Column:
+    """Returns the maker of numbers: Arrow reads those that surely fit, as DynamoDB writes them."""
+    convert = converter(kind)
+    if pa.types.is_integer(kind):
+        places, scale = len(str(2 ** (kind.bit_width - 1))) - 1, 0
+    else:
+        places, scale = kind.precision - kind.scale, kind.scale
+    whole = rf"(?:0|[1-9][0-9]{{0,{places - 1}}})" if places else "0"
+    fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
+    surely_fit = re.compile(rf"(?:-?{whole}{fraction} )*+").fullmatch
+
+    def column(values: list[_Attribute]) -> pa.Array:
+        digits = [value.N for value in values]
+        found = [each for each in digits if each is not None]
+        text = " ".join([*found, ""])
+        if surely_fit(text) and text.count(" ") == len(found):
+            return pa.array(digits, pa.string()).cast(kind)
+        rows = [None if each is None else convert({"N": each}) for each in digits]
+        return pa.array(rows, kind)
+
+    return column

@@ -1,0 +1,85 @@
+"""Errors out of Spark as watcher's own, in one line each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from watcher import errors
+from watcher.errors import WatcherError
+
+_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)", re.MULTILINE)
+# What 4.0 to 4.3 say of a Python process that has died; where it was just being written to, or is
+# the one in the driver that plans, they say no more than that its socket has ended.
+_DEATH = re.compile(
+    r"Python worker exited unexpectedly|"
+    r"(?:EOFException|Connection reset|Broken pipe)[^\n]*\n"
+    r"(?:\s+at java[^\n]+\n)*\s+at org\.apache\.spark\.(?:\w+\.)*python\."
+)
+_FATAL = re.compile(r"Fatal Python error: ([^\n]+)")
+# What Spark wraps around an exception of ours is a page of Python and Java.
+_OURS = re.compile(r"watcher\.errors\.(\w+): ([^\n]+)")
+# watcher/spark/picklable.py
+_LACKING = re.compile(r"^ImportError: (Spark's worker on this machine .+)", re.MULTILINE)
+# The source knows its option, not which command it runs in.
+_LOSS_OPTION = "failOnDataLoss=false"
+_LOSS_FLAGS = "on the command line: --lossy, or a watch without --fail-on-data-loss"
+
+
+@contextmanager
+def translating_errors() -> Iterator[None]:
+    """Raises errors out of Spark as watcher's own, one line each."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise translated(error) from error
+
+
+def translated(error: Exception) -> WatcherError:
+    """Returns the exception of ours that is inside Spark's, or Spark's own first line."""
+    text = error_text(error)
+    if found := _OURS.findall(text):
+        name, message = found[-1]
+        message = message.replace(_LOSS_OPTION, f"{_LOSS_OPTION} ({_LOSS_FLAGS})")
+        kind = getattr(errors, name, WatcherError)
+        return kind(message.strip()) if issubclass(kind, WatcherError) else WatcherError(message)
+    if lacking := _LACKING.search(text):
+        return WatcherError(lacking[1].strip())
+    return WatcherError(f"Spark: {worker_death(error) or one_line(error)}")
+
+
+def error_text(error: Exception) -> str:
+    """Returns an error's text; that of Java's is in the JVM, which may have ended meanwhile."""
+    try:
+        return str(error)
+    except Exception as gone:
+        return f"{type(error).__name__}: Spark's JVM has ended ({type(gone).__name__})"
+
+
+def worker_death(error: Exception) -> str | None:
+    """Returns how one of Spark's Python processes has died; None where none has."""
+    # Of a streaming query only the Java side has all causes.
+    text = f"{error_text(error)}\n{getattr(error, '_stackTrace', None) or ''}"
+    if not _DEATH.search(text):
+        return None
+    if found := _FATAL.search(text):
+        return f"one of its Python processes has died: {found[1].strip()}"
+    return (
+        "one of its Python processes has died: it was killed, most often by the system as memory "
+        "ran out; give it more memory, or run fewer tasks at once (--master 'local[1]')"
+    )
+
+
+def one_line(error: Exception) -> str:
+    """Returns an error out of Spark in one line; of what others have wrapped, the innermost."""
+    text = error_text(error)
+    if isinstance(error, Py4JJavaError) and (causes := _CAUSE.findall(text)):
+        return str(causes[-1]).strip()
+    lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
+    # py4j's own first line is which call it was.
+    told = lines[1:] or lines if isinstance(error, Py4JJavaError) else lines
+    return told[0] if told else type(error).__name__

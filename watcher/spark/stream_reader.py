@@ -1,0 +1,269 @@
+"""The streaming read, of one stream or of several: the driver plans, executors read."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from watcher.aws.model import TrimHorizon
+from watcher.clock import CLOCK, Clock
+from watcher.errors import ServiceError, StreamGoneError, UsageError
+from watcher.spark import offsets
+from watcher.spark.columns import image_shape, refuse_changed_images
+from watcher.spark.compat import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from watcher.spark.options import SourceOptions
+from watcher.spark.picklable import SparkPicklable
+from watcher.spark.planner import Planner
+from watcher.spark.ranges import RangeReader
+from watcher.spark.stream_finder import StreamFinder
+from watcher.spark.tasks import (
+    BufferedRange,
+    KeysOf,
+    TaskPartition,
+    TaskRows,
+    no_keys,
+    share_among_tasks,
+)
+from watcher.spark.timing import TIMING, Timing
+
+logger = logging.getLogger("watcher")
+
+_STREAMS = "streams"
+
+
+class StreamReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The streaming read: the planner lives in the driver, `read` runs in the executors."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        parallelism: int,
+        *,
+        planner: Callable[[SourceOptions], Planner] = Planner.connected,
+        reader: Callable[[SourceOptions, str], RangeReader] = RangeReader.connected,
+        keys: KeysOf = no_keys,
+    ) -> None:
+        self._options = options
+        self._keys = keys
+        self._rows = TaskRows(options, schema, reader)
+        self._images = image_shape(options, schema)
+        self._parallelism = parallelism
+        self.sharers = 1
+        """How many streams the same query reads, one after the other."""
+        # Made at the first use: this object is pickled for the executors, sockets can't be.
+        self._make_planner = planner
+        self._made_planner: Planner | None = None
+
+    @property
+    def _planner(self) -> Planner:
+        if self._made_planner is None:
+            self._made_planner = self._make_planner(self._options)
+        self._made_planner.sharers = self.sharers
+        return self._made_planner
+
+    @property
+    def arn(self) -> str:
+        """The stream's ARN."""
+        return self._planner.arn
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Returns a constant; the first micro-batch is empty and ends at the real positions."""
+        return offsets.INITIAL
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Returns `maxRecordsPerTrigger`."""
+        limit = self._options.max_records
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fixes the moment at which `availableNow` ends."""
+        self._planner.stop_at_now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Returns the end of the next micro-batch."""
+        begin = offsets.from_json(start)
+        if begin is None:
+            return offsets.to_json(self._planner.anchor(), self._images)
+        refuse_changed_images(begin.images, self._images)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = self._planner.latest(begin, most)
+        return start if end is begin else offsets.to_json(end, self._images)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Returns lag and shards, for the query's progress."""
+        return None if self._made_planner is None else self._made_planner.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Returns the ranges of a micro-batch, with their pages where they were read already."""
+        finish = offsets.from_json(end)
+        begin = offsets.from_json(start) or (finish and offsets.start_of_first_batch(finish))
+        if begin is None or finish is None:
+            return []
+        refuse_changed_images(finish.images, self._images)
+        ranges = [
+            BufferedRange(between, self._planner.pages(between))
+            for between in offsets.ranges(begin, finish)
+        ]
+        for each in ranges:
+            # As of a shard that had its turn long ago, or of a micro-batch before a restart.
+            if each.pages is None:
+                self._planner.report_if_trimmed(each.between, begin, finish)
+        full = [each for each in ranges if each.pages != []]
+        tasks = share_among_tasks(full, self._parallelism, self._options.min_partitions)
+        keys = self._keys(self._options.connection, finish.stream) if tasks else None
+        return [TaskPartition(finish.stream, each, keys) for each in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one task, shard by shard."""
+        return self._rows.read(partition)
+
+    def stop(self) -> None:
+        """Ends the background reading."""
+        if self._made_planner is not None:
+            self._made_planner.stop()
+
+
+class SeveralStreamsReader(SparkPicklable, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The streaming read of several streams; each is read as one on its own is.
+
+    One that comes to match later is read from its first change on. Between streams there is no
+    order. `reader` makes the reader of one of them.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        reader: Callable[[SourceOptions], StreamReader],
+        *,
+        finder: Callable[[SourceOptions], StreamFinder] = StreamFinder,
+        clock: Clock = CLOCK,
+        timing: Timing = TIMING,
+    ) -> None:
+        self._options = options
+        self._make_reader = reader
+        self._make_finder = finder
+        self._clock = clock
+        self._timing = timing
+        # Made at the first use: this object is pickled for the executors.
+        self._finder: StreamFinder | None = None
+        self._found: list[str] = []
+        self._find_at = -math.inf
+        self._readers: dict[str, StreamReader] = {}
+        self._answered: set[str] = set()
+        self._gone: set[str] = set()
+        self._ends_now = False
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Returns a constant, as for one stream."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Returns `maxRecordsPerTrigger`."""
+        return self._make_reader(self._options).getDefaultReadLimit()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fixes the moment at which `availableNow` ends, for all of them."""
+        self._ends_now = True
+        for arn in self._find():
+            self._reader(arn, joins=False)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Returns the end of the next micro-batch; a limit is shared by all."""
+        starts = offsets_by_stream(start)
+        arns = [each for each in dict.fromkeys([*starts, *self._find()]) if each not in self._gone]
+        if isinstance(limit, ReadMaxRows):
+            limit = ReadMaxRows(max(1, limit.max_rows // len(arns)))
+        ends = {}
+        for arn in arns:
+            try:
+                reader = self._reader(arn, joins=bool(starts) and arn not in starts)
+                reader.sharers = len(arns)
+                ends[arn] = reader.latestOffset(starts.get(arn, {}), limit)
+            except StreamGoneError as error:
+                if arn in starts and arn not in self._answered and self._options.fail_on_data_loss:
+                    raise
+                logger.warning(f"{error}; the others go on")
+                self._gone.add(arn)
+            self._answered.add(arn)
+        if not ends:
+            raise StreamGoneError("none of the streams is there any more")
+        return start if ends == starts else {_STREAMS: dict(sorted(ends.items()))}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Returns the ranges of a micro-batch of each stream."""
+        starts = offsets_by_stream(start)
+        return [
+            partition
+            for arn, upto in offsets_by_stream(end).items()
+            for partition in self._reader(arn, joins=False).partitions(starts.get(arn, {}), upto)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one task."""
+        return self._make_reader(self._options).read(partition)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Returns the sums of all streams, and the longest lag."""
+        reports = [each.reportLatestOffset() or {} for each in self._readers.values()]
+        names = sorted({name for report in reports for name in report})
+        return {
+            name: (max if name == "lag_seconds" else sum)(each.get(name, 0) for each in reports)
+            for name in names
+        } or None
+
+    def stop(self) -> None:
+        """Ends the background reading."""
+        for reader in self._readers.values():
+            reader.stop()
+
+    def _find(self) -> list[str]:
+        now = self._clock.monotonic()
+        if self._finder is None:
+            self._finder = self._make_finder(self._options)
+        elif now < self._find_at or self._ends_now or not self._finder.may_find_more:
+            return self._found
+        self._find_at = now + self._timing.find_streams_seconds
+        try:
+            self._found = self._finder.find()
+        except ServiceError as error:
+            if not self._found:
+                raise
+            logger.warning(f"Can't list streams, trying again: {error}")
+        return self._found
+
+    def _reader(self, arn: str, *, joins: bool) -> StreamReader:
+        if arn not in self._readers:
+            options = msgspec.structs.replace(self._options, stream=arn)
+            if joins:
+                logger.info(f"Another stream matches: {arn}")
+                options = msgspec.structs.replace(options, start=TrimHorizon())
+            reader = self._make_reader(options)
+            if self._ends_now:
+                reader.prepareForTriggerAvailableNow()
+            self._readers[arn] = reader
+        return self._readers[arn]
+
+
+def offsets_by_stream(offset: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns each stream's offset by its ARN, also of a checkpoint that began with one stream."""
+    if not offset:
+        return {}
+    if "shards" in offset:
+        return {str(offset.get("stream")): offset}
+    if not isinstance(offset.get(_STREAMS), dict):
+        raise UsageError("the checkpoint's offset is not of dynamodb_streams")
+    streams: dict[str, dict[str, Any]] = offset[_STREAMS]
+    return streams
