@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 
-from watcher.aws.arns import is_stream, parsed
+from watcher.aws.arns import is_stream, parse_name
 from watcher.aws.background import BackgroundService
 from watcher.aws.client import StreamsClient
 from watcher.aws.connect import Clients
@@ -40,7 +40,7 @@ class _StreamFactory:
 
     def make(self, arn: str, of_table: bool = True, start: Position | None = None) -> WatchedStream:
         """Makes the watched stream of this ARN."""
-        start_service, client = self.clients.of(arn), self.clients.for_loop(arn)
+        start_service, client = self.clients.client_for(arn), self.clients.loop_client_for(arn)
         if client not in self._services:
             self._services[client] = BackgroundService(client, self._on_answer)
         if self._several and start_service not in self._background_services:
@@ -88,7 +88,7 @@ def resolve(
         except CredentialsError:
             raise
         except StreamError as error:
-            if strict or not wanted.are_several or parsed(name) is None:
+            if strict or not wanted.are_several or parse_name(name) is None:
                 raise
             missing[name] = error
             continue
@@ -96,7 +96,7 @@ def resolve(
         of_table = not is_stream(name) or (arn in found and found[arn].of_table)
         found[arn] = factory.make(arn, of_table)
     discoveries = [
-        StreamDiscovery(part, factory.clients.directory(part), factory.make_discovered)
+        StreamDiscovery(part, factory.clients.listing_client_for(part), factory.make_discovered)
         for part in wanted.by_region()
     ]
     if discoveries:

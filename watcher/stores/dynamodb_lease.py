@@ -377,5 +377,5 @@ class LeasedStore(Store):
 
 def leased_store(url: str, connection: AwsConfig, region: str | None) -> LeasedStore:
     """The store of a URL. Raises UsageError."""
-    table = LeaseTable.of(url, connection, region)
+    table = LeaseTable.from_url(url, connection, region)
     return LeasedStore(Lease(table, own_name()), table.name, table.make)
