@@ -45,21 +45,21 @@ class ProbeAnswers(NamedTuple):
     ready: list[str]
 
 
-def assess(snapshot: WatchStats, signs: HeartbeatState, now: float) -> ProbeAnswers:
+def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:
     """Finds the problems of a watch in its latest statistics and its heartbeat."""
-    health, live = snapshot.health, list(snapshot.health.stuck)
-    if signs.ending:
+    health, live = stats.health, list(stats.health.stuck)
+    if state.ending:
         return ProbeAnswers([], ["the watch is ending"])
-    what = _PHASE_NAMES[signs.doing]
-    if signs.doing is Phase.DELIVERING:
-        what += f" ({' or '.join(snapshot.observed)})" if snapshot.observed else ""
-    if now - signs.tried > watch_stats.LATE_SECONDS:
-        live.insert(0, f"{what} has stood for {now - signs.tried:.0f} s")
-    if signs.doing is Phase.STANDING_BY:
+    phase = _PHASE_NAMES[state.doing]
+    if state.doing is Phase.DELIVERING:
+        phase += f" ({' or '.join(stats.observed)})" if stats.observed else ""
+    if now - state.tried > watch_stats.LATE_SECONDS:
+        live.insert(0, f"{phase} has stood for {now - state.tried:.0f} s")
+    if state.doing is Phase.STANDING_BY:
         return ProbeAnswers(live, [*live, f"standing by: {health.trouble or _LEASE_IS_HELD}"])
     ready = list(live)
-    if not live and now - signs.got_on > watch_stats.LATE_SECONDS:
-        ready.append(f"{what} is tried again and again, for {now - signs.got_on:.0f} s")
+    if not live and now - state.got_on > watch_stats.LATE_SECONDS:
+        ready.append(f"{phase} is tried again and again, for {now - state.got_on:.0f} s")
     return ProbeAnswers(live, [*ready, *health.unready])
 
 
