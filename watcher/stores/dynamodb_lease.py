@@ -282,7 +282,7 @@ class Renewer:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renews the lease", daemon=True)
         # A fork copies locks as they stand.
-        process_start.before(lease.settle)
+        process_start.before_fork(lease.settle)
         self._thread.start()
 
     def _run(self) -> None:
