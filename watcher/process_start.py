@@ -57,10 +57,9 @@ def processes(*, with_threads: bool = False) -> BaseContext:
     """Returns how processes are started: by fork on Linux (4 MB, 5 ms), else a fork server.
 
     A process of the server takes 30 MB and 300 ms. No fork where other threads run (or are to,
-    `with_threads`), whose locks it would copy as they
-    stand; nor elsewhere, as macOS's libraries do not survive a fork. Both are why Python 3.14 has
-    made the fork server its default: here it is looked into, so the default, of Python or of the
-    program, does not count.
+    `with_threads`), whose locks it would copy as they stand; nor elsewhere, as macOS's libraries do
+    not survive one. Both are why Python 3.14 has made the fork server its default: here it is
+    looked into, so the default, of Python or of the program, does not count.
     """
     if sys.platform == "linux" and not with_threads:
         _call_all(_before_fork)  # which may end ours

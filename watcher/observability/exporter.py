@@ -171,7 +171,7 @@ class Exporter(Display):
         self.flush()
         self.flush()  # the first call may only have written the rest of an earlier message
         self.close()
-        passed = time.monotonic() - (self._heartbeat.look().ending or time.monotonic())
+        passed = time.monotonic() - (self._heartbeat.state().stopping_since or time.monotonic())
         timing = self._timing
         left = min(timing.end_seconds - passed, timing.most_end_seconds)
         self.process.join(max(timing.least_end_seconds, left))
