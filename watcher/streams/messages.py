@@ -114,7 +114,7 @@ class Retrying(msgspec.Struct, frozen=True, tag="trouble"):
     def is_worth_logging(self) -> bool:
         """True if it is worth a log line; an error that took half a minute is, the first time."""
         if self.kind is ErrorKind.OVERDUE:
-            return worth_logging(self.failures, unsaid=1)
+            return worth_logging(self.failures, from_failure=1)
         return worth_logging(self.failures)
 
     @property
