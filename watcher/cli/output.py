@@ -38,7 +38,7 @@ class Line:
         from watcher import process_start  # not at a TAB: it needs multiprocessing
 
         # A child would erase what we have drawn.
-        process_start.in_child(self._leave)
+        process_start.in_forked_child(self._leave)
 
     def set(self, text: str) -> None:
         """Show this text from now on, cut where the terminal is too narrow."""

@@ -121,7 +121,7 @@ class Exporter(Display):
         receiving, self._sending = Pipe(duplex=False)
         os.set_blocking(self._sending.fileno(), False)
         # A child's copy of our end would keep the exporter running when the manager is gone.
-        process_start.in_child(self.close)
+        process_start.in_forked_child(self.close)
         self._heartbeat = heartbeat
         self._timing = timing
         self._unsent = b""
@@ -171,7 +171,7 @@ class Exporter(Display):
         self.flush()
         self.flush()  # the first call may only have written the rest of an earlier message
         self.close()
-        passed = time.monotonic() - (self._heartbeat.look().ending or time.monotonic())
+        passed = time.monotonic() - (self._heartbeat.state().stopping_since or time.monotonic())
         timing = self._timing
         left = min(timing.end_seconds - passed, timing.most_end_seconds)
         self.process.join(max(timing.least_end_seconds, left))

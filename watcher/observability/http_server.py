@@ -48,18 +48,18 @@ class ProbeAnswers(NamedTuple):
 def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:
     """Finds the problems of a watch in its latest statistics and its heartbeat."""
     health, live = stats.health, list(stats.health.stuck)
-    if state.ending:
+    if state.stopping_since:
         return ProbeAnswers([], ["the watch is ending"])
-    phase = _PHASE_NAMES[state.doing]
-    if state.doing is Phase.DELIVERING:
-        phase += f" ({' or '.join(stats.observed)})" if stats.observed else ""
-    if now - state.tried > watch_stats.LATE_SECONDS:
-        live.insert(0, f"{phase} has stood for {now - state.tried:.0f} s")
-    if state.doing is Phase.STANDING_BY:
+    phase = _PHASE_NAMES[state.phase]
+    if state.phase is Phase.DELIVERING:
+        phase += f" ({' or '.join(stats.handled)})" if stats.handled else ""
+    if now - state.tried_at > watch_stats.LATE_SECONDS:
+        live.insert(0, f"{phase} has stood for {now - state.tried_at:.0f} s")
+    if state.phase is Phase.STANDING_BY:
         return ProbeAnswers(live, [*live, f"standing by: {health.trouble or _LEASE_IS_HELD}"])
     ready = list(live)
-    if not live and now - state.got_on > watch_stats.LATE_SECONDS:
-        ready.append(f"{phase} is tried again and again, for {now - state.got_on:.0f} s")
+    if not live and now - state.progressed_at > watch_stats.LATE_SECONDS:
+        ready.append(f"{phase} is tried again and again, for {now - state.progressed_at:.0f} s")
     return ProbeAnswers(live, [*ready, *health.unready])
 
 
@@ -101,7 +101,7 @@ def answering_probes(
             headers.append(("Allow", _METHODS))
         elif path in ("/livez", "/readyz"):
             since = suspended.check()
-            live, ready = assess(latest(), heartbeat.look().not_before(since), time.monotonic())
+            live, ready = assess(latest(), heartbeat.state().not_before(since), time.monotonic())
             if wrong := live if path == "/livez" else ready:
                 status, text = "503 Service Unavailable", "\n".join(wrong)
         elif path not in ("/", "/metrics"):

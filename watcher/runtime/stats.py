@@ -194,7 +194,7 @@ class StatsCollector:
         return WatchStats(
             kinds=dict(totals.kinds),
             filtered=totals.filtered,
-            observed=dispatcher.processed(totals.records),
+            handled=dispatcher.processed(totals.records),
             failed=dict(dispatcher.failed),
             shards=Shards(len(self.shards), self._finished, waiting),
             lags={
