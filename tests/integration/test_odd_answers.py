@@ -92,7 +92,7 @@ def test_at_the_start_no_permission_to_read_is_the_end(sim: RemoteSimulator) -> 
 def test_no_permission_that_stays_ends_a_running_watch(
     sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("watcher.streams.refusals._DENIED_SECONDS", 0.5)
+    monkeypatch.setattr("watcher.streams.refusals.DENIED_SECONDS", 0.5)
     sim.bulk(10)
 
     def take(record: object) -> None:
@@ -118,7 +118,7 @@ def test_no_odd_answer_ends_a_stream_that_is_pulled(sim: RemoteSimulator) -> Non
 def test_a_pulled_stream_raises_what_stays(
     sim: RemoteSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("watcher.streams.refusals._DENIED_SECONDS", 0.5)
+    monkeypatch.setattr("watcher.streams.refusals.DENIED_SECONDS", 0.5)
     stream = Stream("orders", "trim_horizon", endpoint_url=sim.endpoint)
     sim.set_faults(auth_error="AccessDeniedException")
     with pytest.raises(StreamError, match="no permission"):

@@ -8,8 +8,8 @@ from watcher.clock import Clock
 from watcher.errors import DeniedError, OddAnswerError, TransientError
 from watcher.streams.messages import ErrorKind, Notice, Retrying
 
-# A policy that is changed is not everywhere at once; what is denied for longer is meant so.
-_DENIED_SECONDS = 60.0
+DENIED_SECONDS = 60.0
+"""A policy that is changed is not everywhere at once; what is denied for longer is meant so."""
 # Of the time between two looks so much counts: in more, the machine has slept, or was stopped.
 _BETWEEN_SECONDS = 10.0
 # What is said so long afterwards is of other refused credentials.
@@ -60,7 +60,7 @@ class Refusals:
             seconds, last = self._denied.get(name, (0.0, now))
             seconds += min(now - last, _BETWEEN_SECONDS)
             self._denied[name] = seconds, now
-            if not self.has_worked or seconds >= _DENIED_SECONDS:
+            if not self.has_worked or seconds >= DENIED_SECONDS:
                 raise DeniedError(trouble.text)
         if (
             trouble.kind is ErrorKind.ODD

@@ -180,7 +180,7 @@ READING = [
     Mutant(
         "no permission ends the reading at once, also later",
         "Refusals.on_error",
-        condition("_DENIED_SECONDS", becomes="True"),
+        condition("DENIED_SECONDS", becomes="True"),
     ),
     # Losses
     Mutant(
