@@ -152,7 +152,12 @@ def build_dispatcher(
     in_threads: bool,
 ) -> Dispatcher:
     """What calls the handlers, as long as the shutdown and the store's lease allow it."""
-    shutdown = Shutdown(options.stop_timeout, stop_requested=options.stop_requested, clock=clock)
+    shutdown = Shutdown(
+        options.stop_timeout,
+        stop_requested=options.stop_requested,
+        max_seconds=options.max_seconds,
+        clock=clock,
+    )
     return Dispatcher(
         handlers,
         options.failure_policy,

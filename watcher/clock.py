@@ -29,7 +29,7 @@ class Clock:
         return time.time()
 
     def now(self) -> datetime:
-        """The same, as a datetime."""
+        """Returns the time by this machine as an aware datetime."""
         return datetime.fromtimestamp(self.time(), UTC)
 
     def sleep(self, seconds: float) -> None:

@@ -121,17 +121,17 @@ class Stream:
         endpoint_url: str | None = None,
     ) -> None:
         test, on_stale = record_filter(filters, key, only), checked_policy(on_stale)
-        asked = WantedStreams.of(stream)
+        asked = WantedStreams.parse(stream)
         connection = AwsConfig(region, profile, endpoint_url)
         clients = Clients(connection)
         self._calls = CallPool()
         # Closes also where the caller never does, or no stream is found.
         self._close = weakref.finalize(self, _close_all, self._calls, clients)
-        found = {arn: clients.of(arn) for arn in clients.all_of(asked)}
+        found = {arn: clients.client_for(arn) for arn in clients.all_of(asked)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         needed = found if snapshot or on_stale == "snapshot" else ()
-        items = {arn: TableItems(connection, arn, clients.of(arn).table) for arn in needed}
+        items = {arn: TableItems(connection, arn, clients.client_for(arn).table) for arn in needed}
         self._items, self._only_restart = items, not snapshot
         options = PullOptions(
             poll_max_seconds=poll_seconds(poll_max),

@@ -61,11 +61,11 @@ class ExporterTiming(msgspec.Struct, frozen=True, kw_only=True):
     send_seconds: float = 1.0
     """Between two sends: the statistics change faster than anybody scrapes them."""
     end_seconds: float = 2.0
-    """For the exporter's process to end after the watch; its last metrics need some of it."""
+    """The time that the exporter's process has to send its last metrics after the watch's end."""
     least_end_seconds: float = 0.5
-    """The same where the watch's own end has already taken longer."""
+    """The least of that time, where the watch itself took long to stop."""
     most_end_seconds: float = 3600.0
-    """The same where the user gives the watch no limit: a join takes no infinity."""
+    """The most of that time, where the user sets no limit: a join takes no infinity."""
 
 
 _TIMING = ExporterTiming()
@@ -139,9 +139,9 @@ class Exporter(Display):
         process_start.start(self.process)
         receiving.close()
 
-    def show(self, snapshot: WatchStats) -> None:
+    def show(self, stats: WatchStats) -> None:
         """Sends the statistics, unless the last ones were sent within a second."""
-        self._latest = snapshot
+        self._latest = stats
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + self._timing.send_seconds
             self.flush()
@@ -171,7 +171,7 @@ class Exporter(Display):
         self.flush()
         self.flush()  # the first call may only have written the rest of an earlier message
         self.close()
-        passed = time.monotonic() - (self._heartbeat.look().ending or time.monotonic())
+        passed = time.monotonic() - (self._heartbeat.state().stopping_since or time.monotonic())
         timing = self._timing
         left = min(timing.end_seconds - passed, timing.most_end_seconds)
         self.process.join(max(timing.least_end_seconds, left))

@@ -45,21 +45,21 @@ class ProbeAnswers(NamedTuple):
     ready: list[str]
 
 
-def assess(snapshot: WatchStats, signs: HeartbeatState, now: float) -> ProbeAnswers:
+def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:
     """Finds the problems of a watch in its latest statistics and its heartbeat."""
-    health, live = snapshot.health, list(snapshot.health.stuck)
-    if signs.ending:
+    health, live = stats.health, list(stats.health.stuck)
+    if state.stopping_since:
         return ProbeAnswers([], ["the watch is ending"])
-    what = _PHASE_NAMES[signs.doing]
-    if signs.doing is Phase.DELIVERING:
-        what += f" ({' or '.join(snapshot.observed)})" if snapshot.observed else ""
-    if now - signs.tried > watch_stats.LATE_SECONDS:
-        live.insert(0, f"{what} has stood for {now - signs.tried:.0f} s")
-    if signs.doing is Phase.STANDING_BY:
+    phase = _PHASE_NAMES[state.phase]
+    if state.phase is Phase.DELIVERING:
+        phase += f" ({' or '.join(stats.handled)})" if stats.handled else ""
+    if now - state.tried_at > watch_stats.LATE_SECONDS:
+        live.insert(0, f"{phase} has stood for {now - state.tried_at:.0f} s")
+    if state.phase is Phase.STANDING_BY:
         return ProbeAnswers(live, [*live, f"standing by: {health.trouble or _LEASE_IS_HELD}"])
     ready = list(live)
-    if not live and now - signs.got_on > watch_stats.LATE_SECONDS:
-        ready.append(f"{what} is tried again and again, for {now - signs.got_on:.0f} s")
+    if not live and now - state.progressed_at > watch_stats.LATE_SECONDS:
+        ready.append(f"{phase} is tried again and again, for {now - state.progressed_at:.0f} s")
     return ProbeAnswers(live, [*ready, *health.unready])
 
 
@@ -101,7 +101,7 @@ def answering_probes(
             headers.append(("Allow", _METHODS))
         elif path in ("/livez", "/readyz"):
             since = suspended.check()
-            live, ready = assess(latest(), heartbeat.look().not_before(since), time.monotonic())
+            live, ready = assess(latest(), heartbeat.state().not_before(since), time.monotonic())
             if wrong := live if path == "/livez" else ready:
                 status, text = "503 Service Unavailable", "\n".join(wrong)
         elif path not in ("/", "/metrics"):

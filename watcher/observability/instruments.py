@@ -52,7 +52,7 @@ class LatestMetrics:
         yield _counter("records", "Records delivered, by kind of change.", kinds, "kind")
         yield _counter("filtered_records", "Records that a filter left out.", now.filtered)
         yield _counter(
-            "observer_records", "Records that an observer has processed.", now.observed, "observer"
+            "observer_records", "Records that an observer has processed.", now.handled, "observer"
         )
         yield _counter(
             "observer_failures",

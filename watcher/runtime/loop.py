@@ -67,7 +67,7 @@ class Manager:
     def stop(self) -> None:
         """Stop the watch: the record in hand is the last one. Safe in a signal handler."""
         self.shutdown.request()
-        self.heartbeat.end()
+        self.heartbeat.stop()
         self.workers.queue.wake()
 
     def run(self) -> Totals:
@@ -195,7 +195,7 @@ class Manager:
                 if tail is not None:
                     self.delivery.limit_to(tail.found, tail.is_within)
             self._begin_streams()
-            self.heartbeat.begin(Phase.WATCHING)
+            self.heartbeat.enter(Phase.WATCHING)
         except Overdue:
             logger.warning("The service had not answered by then")
         self._reap()

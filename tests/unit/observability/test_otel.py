@@ -22,7 +22,7 @@ PATIENT = ExporterTiming(end_seconds=5.0)
 ORDERS = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026"
 SNAPSHOT = WatchStats(
     kinds={"INSERT": 7},
-    observed={"print_json": 7},
+    handled={"print_json": 7},
     shards=Shards(open=2),
     lags={ShardKey(ORDERS, "shardId-1"): 1.5},
     calls={"GetRecords": 3},
@@ -74,10 +74,10 @@ def test_a_receiver_that_hangs_keeps_the_end_no_longer_than_it_may(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "90")
     receiver.status = 0
-    pulse = Heartbeat.shared()
-    with exporting(None, pulse, HTTP, timing=ExporterTiming(end_seconds=1.0)) as exporter:
+    heartbeat = Heartbeat.shared()
+    with exporting(None, heartbeat, HTTP, timing=ExporterTiming(end_seconds=1.0)) as exporter:
         exporter.show(SNAPSHOT)
-        pulse.end()
+        heartbeat.stop()
         began = time.monotonic()
     assert time.monotonic() - began < 60  # who sends it gives up after 90 s by itself
     assert "OpenTelemetry: the last metrics could not be sent in time" in caplog.messages

@@ -59,7 +59,7 @@ class Probed(Play):
 
     @property
     def now(self) -> ProbeAnswers:
-        return assess(self.last, self.heartbeat.look(), self.clock.monotonic())
+        return assess(self.last, self.heartbeat.state(), self.clock.monotonic())
 
     def says(self, live: str = "", ready: str = "") -> Callable[[], None]:
         """A step: each says so; without a text, that all is well."""
@@ -593,7 +593,7 @@ def test_probes_that_slept_with_the_watch_give_it_a_minute_anew() -> None:
 
     def live() -> list[str]:
         return assess(
-            WatchStats(), heartbeat.look().not_before(awake.check()), clock.monotonic()
+            WatchStats(), heartbeat.state().not_before(awake.check()), clock.monotonic()
         ).live
 
     clock.sleep(90.0)
