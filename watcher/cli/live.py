@@ -54,7 +54,7 @@ ON_A_TERMINAL = _LIVE
 
 
 def is_asked(values: Mapping[str, Any]) -> bool:
-    """Whether a command line wants the view."""
+    """True where a command line asks for the view."""
     return bool(values["live"] or values["live_web"])
 
 
