@@ -16,7 +16,7 @@ from watcher.delivery.progress import Progress
 from watcher.delivery.protocol import Delivery
 from watcher.delivery.sequential import SequentialDelivery
 from watcher.delivery.shutdown import Shutdown
-from watcher.observability.exporter import outlets
+from watcher.observability.exporter import open_displays
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import Display, Totals
 from watcher.options import WatchOptions
@@ -46,7 +46,7 @@ def open_watch(
     with ExitStack() as stack:
         stack.enter_context(raised_open_files())
         displays, heartbeat = stack.enter_context(
-            outlets(options.display, options.metrics_port, options.stop_timeout)
+            open_displays(options.display, options.metrics_port, options.stop_timeout)
         )
         store = None
         if options.checkpoint is not None:
@@ -152,7 +152,12 @@ def build_dispatcher(
     in_threads: bool,
 ) -> Dispatcher:
     """What calls the handlers, as long as the shutdown and the store's lease allow it."""
-    shutdown = Shutdown(options.stop_timeout, stop_requested=options.stop_requested, clock=clock)
+    shutdown = Shutdown(
+        options.stop_timeout,
+        stop_requested=options.stop_requested,
+        max_seconds=options.max_seconds,
+        clock=clock,
+    )
     return Dispatcher(
         handlers,
         options.failure_policy,

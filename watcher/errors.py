@@ -1,4 +1,4 @@
-"""Every exception that watcher raises, its exit status, and the option to blame where one is."""
+"""Every exception that watcher raises, with its exit status and the option to blame."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,15 +9,15 @@ _USER_IN_URL = re.compile(r"(?<=://)[^\s/?#\"'<>]*@")
 
 
 def without_passwords(text: str) -> str:
-    """A text whose URLs name no user and no password."""
+    """Removes users and passwords from the URLs in a text."""
     return _USER_IN_URL.sub("***@", text)
 
 
 class WatcherError(Exception):
-    """The base of all; its text is one line that says what happened and what to do.
+    """The base of all exceptions; its text is one line that says what happened and what to do.
 
-    Where a value of the caller's is to blame, the text begins with the parameter that it was given
-    by (`start 3 o'clock: …`); the command line has the option's name there (`--from 3 o'clock: …`).
+    Where a caller's value is to blame, the text begins with its parameter (`start 3 o'clock: …`);
+    the command line puts the option's name there (`--from 3 o'clock: …`).
     """
 
     exit_status = 1
@@ -32,23 +32,23 @@ class WatcherError(Exception):
     ) -> None:
         super().__init__(text)
         self.option = option
-        """The parameter to blame, by its name in the call."""
+        """The name of the parameter to blame."""
         self.value = value
-        """What was given for it, where the text does not say it."""
+        """The parameter's value, where the text does not contain it."""
         self.about = tuple(about)
-        """Other parameters that the text is about, in its own words."""
+        """Other parameters that the text names; the command line shows their options."""
         self.totals: Any = None
-        """What a watch has done with its other streams (`Totals`); None where it had but one."""
+        """The `Totals` of a watch's other streams; None for a watch of one stream."""
 
     def __str__(self) -> str:
         return self.blaming(self.option)
 
     def add(self, text: str) -> None:
-        """Say this, too."""
+        """Appends to the text."""
         self.args = (f"{self.args[0]}{text}",)
 
     def blaming(self, name: str | None) -> str:
-        """The text, for those who know the option by this name."""
+        """Returns the text with this name for the option."""
         text = super().__str__()
         if name is not None:
             text = f"{name}: {text}" if self.value is None else f"{name} {self.value}: {text}"
@@ -56,19 +56,19 @@ class WatcherError(Exception):
 
 
 class UsageError(WatcherError):
-    """The caller asked for something that can't be: a bad option, file, position or token."""
+    """Raised for a bad option, file, position or token: correct it and call again."""
 
     exit_status = 2
 
 
 class UnreadableError(UsageError):
-    """It is neither a position nor a time."""
+    """Raised for a text that is no position and no time; callers add the forms they accept."""
 
 
 class CheckpointError(UsageError):
-    """A shared checkpoint can't be read or written just now: the same may work a moment later.
+    """Raised where a shared checkpoint can't be read or written just now; a retry may work.
 
-    `answered` where the service itself says so, and not only to us.
+    `answered` is true where the service itself refuses, and false where it can't be reached.
     """
 
     exit_status = 3
@@ -87,7 +87,7 @@ class CheckpointError(UsageError):
 
 @contextmanager
 def blame(option: str) -> Iterator[None]:
-    """What is wrong in here is this option's value."""
+    """Blames this option for a UsageError of the block that blames none."""
     try:
         yield
     except UsageError as error:
@@ -96,59 +96,59 @@ def blame(option: str) -> Iterator[None]:
 
 
 class StreamError(WatcherError):
-    """The stream can't be used: not found, none on the table, no permission, unreachable."""
+    """Raised where a stream can't be used: not found, disabled, no permission, unreachable."""
 
     exit_status = 3
 
 
 class CredentialsError(StreamError):
-    """No credentials, or refused ones (expired, most often): new ones may come."""
+    """Raised for missing or refused credentials; a running watch waits, as new ones may come."""
 
 
 class DeniedError(StreamError):
-    """No permission; a policy that changes is not everywhere at once."""
+    """Raised without permission; a retry helps while a changed policy spreads."""
 
 
 class OddAnswerError(StreamError):
-    """An answer that says nothing of the stream: a proxy's page, or what nobody knows."""
+    """Raised for an answer that is not the service's (a proxy's page, say); it tells nothing."""
 
 
 class StreamGoneError(StreamError):
-    """There is no such stream (any more)."""
+    """Raised for a stream that does not exist (any more); the table may have a new one."""
 
 
 class DataLossError(WatcherError):
-    """Records were gone before they were read, and `fail_on_data_loss` was asked for."""
+    """Raised with `fail_on_data_loss` where records were gone before they were read."""
 
 
 class HandlerError(WatcherError):
-    """An observer failed under a policy that stops the watch."""
+    """Raised where a handler failed under a policy that stops the watch."""
 
     def __init__(
         self, text: str, *, about: Iterable[str] = (), observer: str | None = None
     ) -> None:
         super().__init__(text, about=about)
         self.observer = observer
-        """Which one."""
+        """The name of the handler."""
 
 
 class LeaseLostError(WatcherError):
-    """Another watch delivers now from the checkpoint that this one had the lease of."""
+    """Raised where another watch has taken over this one's lease; it has to stop delivering."""
 
 
 class NoAnswerYetError(WatcherError):
-    """The service was asked aside, and has not answered yet: ask again soon."""
+    """Raised while a background call has no answer yet: ask again soon."""
 
 
 class ServiceError(WatcherError):
-    """An answer of the service that the reader knows how to live with."""
+    """The base of the service's answers that a shard's reader can handle itself."""
 
 
 class TransientError(ServiceError):
-    """Throttling, a 5xx answer, a reset, a time-out: the same call may work a moment later.
+    """Raised for throttling, a 5xx answer, a reset or a time-out: retry with a backoff.
 
-    `unreachable` where nobody answered at all; `overdue` where an answer came too slowly to wait
-    for its end.
+    `unreachable` means that nobody answered; `overdue` that an answer came too slowly to wait for
+    its end.
     """
 
     def __init__(
@@ -166,16 +166,16 @@ class TransientError(ServiceError):
 
 
 class ExpiredIteratorError(ServiceError):
-    """The iterator outlived its 15 minutes; a new one from the last position goes on."""
+    """Raised for an iterator older than 15 minutes: get a new one at the last position."""
 
 
 class TrimmedDataError(ServiceError):
-    """The position is older than the stream's retention of 24 hours."""
+    """Raised for a position older than the stream's 24 hours: report a loss, and go on after it."""
 
 
 class ShardNotFoundError(ServiceError):
-    """The shard is not in the stream any more (or never was)."""
+    """Raised for a shard that is not in the stream, or no longer: go on with its children."""
 
 
 class TimestampRefusedError(ServiceError):
-    """The service knows no AT_TIMESTAMP (older services, DynamoDB Local, moto), or not this one."""
+    """Raised where AT_TIMESTAMP is refused (DynamoDB Local, moto): read from the trim horizon."""

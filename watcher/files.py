@@ -43,7 +43,7 @@ class WholeFile(io.FileIO):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.error: OSError | None = None
-        """What has ended the writing, and ends all further writes."""
+        """The error that has ended the writing, and ends all further writes."""
         self._is_given_up = False
         self._since_line_end = 0
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from cyclopts import Parameter
 
-from watcher.aws.model import AtTime, Latest, Position
 from watcher.aws.price import PRICE
 from watcher.delivery import handler_modules
 from watcher.delivery.callables import unfit
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from watcher.aws.config import AwsConfig
     from watcher.aws.discovery import WantedStreams
+    from watcher.aws.model import Position
     from watcher.delivery.failures import FailurePolicy
     from watcher.delivery.handler import Handler
     from watcher.observability.watch_stats import Display
@@ -47,7 +47,7 @@ class WatchOptions:
     """
 
     start: Annotated[
-        str | datetime | Position,
+        Union[str, datetime, "Position"],
         Parameter(
             name="--from",
             metavar="START",
@@ -88,6 +88,14 @@ class WatchOptions:
             metavar="N",
             group="start",
             help="end after N records (those that a filter drops don't count)",
+        ),
+    ] = None
+    max_seconds: Annotated[
+        float | None,
+        Parameter(
+            metavar="SECONDS",
+            group="start",
+            help="end after so many seconds, as with SIGTERM; 0.5 is half a second",
         ),
     ] = None
     snapshot: Annotated[
@@ -269,6 +277,8 @@ class WatchOptions:
             max_records=self.max_records, processes=self.processes, concurrency=self.concurrency
         )
         refuse_bad_seconds(stop_timeout=self.stop_timeout)
+        if self.max_seconds is not None:
+            refuse_bad_seconds(max_seconds=self.max_seconds)
         if self.stop is not None and not callable(getattr(self.stop, "is_set", None)):
             text = "give a threading.Event, or what has its is_set()"
             raise UsageError(text, "stop", repr(self.stop))
@@ -281,7 +291,7 @@ class WatchOptions:
         return AwsConfig(self.region, self.profile, self.endpoint_url)
 
     @cached_property
-    def position(self) -> Position:
+    def position(self) -> "Position":
         """Where to begin."""
         return position(self.start)
 
@@ -323,7 +333,7 @@ class WatchOptions:
         """Returns which streams are meant by some names and these options. Raises UsageError."""
         from watcher.aws.discovery import WantedStreams
 
-        return WantedStreams.of(named, self.everything, self.tags, self.exclude)
+        return WantedStreams.parse(named, self.everything, self.tags, self.exclude)
 
     def stop_requested(self) -> bool:
         """True once the caller's `stop` event is set."""
@@ -369,8 +379,9 @@ def price(dollars: float) -> float:
     return dollars
 
 
-def position(start: str | datetime | Position) -> Position:
+def position(start: "str | datetime | Position") -> "Position":
     """Returns where a start is, as the library and the command line take it. Raises UsageError."""
+    from watcher.aws.model import Position
     from watcher.streams.position import at_time, parse_start
 
     if isinstance(start, Position):
@@ -382,11 +393,12 @@ def position(start: str | datetime | Position) -> Position:
         return at_time(start, now) if isinstance(start, datetime) else parse_start(start, now)
 
 
-def end(until: str | datetime | None, start: str | datetime | Position) -> datetime | None:
+def end(until: str | datetime | None, start: "str | datetime | Position") -> datetime | None:
     """The last moment that counts, as the library and the command line take it. Raises UsageError.
 
     What comes now and later is no range, so it has to be after a `start` in the past.
     """
+    from watcher.aws.model import AtTime, Latest
     from watcher.streams.position import at_time, parse_start
 
     if until is None:

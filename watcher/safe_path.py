@@ -1,4 +1,4 @@
-"""What is started here takes no modules from the working folder, such as a json.py."""
+"""Starts processes that take no modules from the working folder, such as a json.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def end() -> None:
 
 
 def is_kept() -> bool:
-    """Whether this program itself does not look into the working folder first."""
+    """True where this program itself does not look into the working folder first."""
     return sys.path[:1] not in ([""], [os.path.realpath(".")], [os.path.abspath(".")])
 
 

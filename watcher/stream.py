@@ -1,4 +1,4 @@
-"""The pull interface: `next(stream)` gives one record, or None when there is nothing now."""
+"""The pull interface: `next(stream)` returns one record, or None when there is none now."""
 
 from __future__ import annotations
 
@@ -37,37 +37,37 @@ from watcher.streams.token import Token
 
 
 class StepThread:
-    """One step after the other, each in a thread of its own that keeps no program from its end.
+    """Runs one step after the other, each in its own daemon thread, for tasks that wait for it.
 
-    A task that waits may be cancelled: the step goes on, and who waits next waits for that one.
+    A task that waits may be cancelled: the step goes on, and the next one waits for the same step.
     """
 
     def __init__(self, step: Callable[[], object]) -> None:
         self._step = step
-        self._made: Future[None] | None = None
+        self._running: Future[None] | None = None
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a step is being made."""
-        return self._made is not None and not self._made.done()
+        """True while a step runs."""
+        return self._running is not None and not self._running.done()
 
     async def wait(self) -> None:
-        """Make a step, or wait for the one that is being made. Raises what that does."""
-        made = self._made
+        """Waits for the running step, or for one that it starts. Raises the step's error."""
+        made = self._running
         if made is None:
-            made = self._made = Future()
-            made.set_running_or_notify_cancel()  # from now on nobody's cancelling ends it
+            made = self._running = Future()
+            made.set_running_or_notify_cancel()  # from now on a cancelled task does not cancel it
             threading.Thread(target=self._run, args=(made,), name="watcher", daemon=True).start()
         try:
             await asyncio.wrap_future(made)
         finally:
-            if made.done() and self._made is made:
-                self._made = None
+            if made.done() and self._running is made:
+                self._running = None
 
-    def settle(self) -> None:
-        """Wait, in this thread, for the step that is being made."""
-        if self._made is not None:
-            futures.wait([self._made])
+    def join(self) -> None:
+        """Blocks until the running step has ended."""
+        if self._running is not None:
+            futures.wait([self._running])
 
     def _run(self, made: Future[None]) -> None:
         try:
@@ -80,9 +80,9 @@ class StepThread:
 
 logger = logging.getLogger("watcher")
 
-# How often a task that waits for a record looks whether a read is due.
+# A waiting task checks this often whether a read is due.
 _STEP_SECONDS = 0.1
-# So many records are given to a task before others have a turn, at the latest.
+# A task gets at most so many records before other tasks have a turn.
 _IN_A_ROW = 100
 
 Start: TypeAlias = str | datetime | dict[str, Any]
@@ -91,16 +91,17 @@ Start: TypeAlias = str | datetime | dict[str, Any]
 class Stream:
     """A table's changes, or several tables', pulled one by one, merged by creation time.
 
-    `stream` is what `watch()` takes; what globs match is settled as it is made. `start` is
-    `"latest"`, `"trim_horizon"`, a datetime (aware, or in local time), or a token, as a dict or its
-    JSON. `filters`, `key`, `only`, `snapshot`, `on_stale` (for a token) and `poll_max` are those of
-    `watch()`; what is left out moves the token, and is counted in `filtered`. Of several streams
-    one that can't be read is left out as long as that lasts (`errors`). Raises StreamError where
-    the stream (or all of them) can't be used, UsageError for a bad start or filter, or once it is
-    closed. Not for use by several threads at once.
+    `stream` names streams as for `watch()`; globs are resolved once, here. `start` is `"latest"`,
+    `"trim_horizon"`, a datetime (aware, or in local time), or a token, as a dict or its JSON.
+    `filters`, `key`, `only`, `snapshot`, `on_stale` (for a token) and `poll_max` work as in
+    `watch()`; a record that is filtered out moves the token, and counts in `filtered`. Of several
+    streams, one that can't be read is skipped as long as that lasts, with its error in `errors`.
+    Raises StreamError where the stream (or all of them) can't be used, UsageError for a bad start
+    or filter, and after `close`. Not for use by several threads at once.
 
-    `next` reads before it says None, a shard four times a second at most (fewer where throttled);
-    what it costs is what one asks for. `async for` waits, and reads an idle shard as `watch` does.
+    `next` reads before it returns None, each shard four times a second at most (less often where
+    throttled), so the caller's pace decides the cost. `async for` waits for a record, and reads an
+    idle shard as often as `watch` does.
     """
 
     def __init__(
@@ -120,17 +121,17 @@ class Stream:
         endpoint_url: str | None = None,
     ) -> None:
         test, on_stale = record_filter(filters, key, only), checked_policy(on_stale)
-        asked = WantedStreams.of(stream)
+        asked = WantedStreams.parse(stream)
         connection = AwsConfig(region, profile, endpoint_url)
         clients = Clients(connection)
         self._calls = CallPool()
-        # Also where nobody closes it, or no stream is found.
+        # Closes also where the caller never does, or no stream is found.
         self._close = weakref.finalize(self, _close_all, self._calls, clients)
-        found = {arn: clients.of(arn) for arn in clients.all_of(asked)}
+        found = {arn: clients.client_for(arn) for arn in clients.all_of(asked)}
         for client, arn in {client: arn for arn, client in found.items()}.items():
             client.take_shortcut(arn)
         needed = found if snapshot or on_stale == "snapshot" else ()
-        items = {arn: TableItems(connection, arn, clients.of(arn).table) for arn in needed}
+        items = {arn: TableItems(connection, arn, clients.client_for(arn).table) for arn in needed}
         self._items, self._only_restart = items, not snapshot
         options = PullOptions(
             poll_max_seconds=poll_seconds(poll_max),
@@ -156,7 +157,7 @@ class Stream:
         calls: CallPool | None = None,
         timing: Timing = TIMING,
     ) -> Stream:
-        """A stream over a service, or one for each ARN, and a clock that are handed in."""
+        """Makes a stream that reads the given services, one for each ARN, on the given clock."""
         made = cls.__new__(cls)
         made._calls = calls or CallPool(threads=False)
         made._close = weakref.finalize(made, _close_all, made._calls, None)
@@ -173,9 +174,9 @@ class Stream:
 
     _calls: CallPool
     _items: Mapping[str, Items]
-    """The tables whose items come, too, by their streams' ARNs."""
+    """The tables whose items come before their changes, by their streams' ARNs."""
     _only_restart: bool
-    """True if they come only where the token is too old to go on from."""
+    """True where the items come only for a token that is too old to go on from."""
 
     def _set_up(
         self,
@@ -190,11 +191,11 @@ class Stream:
         self._options = options
         self._filtered = 0
         self.arn = next(iter(services))
-        """The stream's ARN; of several, the first one's."""
+        """The ARN of the stream, or of the first of several."""
         self._services = services
         self._clock = clock
         self.losses: list[str] = []
-        """What was gone before it was read: one line each, shard and position named."""
+        """One line for each loss of records before they were read: the shard and the position."""
         self._losses_are_errors = fail_on_data_loss
         self._readers = MergedReaders(
             services,
@@ -211,11 +212,11 @@ class Stream:
 
     @property
     def errors(self) -> dict[str, StreamError]:
-        """Of several streams, why some can't be read just now, by their ARNs."""
+        """The errors of the streams that can't be read just now, by their ARNs."""
         return self._readers.errors
 
     def close(self) -> None:
-        """Close its connections and end its threads; the token can still be read."""
+        """Closes the connections and ends the threads; the token can still be read."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -225,57 +226,57 @@ class Stream:
         self.close()
 
     def move_to(self, start: Start) -> None:
-        """Go on from another position; takes what the constructor takes.
+        """Goes on from another position: a `start` as the constructor takes it.
 
-        A token's shards that are gone are dropped, their children begin at their trim horizon,
-        and what is lost thereby is in `losses` (or raised, with `fail_on_data_loss`).
+        A token's shards that are gone are dropped, and their children begin at their trim horizon;
+        records lost that way are listed in `losses` (or raised, with `fail_on_data_loss`).
         """
-        self._begin()
+        self._check_idle()
         self._filtered = self.filtered
         starts: dict[str, Position | Token] = {}
         self._kept: list[Token] = []
         if isinstance(start, dict) or (isinstance(start, str) and start.lstrip().startswith("{")):
             stored, self._kept = tokens.by_stream(tokens.all_from_json(start), self._services)
-            self._say_kept()
+            self._log_kept()
             starts = {arn: stored.get(arn, Latest()) for arn in self._services}
         else:
             starts = dict.fromkeys(self._services, position(start))
         self._readers.start(starts)
 
-    def _say_kept(self) -> None:
+    def _log_kept(self) -> None:
         if self._kept:
             named = ", ".join(token.stream_arn for token in self._kept)
             logger.info(f"The token holds streams that are not read now, and keeps them: {named}")
 
     @property
     def filtered(self) -> int:
-        """How many records the filters have left out."""
+        """The number of records that the filters left out."""
         return self._filtered + self._readers.left_out
 
     def __iter__(self) -> Iterator[Record | None]:
         return self
 
     def __next__(self) -> Record | None:
-        """The next record; None when there is nothing now. Never ends by itself."""
-        self._begin()
+        """Returns the next record; None when there is none now. Never ends by itself."""
+        self._check_idle()
         while (record := self._next()) is not None:
             if self._wanted is None or self._wanted(record):
                 return record
             self._filtered += 1
         return None
 
-    def _begin(self) -> None:
-        """Nothing else is done meanwhile."""
-        self._refuse_closed()
-        self._steps.settle()
+    def _check_idle(self) -> None:
+        """Raises UsageError after `close`; waits for a step that a cancelled task has left."""
+        self._check_open()
+        self._steps.join()
 
-    def _refuse_closed(self) -> None:
+    def _check_open(self) -> None:
         if not self._close.alive:
             raise UsageError("the stream is closed: make another one, with its token")
 
     def _next(self) -> Record | None:
         filtered = -1
-        while filtered < self.filtered:  # more may follow what was left out
+        while filtered < self.filtered:  # others may follow the ones left out
             filtered = self.filtered
             if (record := self._readers.pop()) is not None:
                 return record
@@ -287,12 +288,12 @@ class Stream:
         return self
 
     async def __anext__(self) -> Record:
-        """The next record, once there is one. Never ends by itself.
+        """Waits for the next record, and returns it. Never ends by itself.
 
-        Whoever is cancelled while waiting takes none: neither is one lost, nor the token moved.
+        A task that is cancelled while it waits loses no record, and moves no token.
         """
         while True:
-            self._refuse_closed()
+            self._check_open()
             if self._in_a_row >= _IN_A_ROW:
                 self._in_a_row = 0
                 await asyncio.sleep(0)
@@ -304,7 +305,7 @@ class Stream:
                 await self._wait()
 
     async def _wait(self) -> None:
-        """For one read of what is due, or a moment where nothing is."""
+        """Waits for one read of the shards that are due, or a moment where none is."""
         if not self._steps.is_under_way:
             left = self._stepped_at + _STEP_SECONDS - self._clock.monotonic()
             if left > 0 and not self._readers.has_buffered:
@@ -315,7 +316,7 @@ class Stream:
         self._stepped_at = self._clock.monotonic()
 
     def _next_read(self) -> Record | None:
-        """The next record of those that were read; None where there may be an earlier one."""
+        """Returns the next buffered record; None where an earlier one may still come."""
         poll_is_due = self._clock.monotonic() >= self._stepped_at + _STEP_SECONDS
         while (record := self._readers.pop_buffered(poll_is_due=poll_is_due)) is not None:
             if self._wanted is None or self._wanted(record):
@@ -342,9 +343,9 @@ class Stream:
 
     @property
     def token(self) -> dict[str, Any]:
-        """Where the stream stands, as a dict for JSON; readable by bloop's `Engine.stream`.
+        """The position of the stream, as a dict for JSON; bloop's `Engine.stream` reads it, too.
 
-        Of several streams it is `{"streams": [...]}`, a list of such tokens.
+        For several streams it is `{"streams": [...]}`, a list of such tokens.
         """
         return self._token if self._steps.is_under_way else self._token_now()
 
@@ -352,12 +353,12 @@ class Stream:
         return tokens.all_to_dict([*self._readers.tokens, *self._kept])
 
     def heartbeat(self) -> None:
-        """Read the shards that have nothing buffered, so that their iterators stay fresh.
+        """Reads the shards that have nothing buffered, so that their iterators stay fresh.
 
-        For callers that pull seldom; an iterator lives 15 minutes. (One that expires all the same
-        loses nothing here: a new one goes on from the last position.)
+        For callers that pull seldom, as an iterator lives 15 minutes. An expired one loses nothing
+        here: a new one goes on from the last position.
         """
-        self._begin()
+        self._check_idle()
         self._readers.read_all()
 
 

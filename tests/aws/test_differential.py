@@ -260,7 +260,7 @@ def test_tls_is_no_stricter_than_botocores(logged_in: FakeAWS) -> None:
     session = botocore.session.Session()
     botocores: Any = session.create_client("dynamodbstreams")
     theirs = botocores._endpoint.http_session._get_ssl_context()
-    ours = http.trusting(logged_in.ca_file)
+    ours = http.tls_context(logged_in.ca_file)
     assert ours.verify_flags == theirs.verify_flags
     assert ours.options == theirs.options
     assert ours.minimum_version == theirs.minimum_version
@@ -272,7 +272,7 @@ def test_where_the_shortcut_cannot_agree_on_tls_botocore_reads(
 ) -> None:
     strict = ssl.create_default_context(cafile=logged_in.ca_file)
     strict.verify_flags |= ssl.VERIFY_X509_STRICT
-    monkeypatch.setattr(http, "trusting", lambda ca_file: strict)
+    monkeypatch.setattr(http, "tls_context", lambda ca_file: strict)
     caplog.set_level("DEBUG", "watcher")
     worker = read_through_the_shortcut(logged_in)
     (line,) = [each.message for each in caplog.records if each.name == "watcher"]
@@ -290,7 +290,7 @@ def test_a_handshake_that_breaks_off_is_trouble_and_no_reason_to_leave_the_short
         def wrap_socket(self, *_: Any, **__: Any) -> Any:
             raise ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
 
-    monkeypatch.setattr(http, "trusting", lambda ca_file: Broken())
+    monkeypatch.setattr(http, "tls_context", lambda ca_file: Broken())
     worker.close()
     with pytest.raises(TransientError):
         worker.records("x")

@@ -24,11 +24,12 @@ from prometheus_client import CollectorRegistry
 
 from tests.simulator import Simulator
 from watcher import cli
-from watcher.cli import commands
+from watcher.cli.command_line import CommandLine, Invocation
+from watcher.cli.commands import named
 from watcher.delivery.shutdown import STOP_SECONDS
 from watcher.errors import CheckpointError, StreamError, UsageError
-from watcher.observability.http_server import SnapshotCollector
-from watcher.observability.instruments import LastFigures
+from watcher.observability.http_server import StatsCollector
+from watcher.observability.instruments import LatestMetrics
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -68,7 +69,7 @@ LINES = {"kubernetes": CONTAINER["args"], "ecs": TASK["command"], "systemd": in_
 
 def parsed(words: list[str]) -> dict[str, Any]:
     """The options as the real command line understands them; it refuses what it does not know."""
-    return commands.Invocation(*commands.named(words)).values
+    return Invocation(CommandLine(*named(words))).values
 
 
 @pytest.mark.parametrize("words", LINES.values(), ids=LINES)
@@ -82,7 +83,7 @@ def test_the_variables_that_are_set_are_options_too(monkeypatch: pytest.MonkeyPa
     assert {name for name, _ in named} == {"WATCHER_METRICS_PORT", "WATCHER_PRINT_JSON"}
     for name, value in named:
         monkeypatch.setenv(name, value)
-    invocation = commands.Invocation("watch", ["orders"])
+    invocation = Invocation(CommandLine("watch", ["orders"]))
     assert invocation.values["metrics_port"].endswith(str(PORT))
     assert {*invocation.given.origins.values()} == {name for name, _ in named}
 
@@ -176,7 +177,7 @@ def queries() -> Iterator[str]:
 
 def test_every_query_is_promql_about_metrics_that_there_are() -> None:
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector(LastFigures()))
+    registry.register(StatsCollector(LatestMetrics()))
     there = {
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in registry.collect()

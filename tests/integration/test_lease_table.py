@@ -23,7 +23,7 @@ ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-21T08
 def table(dynamodb_local: DynamoDBLocal, monkeypatch: pytest.MonkeyPatch) -> LeaseTable:
     for name, value in dynamodb_local.environment.items():
         monkeypatch.setenv(name, value)  # AWS_ENDPOINT_URL is gone by
-    made = LeaseTable.of("dynamodb://lease-table/a/b", AwsConfig(), None)
+    made = LeaseTable.from_url("dynamodb://lease-table/a/b", AwsConfig(), None)
     made.make()
     return made
 
@@ -72,19 +72,19 @@ def test_one_that_is_too_large_is_said(table: LeaseTable) -> None:
 
 def test_another_table_is_refused(table: LeaseTable, dynamodb_local: DynamoDBLocal) -> None:
     dynamodb_local.create_table("not-positions", None)
-    other = LeaseTable.of("dynamodb://not-positions/a", AwsConfig(), None)
+    other = LeaseTable.from_url("dynamodb://not-positions/a", AwsConfig(), None)
     with pytest.raises(UsageError, match="its key has to be `name`"):
         other.make()
 
 
 def test_whether_the_table_itself_has_answered_is_told(table: LeaseTable) -> None:
-    gone = LeaseTable.of("dynamodb://no-such-table/a", AwsConfig(), None)
+    gone = LeaseTable.from_url("dynamodb://no-such-table/a", AwsConfig(), None)
     with pytest.raises(CheckpointError) as answered:
         gone.get()
     assert answered.value.answered
     nobody = AwsConfig(endpoint_url="http://127.0.0.1:9")
     with pytest.raises(CheckpointError) as unanswered:
-        LeaseTable.of("dynamodb://lease-table/a", nobody, None).get()
+        LeaseTable.from_url("dynamodb://lease-table/a", nobody, None).get()
     assert not unanswered.value.answered
 
 

@@ -13,7 +13,7 @@ from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
 from tests.support.terminal import Terminal
 from watcher.cli import live
-from watcher.cli.commands import Invocation
+from watcher.cli.command_line import CommandLine, Invocation
 
 WATCH = [sys.executable, "-m", "watcher", "orders", "--from", "trim-horizon", "--live"]
 
@@ -93,5 +93,5 @@ def test_what_a_browser_is_shown_is_a_view_also_where_a_variable_asks_for_the_br
     monkeypatch.setenv("WATCHER_LIVE_WEB", "0")
     live._serve("0")
     words = shlex.split(commands[0])
-    values = Invocation("watch", words[words.index("watcher") + 1 :]).values
+    values = Invocation(CommandLine("watch", words[words.index("watcher") + 1 :])).values
     assert values["live"] and not values["live_web"]

@@ -15,8 +15,8 @@ from tests.simulation.probe import probed
 from tests.simulator.service import Reply, Service
 from watcher.aws.counters import Counters
 from watcher.aws.discovery import current_stream
-from watcher.aws.error_mapping import code_of, translated
-from watcher.aws.listings import listed, shard_of
+from watcher.aws.error_mapping import error_code, to_watcher_error
+from watcher.aws.listings import read_listing, to_shard
 from watcher.aws.model import (
     AfterSequence,
     AtSequence,
@@ -108,7 +108,7 @@ class SimulatedClient:
         return str(answer["StreamDescription"]["StreamStatus"])
 
     def listing(self, arn: str) -> Listing:
-        listing = listed(arn, self._describe, self._wait)
+        listing = read_listing(arn, self._describe, self._wait)
         self._listed()
         return listing
 
@@ -127,7 +127,7 @@ class SimulatedClient:
             "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id},
         }
         rows = self._describe(query)["StreamDescription"]["Shards"]
-        return [shard_of(row) for row in rows if row.get("ParentShardId") == shard_id]
+        return [to_shard(row) for row in rows if row.get("ParentShardId") == shard_id]
 
     def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
         query: dict[str, Any] = {"StreamArn": arn, "ShardId": shard_id}
@@ -145,7 +145,8 @@ class SimulatedClient:
         try:
             answer = self._call(_STREAMS, "GetShardIterator", query)
         except StreamError as error:
-            if isinstance(position, AtTime) and code_of(error.__cause__) == "ValidationException":
+            code = error_code(error.__cause__)
+            if isinstance(position, AtTime) and code == "ValidationException":
                 raise TimestampRefusedError(str(error)) from error
             raise
         self._granted(shard_id, position)
@@ -202,7 +203,7 @@ class SimulatedClient:
                 return reply.body
             raise OddAnswerError(f"{operation}: HTTP {reply.status} with {reply.body!r}")
         cause = _as_botocore(reply, operation)
-        meaning = translated(cause)
+        meaning = to_watcher_error(cause)
         if isinstance(meaning, TransientError) and meaning.throttled:
             self.tally.throttle()
         raise meaning from cause

@@ -66,7 +66,7 @@ def tried(mutant: Mutant) -> Catch:
         command += ["--given", json.dumps(dict(mutant.given))]
         environment = os.environ | {"PYTHONPATH": folder, "PYTHONHASHSEED": "0"}
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=3600
         )
     if done.stdout.count("\t") < 2:
         return Catch(text=done.stderr.strip().splitlines()[-1] if done.returncode else "")

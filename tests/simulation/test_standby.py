@@ -61,7 +61,7 @@ WRONG: dict[str, tuple[type, str, Change]] = {
     "takes over too early": (
         Lease,
         "_is_free",
-        attribute("seconds", becomes="{it} - 4 - _MARGIN_SECONDS"),
+        attribute("seconds", becomes="{it} - 4 - self._timing.margin_seconds"),
     ),
     "takes no answer for the table's": (Lease, "write", condition("answered", becomes="True")),
     "bridges what has run out": (Lease, "_bridge", condition("_valid_until", becomes="True")),

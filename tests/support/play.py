@@ -18,6 +18,7 @@ from watcher.aws.arns import table_name, table_of
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import Listing, Position, Service, Shard, ShardKey, TrimHorizon
 from watcher.build import build_manager
+from watcher.clock import CLOCK
 from watcher.delivery.handler import Handler
 from watcher.delivery.handler_pool import HandlerPool
 from watcher.errors import ShardNotFoundError, WatcherError
@@ -202,7 +203,7 @@ class Memory(Store):
         return token
 
     def position(self, shard_id: str) -> Position:
-        (found,) = (each for each in tokens.resume(self.token) if each.id == shard_id)
+        (found,) = (each for each in tokens.resume(self.token, CLOCK.now()) if each.id == shard_id)
         return found.position
 
 

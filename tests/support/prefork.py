@@ -4,8 +4,8 @@ Three quarters of what a short run of `python -m watcher` costs are its imports.
 process a worker of pytest make them once, and fork itself for each program; all else is as in a
 process of its own: session, environment, working folder, standard streams, signals, exit status.
 
-What makes another Python (a variable of it, another locale) is started as ever, and so is what
-tests of the start itself do: those of the wheel, the README, the shells, and of `--help`.
+What makes another Python (a variable of it, another locale or zone) is started as ever; and so are
+the programs of tests of the start itself: those of the wheel, the README and the shells.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def start(
 
 def _interpreters(env: Mapping[str, str]) -> dict[str, str]:
     """What a Python makes of it as it starts."""
-    own = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC", "SSL_")
+    own = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC", "SSL_")
     return {name: value for name, value in env.items() if name.startswith(own)}
 
 
@@ -213,7 +213,6 @@ def main() -> None:
         return
     os.environ.clear()
     os.environ.update(request["env"])
-    time.tzset()
     os.chdir(request["cwd"])
     sys.argv = [request["module"], *request["arguments"]]
     sys.path[0] = request["cwd"]

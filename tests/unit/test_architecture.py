@@ -112,6 +112,27 @@ def test_only_the_aws_room_talks_to_botocore() -> None:
     assert talkers - {"spark"} == {"aws"}
 
 
+NO_IO = {
+    *("socket", "ssl", "http", "urllib", "requests", "boto3", "botocore", "awscrt"),
+    *("threading", "multiprocessing", "concurrent", "asyncio", "queue", "subprocess", "signal"),
+    *("os", "time", "select", "selectors"),
+}
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "streams").glob("*.py")), ids=named)
+def test_the_core_makes_no_call_starts_no_thread_and_has_no_clock_of_its_own(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                assert not NO_IO & {each.name.split(".")[0] for each in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                assert module.split(".")[0] not in NO_IO
+                assert "CLOCK" not in {each.name for each in names}, "it is handed in"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=called)):
+                assert called != "sleep", "an executor waits"
+                assert (owner, called) != ("datetime", "now"), "a clock is handed in"
+
+
 def test_no_function_is_longer_than_a_screen() -> None:
     long = []
     for path in files():

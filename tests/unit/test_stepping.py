@@ -22,7 +22,7 @@ def test_a_cancelled_wait_leaves_its_step_and_its_error_to_the_next() -> None:
                 await asyncio.wait_for(made.wait(), 0.001)
             assert made.is_under_way
         go_on.set()
-        made.settle()
+        made.join()
         assert not made.is_under_way and len(steps) == 1
         with pytest.raises(ValueError, match="of the first"):
             await made.wait()
@@ -44,6 +44,6 @@ def test_a_loop_that_is_gone_does_not_mind_the_end_of_its_step(
     with pytest.raises(TimeoutError):
         asyncio.run(run())
     go_on.set()
-    made.settle()
+    made.join()
     asyncio.run(made.wait())
     assert not caplog.records

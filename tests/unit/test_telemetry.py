@@ -21,7 +21,7 @@ def nothing_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("OTEL_"):
             monkeypatch.delenv(name)
-    telemetry._say.cache_clear()
+    telemetry.warn_once.cache_clear()
     monkeypatch.setattr(logging.getLogger("watcher"), "propagate", True)
 
 
@@ -66,7 +66,7 @@ def test_an_exporter_that_is_not_installed_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(telemetry, "_entry_points", lambda signal, name: [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317")
     monkeypatch.setenv(f"OTEL_{variable.format(signal.upper())}", value)
     assert exporters(signal) == exporters(signal) == []
@@ -117,9 +117,9 @@ def test_it_is_a_watcher_unless_something_else_is_named(
 def test_nothing_of_it_is_imported_where_nobody_asks() -> None:
     program = (
         "import sys\nfrom watcher.delivery.lambda_functions import lambda_function\n"
-        "from watcher.observability.exporter import outlets\n"
+        "from watcher.observability.exporter import open_displays\n"
         "lambda_function(lambda event, context: None)\n"
-        "with outlets(None, None, 5.0) as (displays, pulse):\n    assert displays == []\n"
+        "with open_displays(None, None, 5.0) as (displays, pulse):\n    assert displays == []\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
@@ -130,8 +130,8 @@ def test_what_the_sdk_says_again_and_again_is_said_once(
 ) -> None:
     theirs = logging.getLogger("opentelemetry")
     monkeypatch.setattr(theirs, "handlers", [])
-    telemetry.log_as_we_do()
-    telemetry.log_as_we_do()
+    telemetry.forward_sdk_log()
+    telemetry.forward_sdk_log()
     for seconds in range(3):
         logging.getLogger("opentelemetry.exporter").warning("retrying in %s s", seconds)
     assert caplog.messages == ["OpenTelemetry: retrying in 0 s"]

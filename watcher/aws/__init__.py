@@ -1,1 +1,1 @@
-"""What AWS says, and how it is asked: calls, errors, the way to an endpoint. Imports `errors`."""
+"""DynamoDB Streams and AWS around it: calls, retries, credentials, errors, ARNs, endpoints."""

@@ -1,4 +1,4 @@
-"""What names a stream: names and ARNs of tables and streams, AWS's and compatible engines'."""
+"""Names and ARNs of tables and their streams: AWS's own, and those of compatible engines."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Name(NamedTuple):
     """The region in an ARN of AWS's or of an emulator's."""
 
 
-def parsed(text: str) -> Name | None:
-    """What this names; None where it can name neither a stream nor a table."""
+def parse_name(text: str) -> Name | None:
+    """Returns what this text names; None where it can name neither a stream nor a table."""
     if arn := _ARN.fullmatch(text):
         return Name(text, arn["label"] is not None, region_in(text))
     if _STREAM_ID.fullmatch(text):
@@ -41,45 +41,45 @@ def parsed(text: str) -> Name | None:
 
 
 def is_stream(text: str) -> bool:
-    """Whether this names a stream itself, and not its table."""
-    name = parsed(text)
+    """True where this names a stream itself, and not its table."""
+    name = parse_name(text)
     return name is not None and name.is_stream
 
 
 def region_in(arn: str) -> str | None:
-    """The region that an ARN names; in its place, others than DynamoDB's have something else."""
+    """Returns the region in an ARN of DynamoDB; ARNs of other engines have something else there."""
     _, partition, service, region, *_ = *arn.split(":", 4), "", "", "", ""
     return region if partition.startswith("aws") and service == "dynamodb" and region else None
 
 
 def partition_of(region: str) -> str:
-    """The partition that a region is of: aws, aws-cn, aws-us-gov, …"""
+    """Returns the partition of a region: aws, aws-cn, aws-us-gov, …"""
     from botocore.session import get_session  # by its name a region may be a partition's to come
 
     found: str = get_session().get_partition_for_region(region)
     return found
 
 
-def is_real(region: str | None) -> bool:
-    """Whether it looks like one of AWS's; DynamoDB Local's ARNs say `ddblocal`."""
+def is_aws_region(region: str | None) -> bool:
+    """True where a region looks like one of AWS's; DynamoDB Local's ARNs say `ddblocal`."""
     return region is not None and _REGION.fullmatch(region) is not None
 
 
-def is_another(asked: str, answered: str) -> bool:
-    """Whether a service that was asked by a table's ARN answers about another table.
+def is_other_table(asked: str, answered: str) -> bool:
+    """True where a service that was asked by a table's ARN answers about another table.
 
     DynamoDB Local has one account and no regions: its ARNs say nothing.
     """
-    return asked != answered and is_real(region_in(answered))
+    return asked != answered and is_aws_region(region_in(answered))
 
 
 def table_of(arn: str) -> str:
-    """The table's ARN of a stream's ARN; the text itself where there is no table in it."""
+    """Returns the table's ARN of a stream's ARN; the text itself where there is no table in it."""
     return arn.partition("/stream/")[0]
 
 
 def apart(arns: Iterable[str]) -> dict[str, str]:
-    """By its ARN, what to call each table: two of a name by their regions, or else accounts, too.
+    """Returns by its ARN a short name of each table; two of a name have region or account, too.
 
     `arns` are tables' or their streams'.
     """
@@ -96,10 +96,10 @@ def apart(arns: Iterable[str]) -> dict[str, str]:
 
 
 def place_of(arn: str) -> str:
-    """What streams that are read at one endpoint have in common: account and region."""
+    """Returns account and region of an ARN: streams that share them are read at one endpoint."""
     return arn.partition(":table/")[0]
 
 
 def table_name(text: str) -> str:
-    """The bare name of a table that is named by its ARN, its stream's ARN, or its name."""
+    """Returns the bare name of a table that is named by its ARN, its stream's ARN, or its name."""
     return table_of(text).rpartition(":table/")[2].rpartition("@")[2]

@@ -26,21 +26,21 @@ from watcher.aws.credentials import (
     Signing,
     ca_file,
     own_credentials,
-    refuse_bad_way,
+    refuse_unusable_endpoint,
     session,
 )
 from watcher.aws.deadline import with_deadline
 from watcher.aws.discovery import current_stream
-from watcher.aws.error_mapping import as_user_error, code_of, translated
+from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
 from watcher.aws.fast_http import Operation, RawPages, Shortcut
 from watcher.aws.listings import (
     Pages,
-    as_the_services,
-    insisted,
-    listed,
-    no_stream,
+    call_in_turn,
+    members_required,
+    no_such_stream,
+    read_listing,
     service_time,
-    shard_of,
+    to_shard,
 )
 from watcher.aws.model import (
     AfterSequence,
@@ -115,7 +115,7 @@ class StreamsClient:
             }
             self.api: Any = botocore_session.create_client("dynamodbstreams", **self._settings)
             """Botocore's client."""
-            refuse_bad_way(botocore_session, self.api.meta.endpoint_url)
+            refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
             self.shortcut: Shortcut | None = None
             """How shards are read without botocore's machinery, where they are."""
             self._listings = self._new_shortcut()
@@ -123,7 +123,7 @@ class StreamsClient:
             self._limiter = limiter(self.api.meta.endpoint_url)
             self.region: str = self.api.meta.region_name
         except (boto.BotoCoreError, ValueError) as error:
-            told = as_user_error(error)
+            told = to_stream_error(error)
             told.option = connection.to_blame(error)
             raise told from error
 
@@ -166,13 +166,13 @@ class StreamsClient:
         return itertools.chain.from_iterable(self.stream_pages(table))
 
     def stream_pages(self, table: str | None = None) -> Iterator[list[StreamName]]:
-        """The same page by page, of 100 each."""
+        """Yields all streams of the region (or of one table), page by page, of 100 each."""
         query: dict[str, Any] = {"TableName": table} if table else {}
         pages, found = Pages("streams"), 0
         while True:
             began = time.monotonic()
             answer = self._call(self._bounded(self.api.list_streams), "Streams", **query)
-            with as_the_services():
+            with members_required():
                 names = [
                     StreamName(row["StreamArn"], row["TableName"], row["StreamLabel"])
                     for row in answer["Streams"]
@@ -193,16 +193,16 @@ class StreamsClient:
         try:
             return current_stream(self, table)
         except WatcherError as error:
-            error.add(self._on_endpoints(error))
+            error.add(self._endpoints_hint(error))
             raise
 
-    def _on_endpoints(self, error: WatcherError) -> str:
-        """What to set where tables are asked for at another place than streams."""
+    def _endpoints_hint(self, error: WatcherError) -> str:
+        """Returns what to set where tables are asked for at another endpoint than streams."""
         if self._tables is None:
             return ""
         places = self._tables.meta.endpoint_url, self.api.meta.endpoint_url
-        is_unknown = code_of(error.__cause__) == "UnknownOperationException"
-        return error_hints.on_endpoints(*places, is_unknown)
+        is_unknown = error_code(error.__cause__) == "UnknownOperationException"
+        return error_hints.endpoints_hint(*places, is_unknown)
 
     def describe_table(self, table: str) -> dict[str, Any]:
         """A table by its name or its ARN. Raises ShardNotFoundError where there is none."""
@@ -238,12 +238,12 @@ class StreamsClient:
             query["NextToken"] = more
 
     def status(self, arn: str) -> str:
-        """A stream's StreamStatus."""
+        """Returns a stream's StreamStatus."""
         answer = self._describe({"StreamArn": arn, "Limit": 1})
         return str(answer["StreamDescription"].get("StreamStatus", ""))
 
     def table(self, arn: str) -> str:
-        """What the table of a stream is called in calls: its ARN; its name where that tells none.
+        """Returns what names the table of a stream in calls: its ARN, or its name.
 
         Raises StreamError.
         """
@@ -252,17 +252,19 @@ class StreamsClient:
         try:
             answer = self._describe({"StreamArn": arn, "Limit": 1})
         except ShardNotFoundError:
-            raise no_stream(arn) from None
+            raise no_such_stream(arn) from None
         return str(answer["StreamDescription"].get("TableName") or arn)
 
     def listing(self, arn: str) -> Listing:
-        """The stream and all its shards, page by page (100 shards each)."""
-        return listed(arn, self._describe)
+        """Returns the stream and all its shards, read page by page (100 shards each)."""
+        return read_listing(arn, self._describe)
 
     def _describe(self, query: dict[str, Any]) -> Any:
         """A call of DescribeStream, when its turn has come; again where nobody answers."""
         call = partial(self._call, self._listings.describe_stream, "StreamDescription", **query)
-        return insisted(query["StreamArn"], call, self._attempts, self._limiter.turn)
+        return call_in_turn(
+            query["StreamArn"], call, attempts=self._attempts, turn=self._limiter.turn
+        )
 
     def children(self, arn: str, shard_id: str) -> list[Shard]:
         """The children of a finished shard, by one call where the service knows the filter.
@@ -274,10 +276,10 @@ class StreamsClient:
             "ShardFilter": {"Type": "CHILD_SHARDS", "ShardId": shard_id},
         }
         shards = self._describe(query)["StreamDescription"].get("Shards", ())
-        return [shard_of(row) for row in shards if row.get("ParentShardId") == shard_id]
+        return [to_shard(row) for row in shards if row.get("ParentShardId") == shard_id]
 
     def iterator(self, arn: str, shard_id: str, position: Position) -> tuple[str, datetime]:
-        """An iterator at a position of a shard, and a time that is not after that moment.
+        """Returns an iterator at a position of a shard, and a time that is not after that moment.
 
         It is the service's own, or ours (see `no_later`).
 
@@ -290,19 +292,20 @@ class StreamsClient:
         try:
             answer = self._call(operation, "ShardIterator", **query)
         except StreamError as error:
-            if isinstance(position, AtTime) and code_of(error.__cause__) == "ValidationException":
+            code = error_code(error.__cause__)
+            if isinstance(position, AtTime) and code == "ValidationException":
                 raise TimestampRefusedError(str(error)) from error
             raise
         return answer["ShardIterator"], no_later(service_time(answer), time.time())
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
+        """Returns what `iterator` raises for each shard, at its trim horizon; all asked at once."""
         return side_by_side(
             {name: partial(self.iterator, arn, name, TrimHorizon()) for name in shard_ids}
         )
 
     def records(self, iterator: str, limit: int | None = None) -> bytes:
-        """The body of one GetRecords answer, for `page.decode` and `page.records`.
+        """Returns the body of one GetRecords answer, for `page.decode` and `page.records`.
 
         With `limit` it holds so many records at most.
 
@@ -314,7 +317,7 @@ class StreamsClient:
         return self._records(**query)
 
     def ask(self, iterator: str) -> Callable[[], bytes] | None:
-        """Ask for what `records` gives; what this returns waits for that, and raises as that does.
+        """Sends what `records` does; what this returns waits for the answer, and raises as that.
 
         None where it can't be asked ahead.
         """
@@ -363,7 +366,7 @@ class StreamsClient:
         except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
             if isinstance(error, boto.ClientError):
                 self.tally.call(name, _retries(error.response))
-            raise self._counted(translated(error)) from error
+            raise self._counted(to_watcher_error(error)) from error
 
     def _counted(self, meaning: WatcherError) -> WatcherError:
         """Apart from who raises it: an error that its own frame holds keeps its socket open."""
@@ -378,7 +381,7 @@ def _retries(answer: Mapping[str, Any]) -> int:
 
 
 def iterator_at(position: Position) -> dict[str, Any]:
-    """The parameters that say where."""
+    """Returns GetShardIterator's parameters for a position."""
     match position:
         case Latest():
             return {"ShardIteratorType": "LATEST"}
@@ -401,7 +404,7 @@ _Name = TypeVar("_Name")
 def side_by_side(
     calls: Mapping[_Name, Callable[[], object]],
 ) -> dict[_Name, WatcherError | None]:
-    """What each call has raised, once all are through; None where nothing.
+    """Makes all calls at once, and returns what each has raised; None where nothing.
 
     The threads end before this returns: a process that forks others must not have any. They keep
     no program from its end.

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from botocore import exceptions as boto
 
-from watcher.aws.arns import is_real
+from watcher.aws.arns import is_aws_region
 
 
 class AwsConfig(msgspec.Struct, frozen=True):
@@ -31,5 +31,5 @@ def region_of(connection: AwsConfig, session: Any, arn_region: str | None) -> st
     if connection.region:
         return connection.region
     configured: str | None = session.get_config_variable("region")
-    found = arn_region if is_real(arn_region) else configured or arn_region
+    found = arn_region if is_aws_region(arn_region) else configured or arn_region
     return found or ("us-east-1" if connection.endpoint_url else None)

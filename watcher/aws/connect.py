@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from watcher.aws import timing as timings
-from watcher.aws.arns import Name, parsed, region_in
+from watcher.aws.arns import Name, parse_name, region_in
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.counters import Counters
@@ -17,23 +17,23 @@ from watcher.errors import ServiceError, StreamError
 
 
 class Clients:
-    """Those of a process, made as they are needed; all of a region count into one tally."""
+    """The clients of a process, made as they are needed; all of a region count into one tally."""
 
     def __init__(self, connection: AwsConfig) -> None:
         self._connection = connection
         self._patient: dict[str | None, StreamsClient] = {}
         self._for_loop: dict[str | None, StreamsClient] = {}
 
-    def directory(self, wanted: WantedStreams) -> StreamsClient:
-        """What lists the streams of the region that these globs are of."""
-        return self.for_loop(wanted.globs[0])
+    def listing_client_for(self, wanted: WantedStreams) -> StreamsClient:
+        """Returns a client that lists the streams of the region that these globs are of."""
+        return self.loop_client_for(wanted.globs[0])
 
-    def of(self, arn: str) -> StreamsClient:
-        """A patient one for an ARN, or for a name."""
+    def client_for(self, arn: str) -> StreamsClient:
+        """Returns a client that tries again, for an ARN or a name."""
         return self._at(region_in(arn))
 
-    def for_loop(self, arn: str) -> StreamsClient:
-        """One with a single attempt for each call."""
+    def loop_client_for(self, arn: str) -> StreamsClient:
+        """Returns a client with a single attempt for each call."""
         region = region_in(arn)
         if region not in self._for_loop:
             self._for_loop[region] = for_loop(self._connection, arn, self._at(region).tally)
@@ -41,7 +41,7 @@ class Clients:
 
     def resolved(self, text: str) -> str:
         """The ARN of the stream that a text names, as `connect` does. Raises StreamError."""
-        name = parsed(text)
+        name = parse_name(text)
         region = name.region if name else None
         if region not in self._patient:
             self._patient[region], arn = connect(text, self._connection)
@@ -57,7 +57,7 @@ class Clients:
         found = [self.resolved(name) for name in wanted.names]
         rows: list[StreamName] = []
         for part in wanted.by_region():
-            client = self.directory(part)
+            client = self.listing_client_for(part)
             try:
                 rows += part.newest(client.list_streams(), client.tags).values()
             except ServiceError as error:
@@ -97,9 +97,9 @@ def for_loop(connection: AwsConfig, arn: str, tally: Counters) -> StreamsClient:
     return streams
 
 
-def understood(text: str) -> Name:
-    """What a text names, whether or not that is there. Raises StreamError where it is no name."""
-    name = parsed(text)
+def parse_stream_name(text: str) -> Name:
+    """Returns what a text names, there or not. Raises StreamError where it is no name."""
+    name = parse_name(text)
     if is_glob(text):
         text = f"{text!r} may be several tables, and one is meant; see: python -m watcher streams"
         raise StreamError(text)
@@ -120,7 +120,7 @@ def connect(
 
     Raises StreamError where there is no such stream, or no way to it.
     """
-    name = understood(text)
+    name = parse_stream_name(text)
     streams = streams or StreamsClient(connection, name.region)
     if name.is_stream:
         return streams, text

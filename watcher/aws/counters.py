@@ -1,4 +1,4 @@
-"""What one process counts of its own work, where another process can read it at any time."""
+"""Counters of API calls and records that another process can read at any time."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ class Counters:
     """API calls and throttles, and how far a shard was read.
 
     Counters in `SharedCounters` are visible to other processes: counting costs no message, and what
-    a
-    killed process has counted stays. Only one process at a time may count into it.
+    a killed process has counted stays. Only one process at a time may count into it.
     """
 
     def __init__(

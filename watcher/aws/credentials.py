@@ -1,4 +1,4 @@
-"""What requests are signed with: got once, renewed by one process, shared with all that read."""
+"""Credentials: got once, renewed ahead of their end by one process, shared with all that read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from watcher.aws import timing as timings
 from watcher.aws.arns import region_in
 from watcher.aws.config import AwsConfig
 from watcher.aws.deadline import log_if_slow
-from watcher.aws.http import trusting
+from watcher.aws.http import tls_context
 from watcher.aws.timing import CredentialsTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import CredentialsError, StreamError
@@ -59,7 +59,7 @@ class Keys(msgspec.Struct, frozen=True):
 
 
 class Credentials(Protocol):
-    """What a client signs with."""
+    """Credentials that a client signs with."""
 
     def keys(self) -> Keys:
         """The newest. Raises botocore's errors, or CredentialsError."""
@@ -269,7 +269,7 @@ class Signing:
         self._credentials = credentials
 
     def load_credentials(self) -> Signing:
-        """What a session asks of its chain of providers."""
+        """Returns itself, for a session that asks its chain of providers."""
         return self
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
@@ -313,7 +313,7 @@ def ca_file(session: Any) -> str | None:
     return chosen and os.path.abspath(chosen)
 
 
-def refuse_bad_way(session: Any, url: str) -> None:
+def refuse_unusable_endpoint(session: Any, url: str) -> None:
     """Refuse an endpoint, or a file of authorities, that no call could be made with.
 
     What makes the calls would say so less clearly, and try them again. Raises ValueError,
@@ -325,7 +325,7 @@ def refuse_bad_way(session: Any, url: str) -> None:
     if (file := ca_file(session)) is None or not url.startswith("https:"):
         return
     try:
-        trusting(file)
+        tls_context(file)
     except OSError as error:
         variable = "AWS_CA_BUNDLE" if os.environ.get("AWS_CA_BUNDLE") else "ca_bundle"
         if not session.get_config_variable("ca_bundle"):
@@ -349,7 +349,7 @@ def own_credentials(connection: AwsConfig, region: str | None) -> OwnCredentials
         return _known[place]
 
 
-def to_hand_on(connection: AwsConfig, arn: str) -> Keys | None:
+def keys_for_helpers(connection: AwsConfig, arn: str) -> Keys | None:
     """The program's keys, for its helpers on other machines; None where it has none itself."""
     try:
         return own_credentials(connection, region_in(arn)).keys()
@@ -359,7 +359,7 @@ def to_hand_on(connection: AwsConfig, arn: str) -> Keys | None:
 
 
 def handed_credentials(connection: AwsConfig, arn: str) -> HandedCredentials:
-    """What all clients of a helper for the same connection sign with."""
+    """Returns the credentials that all clients of a helper for the same connection share."""
     own = own_credentials(connection, region_in(arn))
     with _lock:
         return _handed.setdefault(connection, HandedCredentials(own))
@@ -396,7 +396,7 @@ def _load(profile: str | None, region: str | None, refused: str | None, may_ask:
 
 
 def _waiting(asking: Any, seconds: float) -> str | None:
-    """What keeps whoever needs credentials waiting; but a person may take their time."""
+    """Returns what keeps the credentials from coming; None where a person is asked for a code."""
     if _asked.is_set():
         return None
     text = f"Still waiting for AWS credentials, for {seconds:.0f} s"

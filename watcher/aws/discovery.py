@@ -1,4 +1,4 @@
-"""Which streams a user means: by names, ARNs, globs and tags, or all of a region."""
+"""Finds the streams that a user means: by names, ARNs, globs and tags, or all of a region."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from watcher.aws.arns import is_another, is_real, region_in, table_name, table_of
-from watcher.aws.error_mapping import code_of, operation_of
+from watcher.aws.arns import is_aws_region, is_other_table, region_in, table_name, table_of
+from watcher.aws.error_mapping import error_code, error_operation
 from watcher.aws.model import StreamName
 from watcher.errors import DeniedError, ShardNotFoundError, StreamError, UsageError
 
@@ -22,7 +22,7 @@ _ABOUT = ("region", "profile", "endpoint_url")
 
 
 class Tables(Protocol):
-    """What is asked here; see `client.StreamsClient`."""
+    """The calls that find a table's stream; see `client.StreamsClient`."""
 
     region: str
 
@@ -45,7 +45,7 @@ def current_stream(tables: Tables, table: str) -> str:
         described = _described(tables, table)
     except DeniedError as error:
         # Where it is the role, or the MFA code, that is refused, so is all else.
-        if operation_of(error.__cause__).startswith("AssumeRole"):
+        if error_operation(error.__cause__).startswith("AssumeRole"):
             raise
         return _listed(tables, table, error)
     _refuse_another(table, described, tables.region)
@@ -66,7 +66,7 @@ def _described(tables: Tables, table: str) -> dict[str, Any]:
             return tables.describe_table(table)
         except StreamError as error:
             # DynamoDB Local and others know tables by their names only.
-            if table == table_name(table) or code_of(error.__cause__) != "ValidationException":
+            if table == table_name(table) or error_code(error.__cause__) != "ValidationException":
                 raise
             return tables.describe_table(table_name(table))
     except ShardNotFoundError:
@@ -83,7 +83,7 @@ def _refuse_another(table: str, described: dict[str, Any], region: str) -> None:
     own = str(described.get("TableArn") or table)
     # Alternator's streams may have another ARN than their tables.
     its_streams = table_of(described.get("LatestStreamArn") or own)
-    if is_another(table, own) and is_another(table, its_streams):
+    if is_other_table(table, own) and is_other_table(table, its_streams):
         raise StreamError(
             f"no table {table!r} in {region}: what is there is {own}; "
             "check the ARN, --region and --profile",
@@ -107,7 +107,7 @@ def _listed(tables: Tables, table: str, denied: StreamError) -> str:
 
 
 def streams_of(tables: Tables, table: str) -> Iterator[StreamName]:
-    """What ListStreams, which takes names only, shows of a table that may be named by its ARN."""
+    """Yields what ListStreams, which takes names only, shows of a table or a table's ARN."""
     return (row for row in tables.list_streams(table_name(table)) if _is_of(row, table))
 
 
@@ -116,7 +116,7 @@ def _is_of(row: StreamName, table: str) -> bool:
     if row.table != table_name(table):
         return False
     own = table_of(row.arn)
-    return table in (own, row.table) or not is_real(region_in(own))
+    return table in (own, row.table) or not is_aws_region(region_in(own))
 
 
 _GLOB = re.compile(r"[*?\[]")
@@ -127,7 +127,7 @@ Tags = Mapping[str, str]
 
 
 class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user has named. Tags narrow down what globs match, or all there is."""
+    """The streams that a user has named. Tags narrow down what globs match, or all there is."""
 
     names: tuple[str, ...] = ()
     """Streams and tables by name or ARN, each of them meant to be there."""
@@ -138,7 +138,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
     """Each tag has to be there, with one of its values; with any where there are none."""
 
     @classmethod
-    def of(
+    def parse(
         cls,
         texts: str | Iterable[str],
         everything: bool = False,
@@ -174,7 +174,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def are_several(self) -> bool:
-        """Whether it can be more than one stream."""
+        """True where it can be more than one stream."""
         return bool(self.globs) or len(self.names) > 1
 
     def by_region(self) -> list[WantedStreams]:
@@ -214,7 +214,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
             raise self.nothing_matches(unmatched)
 
     def nothing_matches(self, globs: Iterable[str]) -> StreamError:
-        """What is wrong where these globs have no match."""
+        """Returns the error for globs that have no match."""
         text = f"no table with a stream matches {' or '.join(map(repr, globs))}"
         narrowed = ["its tags"] * bool(self.tags) + ["--exclude"] * bool(self.exclude)
         if narrowed:
@@ -233,7 +233,7 @@ class WantedStreams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_glob(text: str) -> bool:
-    """Whether it names by what names look like."""
+    """True where the text is a pattern of names."""
     return _GLOB.search(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""What an error of the service's, or of the way to it, says to do: each in a line."""
+"""What to do about an error of the service's, or of the way to it: a line for each."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _NEEDED = (
 _WRONG_CODE = "MultiFactorAuthentication failed"
 
 
-def on_denial(error: boto.ClientError, text: str, needed: str = "") -> str:
-    """Which action to allow, and where; `needed` is the one that was asked, where that is all."""
+def denied_hint(error: boto.ClientError, text: str, needed: str = "") -> str:
+    """Returns which action to allow, and where; `needed`, if given, is all that was asked for."""
     if _WRONG_CODE in text:
         wrong = "mistyped, or used before (each is good once)"
         return f"AWS refused the MFA code: {wrong}; start again with the next one"
@@ -54,13 +54,13 @@ def on_denial(error: boto.ClientError, text: str, needed: str = "") -> str:
     return f"no permission ({text}); {named}{_NEEDED}"
 
 
-def on_refused_credentials(error: boto.ClientError, text: str) -> str:
-    """To renew them; or to set the clock, where it is that which makes a signature a wrong one."""
+def refused_credentials_hint(error: boto.ClientError, text: str) -> str:
+    """Returns to renew the credentials; or to set the clock, where that spoils the signature."""
     ahead = _clock_ahead(error)
     if ahead is None or abs(ahead) < _CLOCKS_MAY_DIFFER:
         return f"AWS refused the credentials ({text}); renew them, or --profile"
     side = "ahead of" if ahead > timedelta() else "behind"
-    off = f"{_said(abs(ahead))} {side} AWS's"
+    off = f"{_duration_text(abs(ahead))} {side} AWS's"
     return f"AWS refused the signature ({text}): this clock is {off}; set it"
 
 
@@ -76,7 +76,7 @@ def _clock_ahead(error: boto.ClientError) -> timedelta | None:
         return None
 
 
-def _said(time: timedelta) -> str:
+def _duration_text(time: timedelta) -> str:
     minutes = round(time.total_seconds() / 60)
     days, minutes = divmod(minutes, 24 * 60)
     hours, minutes = divmod(minutes, 60)
@@ -84,8 +84,8 @@ def _said(time: timedelta) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
-def page_in(answer: Mapping[str, Any]) -> str | None:
-    """What stands in place of an answer, where that is a page for people: a proxy's, most often."""
+def html_page_hint(answer: Mapping[str, Any]) -> str | None:
+    """Returns a line about an HTML page in place of an answer, a proxy's most often; else None."""
     message = str(answer.get("Error", {}).get("Message", "")).lstrip()
     headers = _headers(answer)
     if not (message.startswith("<") or "html" in headers.get("content-type", "")):
@@ -103,10 +103,10 @@ def page_in(answer: Mapping[str, Any]) -> str | None:
     )
 
 
-def on_no_answer(body: bytes, metadata: Mapping[str, Any]) -> str:
-    """What came with a status of success, and is no answer of the service's at all."""
+def not_json_hint(body: bytes, metadata: Mapping[str, Any]) -> str:
+    """Returns a line about a success whose body is no answer of the service's."""
     text = body.decode("utf-8", "replace")
-    if page := page_in({"Error": {"Message": text}, "ResponseMetadata": metadata}):
+    if page := html_page_hint({"Error": {"Message": text}, "ResponseMetadata": metadata}):
         return page
     shown = repr(body[:_SHOWN_BYTES]) if body else "nothing"
     return (
@@ -120,8 +120,8 @@ def _headers(answer: Mapping[str, Any]) -> dict[str, str]:
     return {name.lower(): str(value) for name, value in headers.items()}
 
 
-def on_tls(text: str) -> str:
-    """botocore has named the URL."""
+def tls_hint(text: str) -> str:
+    """Returns what to do about an error of TLS, whose text names the URL."""
     if "WRONG_VERSION_NUMBER" in text or "record layer" in text.lower():
         return f"{text}; this is no TLS: is it an http:// endpoint?"
     if "No such file" in text:
@@ -131,14 +131,14 @@ def on_tls(text: str) -> str:
     return f"{text}; where TLS is inspected, set AWS_CA_BUNDLE to the file with that certificate"
 
 
-def on_no_word(text: str) -> str:
-    """What may be wrong where a connection is closed each time, before anything came."""
+def closed_connection_hint(text: str) -> str:
+    """Returns what may be wrong where a connection is closed before anything came."""
     is_plain = "Connection was closed" in text and '"http://' in text
     return " (is it an https:// endpoint?)" if is_plain else ""
 
 
-def on_endpoints(tables: str, streams: str, is_unknown: bool) -> str:
-    """What to set where one endpoint has the streams, and another one the tables; or nothing.
+def endpoints_hint(tables: str, streams: str, is_unknown: bool) -> str:
+    """Returns what to set where one endpoint has the streams, another the tables; or "".
 
     `is_unknown` where the one for tables knows no DescribeTable.
     """

@@ -1,4 +1,4 @@
-"""What botocore's errors mean to a reader of a stream."""
+"""Maps botocore's errors to watcher's, by what they mean to a reader of a stream."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ _UNREACHABLE = (
 )
 
 
-def translated(error: Exception) -> WatcherError:
-    """What an error of botocore means to the reader."""
+def to_watcher_error(error: Exception) -> WatcherError:
+    """Returns watcher's error for one of botocore's."""
     if isinstance(error, boto.ClientError):
         return _answered(error)
     if isinstance(error, _PASSING):
         text = one_line(error)
-        told = error_hints.on_tls(text) if isinstance(error, boto.SSLError) else text
+        told = error_hints.tls_hint(text) if isinstance(error, boto.SSLError) else text
         return TransientError(told, unreachable=isinstance(error, _UNREACHABLE))
-    return as_user_error(error)
+    return to_stream_error(error)
 
 
 def _answered(error: boto.ClientError) -> WatcherError:
-    """What an answer means that is an error."""
+    """Returns watcher's error for an error that the service answers."""
     text = one_line(error)
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     context = RetryContext(
@@ -108,13 +108,13 @@ def _answered(error: boto.ClientError) -> WatcherError:
         return TransientError(text, throttled=True)
     if _is_transient(context) or status >= 500 or status == _REQUEST_TIMEOUT:
         return TransientError(text)
-    if (kind := _OF_CODE.get(code_of(error))) is not None:
+    if (kind := _OF_CODE.get(error_code(error))) is not None:
         return kind(text)
-    return as_user_error(error)
+    return to_stream_error(error)
 
 
-def as_user_error(error: Exception) -> StreamError:
-    """One line that says what to do, for what only the user can mend."""
+def to_stream_error(error: Exception) -> StreamError:
+    """Returns an error of one line that says what to do, for what only the user can mend."""
     text = one_line(error)
     if isinstance(error, boto.NoCredentialsError):
         return CredentialsError(
@@ -124,32 +124,34 @@ def as_user_error(error: Exception) -> StreamError:
     if isinstance(error, boto.NoRegionError):
         return StreamError("no AWS region: give --region, or set AWS_DEFAULT_REGION")
     if isinstance(error, boto.ClientError):
-        code = code_of(error)
+        code = error_code(error)
         if code in _NO_PERMISSION:
-            return DeniedError(error_hints.on_denial(error, text))
+            return DeniedError(error_hints.denied_hint(error, text))
         if code in _BAD_CREDENTIALS:
-            return CredentialsError(error_hints.on_refused_credentials(error, text))
+            return CredentialsError(error_hints.refused_credentials_hint(error, text))
         return OddAnswerError(text)
     if isinstance(error, _BAD_LOGIN):
         return CredentialsError(text)
     return StreamError(text)
 
 
-def code_of(error: BaseException | None) -> str:
-    """The service's own code of an error; empty where it is not the service's."""
+def error_code(error: BaseException | None) -> str:
+    """Returns the service's own code of an error; empty where it is none."""
     if not isinstance(error, boto.ClientError):
         return ""
     # "com.amazonaws.dynamodb#X" is botocore's work to shorten; an emulator's own "X:" is not.
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def operation_of(error: BaseException | None) -> str:
-    """Which of the service's operations an error answers; empty where it is not the service's."""
+def error_operation(error: BaseException | None) -> str:
+    """Returns the service's operation that an error answers; empty where it is none."""
     return str(error.operation_name) if isinstance(error, boto.ClientError) else ""
 
 
 def one_line(error: Exception) -> str:
-    """What it says, on one line."""
-    page = error_hints.page_in(error.response) if isinstance(error, boto.ClientError) else None
+    """Returns the error's text on one line."""
+    page = None
+    if isinstance(error, boto.ClientError):
+        page = error_hints.html_page_hint(error.response)
     text = page or " ".join(str(error).split())
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"

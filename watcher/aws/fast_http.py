@@ -101,7 +101,7 @@ def _refuse_what_is_no_json(body: bytes, shape: str, metadata: dict[str, Any]) -
     if not body[:_SHOWN_BYTES].lstrip().startswith(b"{"):
         operation = shape.removesuffix("Output")
         raise OddAnswerError(
-            f"{operation}: {error_hints.on_no_answer(body[:_READ_BYTES], metadata)}"
+            f"{operation}: {error_hints.not_json_hint(body[:_READ_BYTES], metadata)}"
         )
 
 
@@ -299,7 +299,7 @@ def _as_botocore(error: OSError, url: str) -> boto.BotoCoreError:
 
 
 def _is_about_trust(error: OSError) -> bool:
-    """Whether the two sides can't agree on TLS, which would fail every time."""
+    """True where the two sides can't agree on TLS, which would fail every time."""
     broken = ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError
     return isinstance(error, ssl.SSLError) and not isinstance(error, broken)
 

@@ -68,7 +68,7 @@ class HTTPConnections:
         self.usable = parts.scheme in ("http", "https") and "@" not in parts.netloc
         if parts.scheme == "https":
             with contextlib.suppress(OSError):  # the handshake will say what is wrong
-                trusting(ca_file)
+                tls_context(ca_file)
         self._address = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self._path = parts.path or "/"
         self._ca_file = ca_file if parts.scheme == "https" else None
@@ -133,7 +133,7 @@ class HTTPConnections:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._ca_file is not None:
-                context = trusting(self._ca_file)
+                context = tls_context(self._ca_file)
                 connected = context.wrap_socket(connected, server_hostname=self._address[0])
             return _Connection(connected, self._timeouts)
         except BaseException:
@@ -288,7 +288,7 @@ def _close_all(idle: list[_Connection]) -> None:
 
 
 @functools.cache
-def trusting(ca_file: str) -> ssl.SSLContext:
+def tls_context(ca_file: str) -> ssl.SSLContext:
     """A context that trusts these certificates; made before a fork, its memory is shared.
 
     As strict as botocore's, no stricter: Python 3.13's default one refuses what companies' TLS

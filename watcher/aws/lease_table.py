@@ -11,7 +11,7 @@ import msgspec
 from botocore import exceptions as boto
 
 from watcher.aws.config import AwsConfig
-from watcher.aws.error_mapping import code_of, translated
+from watcher.aws.error_mapping import error_code, to_watcher_error
 from watcher.aws.tables import Condition, Item, TablesClient
 from watcher.aws.timing import TABLES, TableTiming
 from watcher.errors import (
@@ -37,7 +37,7 @@ _LARGEST = 64 * 1024 * 1024
 
 
 class Leased(msgspec.Struct, frozen=True):
-    """What the item holds: whose turn it is, and the tokens."""
+    """The item: who holds the lease, and the tokens."""
 
     holder: str
     """Who has the lease; "" where nobody has."""
@@ -62,7 +62,7 @@ class LeaseTable:
         self._key = {"name": {"S": name}}
 
     @classmethod
-    def of(cls, url: str, connection: AwsConfig, region: str | None) -> LeaseTable:
+    def from_url(cls, url: str, connection: AwsConfig, region: str | None) -> LeaseTable:
         """The item of a URL (`dynamodb://TABLE/NAME`). Raises UsageError, StreamError."""
         table, _, name = url.removeprefix(SCHEME).partition("/")
         if not _TABLE.fullmatch(table) or not name:
@@ -81,7 +81,7 @@ class LeaseTable:
         try:
             self._client.get(self._table, self._key)
         except (StreamError, TransientError) as error:
-            code = code_of(error.__cause__)
+            code = error_code(error.__cause__)
             if code == "ValidationException":
                 text = f"table {self._table} is not one for positions: its key has to be `name`"
                 raise UsageError(f"{text}, a text, alone", "checkpoint", self.name) from error
@@ -94,7 +94,8 @@ class LeaseTable:
         try:
             self._client.create_table(self._table, [_KEY], [_TYPE])
         except (StreamError, TransientError) as error:
-            if code_of(error.__cause__) != "ResourceInUseException":  # else somebody else makes it
+            # Else somebody else is making it.
+            if error_code(error.__cause__) != "ResourceInUseException":
                 raise self._error(error) from error
         try:
             self._client.wait_for(self._table)
@@ -102,7 +103,7 @@ class LeaseTable:
             raise self._error(error) from error
 
     def get(self) -> Leased | None:
-        """What is there now; None where nothing is."""
+        """Returns the item as it is now; None where there is none."""
         try:
             item = self._client.get(self._table, self._key)
         except (StreamError, TransientError) as error:
@@ -155,7 +156,7 @@ class LeaseTable:
     def _error(self, error: StreamError | TransientError) -> CheckpointError:
         cause = error.__cause__
         answered = isinstance(cause, boto.ClientError)
-        if answered and isinstance(translated(cause), CredentialsError):  # type: ignore[arg-type]
+        if answered and isinstance(to_watcher_error(cause), CredentialsError):  # type: ignore[arg-type]
             answered = False  # that is our own trouble
         return CheckpointError(str(error), "checkpoint", self.name, answered=answered)
 

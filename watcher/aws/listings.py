@@ -29,25 +29,25 @@ Describe = Callable[[dict[str, Any]], Any]
 """A call of DescribeStream with these parameters. Raises what `StreamsClient` does."""
 
 
-def listed(
+def read_listing(
     arn: str,
     describe: Describe,
     sleep: Callable[[float], None] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Listing:
-    """The stream and all its shards, page by page (100 shards each).
+    """Returns the stream and all its shards, read page by page (100 shards each).
 
     One whose pages are of two times is made anew, once (a `Date` may be wrong): its first shards
     would stand there without what descends from them, as if nobody had read them. Raises
     StreamGoneError, TransientError, StreamError.
     """
-    made, began = _listed(arn, describe, sleep, monotonic)
+    made, began = _read_listing(arn, describe, sleep, monotonic)
     if (made.time - began).total_seconds() > LISTINGS.torn_seconds:
-        made, _ = _listed(arn, describe, sleep, monotonic)
+        made, _ = _read_listing(arn, describe, sleep, monotonic)
     return made
 
 
-def _listed(
+def _read_listing(
     arn: str,
     describe: Describe,
     sleep: Callable[[float], None],
@@ -63,13 +63,13 @@ def _listed(
         try:
             answer = _page(describe, query, sleep)
         except ShardNotFoundError:
-            raise no_stream(arn) from None
+            raise no_such_stream(arn) from None
         stream = answer["StreamDescription"]
         told = service_time(answer)
         first = first or told
         remember_key_schema(stream.get("KeySchema") or ())
         for row in stream.get("Shards", ()):
-            shard = shard_of(row)
+            shard = to_shard(row)
             shards[shard.id] = shard
         last = stream.get("LastEvaluatedShardId")
         if pages.is_last(last, len(shards), monotonic() - began):
@@ -87,11 +87,13 @@ def _listed(
         query["ExclusiveStartShardId"] = last
 
 
-def insisted(arn: str, call: Callable[[], Any], attempts: int, turn: Callable[[], float]) -> Any:
-    """The answer to a call about a stream, each attempt when its turn has come.
+def call_in_turn(
+    arn: str, call: Callable[[], Any], *, attempts: int, turn: Callable[[], float]
+) -> Any:
+    """Returns the answer to a call about a stream, each attempt made when its turn has come.
 
     Another is made where nobody answers. Raises what the last one does. Where there may be several,
-    somebody waits for them who may wonder what goes on: what has no answer yet is said.
+    somebody waits for them who may wonder what goes on: the log tells what has no answer yet.
     """
     with log_if_slow(partial(_unanswered, arn)) if attempts > 1 else contextlib.nullcontext():
         time.sleep(turn())
@@ -107,8 +109,8 @@ def _unanswered(arn: str, seconds: float) -> str:
     return f"DescribeStream of {table_name(arn)}: no answer yet, for {seconds:g} s; it is asked on"
 
 
-def no_stream(arn: str) -> StreamGoneError:
-    """What is wrong where DescribeStream knows no such stream."""
+def no_such_stream(arn: str) -> StreamGoneError:
+    """Returns the error where DescribeStream knows no such stream."""
     return StreamGoneError(
         f"no stream {arn}: it was deleted, or is of another region or account; "
         "see: python -m watcher streams"
@@ -125,9 +127,9 @@ def _page(describe: Describe, query: dict[str, Any], sleep: Callable[[float], No
     )
 
 
-def shard_of(row: dict[str, Any]) -> Shard:
-    """A shard as DescribeStream has it."""
-    with as_the_services():
+def to_shard(row: dict[str, Any]) -> Shard:
+    """Returns the shard of a row of DescribeStream."""
+    with members_required():
         numbers = row.get("SequenceNumberRange", {})
         return Shard(
             id=row["ShardId"],
@@ -138,8 +140,8 @@ def shard_of(row: dict[str, Any]) -> Shard:
 
 
 @contextlib.contextmanager
-def as_the_services() -> Iterator[None]:
-    """Without one of its members, an answer is none of the service's, or not all of it."""
+def members_required() -> Iterator[None]:
+    """Raises TransientError where an answer lacks a member: it is another's, or torn."""
     try:
         yield
     except KeyError as error:
@@ -147,7 +149,7 @@ def as_the_services() -> Iterator[None]:
 
 
 def service_time(answer: dict[str, Any]) -> datetime:
-    """The service's clock, not ours: ours may be wrong by minutes.
+    """Returns the time by the service's clock; ours may be wrong by minutes.
 
     Where it tells none, or one that is no time of DynamoDB's, ours has to do.
     """
@@ -177,7 +179,7 @@ class Pages:
         self._said_at = timing.log_from_seconds - timing.log_every_seconds
 
     def is_last(self, key: str | None, found: int, seconds: float) -> bool:
-        """Whether a page that took so long was the last; the next one would begin behind `key`.
+        """True where a page that took so long was the last; the next one would begin behind `key`.
 
         `found` is how many there are by now. Raises TransientError where there is no end.
         """
@@ -185,30 +187,30 @@ class Pages:
         self._seconds += seconds
         if not key or key in self._keys:
             if key:
-                _say_circle(self._what, self._arn)
+                _log_circle(self._what, self._arn)
             self._usual[self._what, self._arn] = self.count
             return True
         self._keys.add(key)
         if self.count >= self._timing.most_pages or self._seconds >= self._timing.most_seconds:
-            text = f"a listing of {self._what} that does not end, after {self._told(found)}"
+            text = f"a listing of {self._what} that does not end, after {self._progress(found)}"
             raise TransientError(text, overdue=True)
-        self._say_if_long(found)
+        self._log_if_long(found)
         return False
 
-    def _say_if_long(self, found: int) -> None:
+    def _log_if_long(self, found: int) -> None:
         is_news = self.count > 2 * self._usual.get((self._what, self._arn), 0)
         if is_news and self._seconds >= self._said_at + self._timing.log_every_seconds:
             self._said_at = self._seconds
             about = {"stream": self._arn} if self._arn else {}
-            text = f"Still listing {self._what}: {self._told(found)} so far"
+            text = f"Still listing {self._what}: {self._progress(found)} so far"
             logger.info(text, extra=about)
 
-    def _told(self, found: int) -> str:
+    def _progress(self, found: int) -> str:
         return f"{self.count:,} pages in {self._seconds:.0f} s ({found:,} {self._what})"
 
 
 @functools.cache
-def _say_circle(what: str, arn: str) -> None:
+def _log_circle(what: str, arn: str) -> None:
     """Once is enough: there is a listing every few seconds."""
     text = f"The listing of {what} comes back to a page that it has shown: taken for its end"
     logger.warning(text, extra={"stream": arn} if arn else {})

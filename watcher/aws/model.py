@@ -82,7 +82,7 @@ def without_circles(shards: Iterable[Shard]) -> list[Shard]:
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What DescribeStream says of a whole stream, at the service's own `time`."""
+    """A whole stream as DescribeStream shows it, at the service's own `time`."""
 
     arn: str
     table: str
@@ -100,7 +100,7 @@ class Listing(msgspec.Struct, frozen=True):
         return {shard.id for shard in self.shards if shard.end is not None or shard.id in parents}
 
     def is_open(self, shard_id: str) -> bool:
-        """Whether it shows this shard, and shows it as one that gets more records."""
+        """True where it shows this shard as one that gets more records."""
         return any(shard.id == shard_id for shard in self.shards) and shard_id not in self.closed()
 
 
@@ -122,7 +122,7 @@ def opened_at(shard_id: str) -> datetime | None:
 
 
 class Service(Protocol):
-    """What is asked of a service; see `watcher.aws.client.StreamsClient`."""
+    """The calls that reading a stream needs; see `watcher.aws.client.StreamsClient`."""
 
     @property
     def tally(self) -> Counters:
@@ -138,7 +138,7 @@ class Service(Protocol):
         """An iterator at a position of a shard, and the service's own time."""
 
     def probe(self, arn: str, shard_ids: Collection[str]) -> dict[str, WatcherError | None]:
-        """What `iterator` raises for each of these shards, at its trim horizon; asked at once."""
+        """Returns what `iterator` raises for each shard, at its trim horizon; all asked at once."""
 
     def records(self, iterator: str, limit: int | None = None) -> bytes:
         """The body of one GetRecords answer, with so many records at most."""

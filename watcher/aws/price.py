@@ -1,4 +1,4 @@
-"""What reading a stream costs: each GetRecords call is billed, but for Lambda's."""
+"""The price of reading a stream: each GetRecords call is billed, but for Lambda's."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def bill(calls: Mapping[str, int], seconds: float, price: float = PRICE) -> Bill
 
 
 def a_month(calls: float, price: float = PRICE) -> float:
-    """What so many calls a month in one region cost, in dollars; the first ones are free."""
+    """Returns the price of so many calls a month in one region, in dollars; the first are free."""
     return max(0.0, calls - FREE) * price / 100_000
 
 
 def polling(shards: int, pause: float, price: float = PRICE) -> float:
-    """What it costs a month to ask idle shards of a region every so many seconds."""
+    """Returns the price a month of reading a region's idle shards every so many seconds."""
     return a_month(shards * MONTH_SECONDS / pause, price)
 
 

@@ -1,4 +1,4 @@
-"""No more than some calls a second, whoever in this program makes them."""
+"""A limit of calls a second for the whole program."""
 
 from __future__ import annotations
 

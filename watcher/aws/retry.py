@@ -11,7 +11,7 @@ from botocore.parsers import ResponseParserError
 
 from watcher.aws import error_hints
 from watcher.aws.credentials import Credentials
-from watcher.aws.error_mapping import code_of, one_line, translated
+from watcher.aws.error_mapping import error_code, one_line, to_watcher_error
 from watcher.aws.timing import START_ATTEMPTS, START_BACKOFF, TABLES, TableTiming
 from watcher.clock import CLOCK, Clock
 from watcher.errors import (
@@ -92,13 +92,13 @@ class RetryingClient:
                 return answer
 
     def _trouble(self, error: Exception, needed: str) -> WatcherError:
-        """What an error means that may pass; what does not is raised."""
-        meaning = error if isinstance(error, WatcherError) else translated(error)
-        if isinstance(meaning, TransientError) or code_of(error) == _IN_USE:
+        """Returns what an error means that may pass; raises what does not."""
+        meaning = error if isinstance(error, WatcherError) else to_watcher_error(error)
+        if isinstance(meaning, TransientError) or error_code(error) == _IN_USE:
             return TransientError(one_line(error))
         if isinstance(meaning, DeniedError):
             if isinstance(error, boto.ClientError):
-                meaning = DeniedError(error_hints.on_denial(error, one_line(error), needed))
+                meaning = DeniedError(error_hints.denied_hint(error, one_line(error), needed))
             passes = needed in self._worked
         elif isinstance(meaning, CredentialsError) or isinstance(error, OddAnswerError):
             has_some = not isinstance(error, boto.NoCredentialsError)
@@ -106,7 +106,7 @@ class RetryingClient:
         else:
             meaning = StreamError(one_line(error))
             # botocore's word for an answer that names no error is its status.
-            passes = code_of(error).isdigit() and (self._has_begun or bool(self._worked))
+            passes = error_code(error).isdigit() and (self._has_begun or bool(self._worked))
         if not passes:
             raise meaning from error
         if isinstance(meaning, CredentialsError):
@@ -129,5 +129,5 @@ def retry_at_start(
             sleep=clock.sleep,
         )
     except TransientError as error:
-        text = f"can't reach the stream: {error}{error_hints.on_no_word(str(error))}"
+        text = f"can't reach the stream: {error}{error_hints.closed_connection_hint(str(error))}"
         raise StreamError(text, about=("endpoint_url", "region")) from error

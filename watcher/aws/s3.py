@@ -9,7 +9,7 @@ from botocore.config import Config
 
 from watcher.aws.config import AwsConfig, region_of
 from watcher.aws.credentials import Signing, own_credentials, session
-from watcher.aws.error_mapping import as_user_error, code_of, translated
+from watcher.aws.error_mapping import error_code, to_stream_error, to_watcher_error
 from watcher.errors import UsageError
 from watcher.version import __version__
 
@@ -35,7 +35,7 @@ class ObjectsClient:
                 "s3", region_name=region, endpoint_url=connection.endpoint_url, config=settings
             )
         except (boto.BotoCoreError, ValueError) as error:
-            told = as_user_error(error)
+            told = to_stream_error(error)
             told.option = connection.to_blame(error)
             raise told from error
 
@@ -47,6 +47,6 @@ class ObjectsClient:
         except boto.ParamValidationError:
             raise UsageError(f"{url} names no object in S3") from None
         except (boto.BotoCoreError, boto.ClientError) as error:
-            if code_of(error) in _GONE:
+            if error_code(error) in _GONE:
                 raise FileNotFoundError(url) from None
-            raise translated(error) from error
+            raise to_watcher_error(error) from error

@@ -13,16 +13,16 @@ import msgspec
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from watcher.aws.arns import is_another, region_in, table_name
+from watcher.aws.arns import is_other_table, region_in, table_name
 from watcher.aws.config import AwsConfig, region_of
 from watcher.aws.credentials import (
     Signing,
     ca_file,
     own_credentials,
-    refuse_bad_way,
+    refuse_unusable_endpoint,
     session,
 )
-from watcher.aws.error_mapping import as_user_error, code_of
+from watcher.aws.error_mapping import error_code, to_stream_error
 from watcher.aws.fast_http import RawPages
 from watcher.aws.json_text import read
 from watcher.aws.key_schema import remember_key_schema
@@ -45,7 +45,7 @@ Key = dict[str, dict[str, str]]
 
 
 class Description(msgspec.Struct, frozen=True):
-    """What matters of a table here."""
+    """A table as DescribeTable shows it."""
 
     keys: list[dict[str, str]]
     attributes: list[dict[str, str]]
@@ -75,7 +75,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Condition(NamedTuple):
-    """What has to hold of an item for it to be written."""
+    """A condition that an item has to meet to be written."""
 
     expression: str
     names: dict[str, str]
@@ -83,12 +83,12 @@ class Condition(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a write says when it is done."""
+    """A write that is done."""
 
     old: Item | None
     """The item that was there at that moment, whatever the condition could see of it."""
     units: float
-    """What it took of the table's write capacity."""
+    """The part of the table's write capacity that it took."""
 
 
 class _ScanPage(msgspec.Struct):
@@ -134,10 +134,10 @@ class TablesClient:
                 config=settings,
             )
             """Botocore's client."""
-            refuse_bad_way(botocore_session, self.api.meta.endpoint_url)
+            refuse_unusable_endpoint(botocore_session, self.api.meta.endpoint_url)
             self._call = RetryingClient(credentials, has_begun=has_begun, timing=timing)
         except (boto.BotoCoreError, ValueError) as error:
-            told = as_user_error(error)
+            told = to_stream_error(error)
             told.option = connection.to_blame(error)
             raise told from error
 
@@ -151,7 +151,7 @@ class TablesClient:
         try:
             return _description(self._call(self.api.describe_table, TableName=table)["Table"])
         except StreamError as error:
-            if code_of(error.__cause__) == "ResourceNotFoundException":
+            if error_code(error.__cause__) == "ResourceNotFoundException":
                 return None
             raise
 
@@ -165,12 +165,12 @@ class TablesClient:
             try:
                 found = self.describe(name)
             except StreamError as error:
-                if name == arn and code_of(error.__cause__) == "ValidationException":
+                if name == arn and error_code(error.__cause__) == "ValidationException":
                     continue
                 raise
             if found is None:
                 raise StreamError(f"no table {arn}: it was deleted")
-            if is_another(arn, found.arn):
+            if is_other_table(arn, found.arn):
                 raise StreamError(f"the stream is of {arn}; the table found here is {found.arn}")
             return name, found
         raise AssertionError
@@ -204,7 +204,7 @@ class TablesClient:
                 **query,
             )
         except StreamError as error:
-            if code_of(error.__cause__) == "ConditionalCheckFailedException":
+            if error_code(error.__cause__) == "ConditionalCheckFailedException":
                 return None
             raise
         used = answer.get("ConsumedCapacity", {}).get("CapacityUnits", 1.0)
@@ -303,7 +303,7 @@ def tables(connection: AwsConfig) -> TablesClient:
 
 @lru_cache(maxsize=8)
 def for_task(connection: AwsConfig) -> TablesClient:
-    """The same in a task: its driver has begun, so credentials that have ended are waited for."""
+    """Returns a task's client: its driver has begun, so credentials that ended are waited for."""
     return TablesClient(connection, has_begun=True)
 
 
@@ -321,7 +321,7 @@ def _description(table: dict[str, Any]) -> Description:
 
 
 class TableItems:
-    """What is read of a table by one attempt; whoever asks tries again.
+    """Reads a table's items with one attempt for each call; its caller tries again.
 
     `called` says by what calls reach the table of a stream (see `StreamsClient.table`).
 

@@ -33,7 +33,7 @@ class CallTiming(msgspec.Struct, frozen=True, kw_only=True):
     read_seconds: float = 10.0
     """Of silence: nothing in an answer takes this long; a dead peer is found in seconds."""
     loop_read_seconds: float = 3.0
-    """The same for a loop that has more to do."""
+    """Of silence, for a loop that has more to do."""
     whole_call_reads: int = 3
     """A call as a whole may take so many times as long as one that says nothing."""
     repeat_seconds: float = 2.0

@@ -10,8 +10,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from watcher.cli import commands
-from watcher.cli.commands import COMMANDS
+from watcher.cli import command_line
+from watcher.cli.command_line import CommandLine, arguments
+from watcher.cli.commands import COMMANDS, named
 from watcher.errors import WatcherError
 
 # A shell runs `watcher __complete SHELL WORDS`, the last of the words being the one to complete.
@@ -56,8 +57,8 @@ _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 _Shell = Annotated[str, Parameter(choices=tuple(_SCRIPTS), help=", ".join(_SCRIPTS))]
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """Print a shell's script."""
+def completion_command(line: CommandLine) -> Callable[..., int]:
+    """Prints a shell's script."""
 
     def run(shell: _Shell, /) -> int:
         print(_SCRIPTS[shell], end="")
@@ -67,7 +68,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
 
 
 def answer(shell: str = "bash", *words: str) -> int:
-    """Print what can stand at the last word."""
+    """Prints what can stand at the last word."""
     for value, text in candidates(words or ("",)):
         if shell == "zsh":
             print(f"{value.replace(':', chr(92) + ':')}:{text}")
@@ -79,16 +80,18 @@ def answer(shell: str = "bash", *words: str) -> int:
 def candidates(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each with what it means."""
     if len(words) == 1 and not words[0].startswith("-"):
-        yield from (each for each in COMMANDS.items() if each[0].startswith(words[0]))
+        for name, command in COMMANDS.items():
+            if name.startswith(words[0]):
+                yield name, command.summary
         return
-    name, words = commands.named(words)
+    name, words = named(words)
     try:
-        app = commands.app(name, words)
+        app = command_line.app(CommandLine(name, words))
     except WatcherError:  # the folder of handlers that is just being typed
-        app = commands.app(name, ())
+        app = command_line.app(CommandLine(name))
     if words[-1].startswith("-") and "=" not in words[-1]:
         # Cyclopts has them too, but takes rich for what they mean, which takes too long.
-        for argument in commands.arguments(app):
+        for argument in arguments(app):
             for each in argument.names:
                 if each.startswith(words[-1]) and argument.index is None:
                     yield each, argument.parameter.help or ""

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from cyclopts import App, Argument, ArgumentCollection, Token
 
-from watcher.cli import trusted
+from watcher.cli import trust
+from watcher.cli.trust import PROJECT_FILE, Table, not_trusted
 from watcher.errors import UsageError
 
 logger = logging.getLogger("watcher")
-
-PROJECT_FILE = "watcher.toml"
-"""The file of the working folder; anybody may have put it there."""
-Table: TypeAlias = dict[str, Any]
 
 _PREFIX = "WATCHER_"
 # Not options: the file to read, and the environment that scripts/ make.
@@ -57,17 +53,20 @@ class Default(NamedTuple):
 
 
 class Defaults:
-    """Where Cyclopts takes values from when the command line has said its own.
+    """Where Cyclopts takes a command's values from when the line has said its own.
 
     `commands` are those that files may have a table for. `others` answers the options of all of
-    them, or None where nobody knows; without it, what is wrong elsewhere is passed over.
+    them, or None where nobody knows.
     """
 
     def __init__(
-        self, commands: Iterable[str], others: Callable[[], set[str] | None] | None = None
+        self, command: str, commands: Iterable[str], others: Callable[[], set[str] | None]
     ) -> None:
+        self._command = command
         self._commands = commands
         self._others = others
+        self._read: list[Default] | None = None
+        self._mistake: UsageError | None = None
         self.origins: dict[str, str] = {}
         """The parameters that have got a value here, and where it is written."""
         self.of_folder: list[str] = []
@@ -76,15 +75,18 @@ class Defaults:
         """The parameters that it gives without being trusted."""
 
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-        """Give the arguments of a command that have no value one. Raises UsageError."""
+        """Gives the arguments of a command that have no value one. Raises UsageError."""
         names = keys(arguments)
         found: dict[str, Default] = {}
-        for default in self._written(commands[0]):
+        written = self._written()
+        if self._mistake is not None:
+            raise self._mistake
+        for default in written:
             if default.key in names:
                 # One option under two names (follow, no-follow) has one default.
                 found[names[default.key].name] = default
-            elif self._others is not None:
-                self._refuse_unknown(default, names, self._others)
+            else:
+                self._refuse_unknown(default, names)
         refused = []
         for default in found.values():
             argument = names[default.key]
@@ -92,14 +94,27 @@ class Defaults:
             if not tokens or argument.has_tokens:
                 continue
             metavar = None if argument.is_flag() else argument.parameter.metavar
-            if default.is_strange and not trusted.is_harmless(metavar, default.value):
+            if default.is_strange and not trust.is_harmless(metavar, default.value):
                 refused.append(default.key)
                 continue
             for token in tokens:
                 argument.append(token)
             self._took(argument.field_info.name, default)
-        if refused and self._others is not None:
+        if refused:
             raise not_trusted(refused)
+
+    def peek(self, key: str, metavar: str | None) -> tuple[list[str], str | None]:
+        """Returns an option's texts before the line is parsed, and where they are written.
+
+        None where they are not to be trusted; that and other mistakes are for the parse to say.
+        """
+        written = [each for each in self._written() if each.key == key]
+        if not written:
+            return [], None
+        last = written[-1]
+        if last.is_strange and not trust.is_harmless(metavar, last.value):
+            return [], None
+        return _several(last.value), last.origin
 
     def _took(self, name: str, default: Default) -> None:
         self.origins[name] = default.origin
@@ -108,33 +123,31 @@ class Defaults:
         if default.is_strange:
             self.strange.append(name)
 
-    def _written(self, command: str) -> Iterator[Default]:
-        """All defaults for a command; a later one is to win over an earlier one."""
-        for file in _files():
-            try:
-                table, is_strange = _known(file)
-            except UsageError:
-                if self._others is None:
-                    continue
-                raise
-            for key, value in table.items():
-                if not isinstance(value, dict):
-                    yield Default(key, value, str(file), False, is_strange)
-                elif key not in self._commands and self._others is not None:
-                    near = _near(key, self._commands)
-                    raise UsageError(f"{file}: [{key}] is no command{near}")
-            for key, value in table.get(command, {}).items():
-                yield Default(key, value, f"[{command}] in {file}", True, is_strange)
-        for name, text in os.environ.items():
-            if name.startswith(_PREFIX) and text:
-                key = name.removeprefix(_PREFIX).lower().replace("_", "-")
-                if key not in _OTHER_VARIABLES:
-                    yield Default(key, text, name, False)
+    def _written(self) -> list[Default]:
+        """Returns all defaults for the command; a later one is to win over an earlier one."""
+        if self._read is None:
+            self._read = []
+            for file in _files():
+                try:
+                    self._read.extend(self._of_file(file))
+                except UsageError as error:
+                    self._mistake = self._mistake or error
+            self._read.extend(_of_environment())
+        return self._read
 
-    def _refuse_unknown(
-        self, default: Default, names: Iterable[str], others: Callable[[], set[str] | None]
-    ) -> None:
-        """What no command has is a mistake in a file; others have variables in the environment."""
+    def _of_file(self, file: Path) -> Iterator[Default]:
+        table, is_strange = _table(file)
+        for key, value in table.items():
+            if not isinstance(value, dict):
+                yield Default(key, value, str(file), False, is_strange)
+        for key, value in table.get(self._command, {}).items():
+            yield Default(key, value, f"[{self._command}] in {file}", True, is_strange)
+        for key, value in table.items():
+            if isinstance(value, dict) and key not in self._commands:
+                raise UsageError(f"{file}: [{key}] is no command{_near(key, self._commands)}")
+
+    def _refuse_unknown(self, default: Default, names: Iterable[str]) -> None:
+        """Raises for what no command has; others, too, have variables in the environment."""
         near = difflib.get_close_matches(default.key, list(names), 1, _NEAR)
         if default.required:
             raise UsageError(
@@ -142,7 +155,7 @@ class Defaults:
             )
         if default.variable and not near:
             return
-        everywhere = others()
+        everywhere = self._others()
         if everywhere is None or default.key in everywhere:
             return
         if not default.variable:
@@ -153,7 +166,7 @@ class Defaults:
 
 
 def keys(arguments: ArgumentCollection) -> dict[str, Argument]:
-    """The options by their names without dashes, as files and the environment have them."""
+    """Returns the options by their names without dashes, as files and variables have them."""
     names = {
         name[2:]: argument
         for argument in arguments.filter_by(parse=True)
@@ -172,40 +185,21 @@ def _files() -> list[Path]:
     return [Path(place) for place in places if os.path.isfile(place)]
 
 
-@functools.cache
-def _known(file: Path) -> tuple[Table, bool]:
-    """What a file says, and whether nobody has said that it is to be trusted."""
-    content = read(file)
+def _of_environment() -> Iterator[Default]:
+    for name, text in os.environ.items():
+        if name.startswith(_PREFIX) and text:
+            key = name.removeprefix(_PREFIX).lower().replace("_", "-")
+            if key not in _OTHER_VARIABLES:
+                yield Default(key, text, name, False)
+
+
+def _table(file: Path) -> tuple[Table, bool]:
+    """Returns what a file says, and whether nobody has said that it is to be trusted."""
+    content = trust.read(file)
     is_strange = str(file) == PROJECT_FILE and not (
-        os.environ.get("WATCHER_CONFIG") or trusted.is_trusted(file, content)
+        os.environ.get("WATCHER_CONFIG") or trust.is_trusted(file, content)
     )
-    return table(file, content), is_strange
-
-
-def read(file: Path) -> bytes:
-    """A file's content. Raises UsageError."""
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"can't read {file}: {error.strerror}") from None
-
-
-def table(file: Path, content: bytes) -> Table:
-    """What it says. Raises UsageError."""
-    import tomllib  # not where there is none
-
-    try:
-        return tomllib.loads(content.decode())
-    except ValueError as error:  # TOMLDecodeError, and text that is not UTF-8
-        raise UsageError(f"{file} is not TOML: {error}") from None
-
-
-def not_trusted(keys: Sequence[str]) -> UsageError:
-    """The folder's file sets what may run code, write files or send data elsewhere."""
-    return UsageError(
-        f"{PROJECT_FILE} in this folder sets {' and '.join(keys)}: look into it, and allow it by "
-        "`python -m watcher trust`, or leave it out by WATCHER_CONFIG=/dev/null"
-    )
+    return trust.table(file, content), is_strange
 
 
 def _near(word: str, words: Iterable[str]) -> str:
@@ -214,7 +208,7 @@ def _near(word: str, words: Iterable[str]) -> str:
 
 
 def _tokens(argument: Argument, default: Default) -> Iterator[Token]:
-    """The value as the command line would have given it. Raises UsageError."""
+    """Yields the value as the command line would have given it. Raises UsageError."""
     value, where = default.value, default.where
     if argument.is_flag():
         on = _WORDS.get(str(value).lower()) if default.variable else value
@@ -233,7 +227,7 @@ def _tokens(argument: Argument, default: Default) -> Iterator[Token]:
 
 
 def _several(value: Any) -> list[str]:
-    """The values of an option that can be repeated: a list, or a line each."""
+    """Returns the values of an option that can be repeated: a list, or a line each."""
     several: Any = value
     if isinstance(value, str) and value.lstrip().startswith("["):
         with contextlib.suppress(ValueError):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from watcher import safe_path
-from watcher.cli import choosing, live, options, terminal
+from watcher.cli import handler_flags, live, options, output
 from watcher.cli.commands import PROGRAM
 from watcher.cli.watch import closing_line
 from watcher.errors import StreamError, UsageError
@@ -28,6 +28,7 @@ from watcher.version import install
 from watcher.watching import watch
 
 if TYPE_CHECKING:
+    from watcher.cli.command_line import CommandLine
     from watcher.delivery.handler import Handler
     from watcher.observability.watch_stats import Display, Totals
 
@@ -66,24 +67,24 @@ _KEEP = options.option(
 )
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """The shop's changes for some 20 seconds, or until Ctrl-C."""
-    handlers = choosing.found("demo", words)
+def demo_command(line: CommandLine) -> Callable[..., int]:
+    """Shows a shop's changes for some 20 seconds, or until Ctrl-C."""
+    handlers = handler_flags.found(line)
     parts = [
         _SECONDS,
         _KEEP,
         live.ON_A_TERMINAL,
         *options.of(style.set_up),
-        *options.of(terminal.status_line),
+        *options.of(output.status_line),
     ]
 
     def run(*, given: options.Asked, **values: Any) -> int:
-        return _demo(choosing.Choice(handlers, given, values), values)
+        return _demo(handler_flags.Choice(handlers, given, values), values)
 
-    return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
+    return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
-def _demo(choice: choosing.Choice, values: dict[str, Any]) -> int:
+def _demo(choice: handler_flags.Choice, values: dict[str, Any]) -> int:
     style.set_up(**options.values(style.set_up, values))
     if not 0 <= values["seconds"] < math.inf:
         raise UsageError("give 0 or more seconds", "seconds", f"{values['seconds']:g}")
@@ -178,5 +179,5 @@ def _watched(
         )
     from watcher.cli.status import WatchStatus
 
-    with terminal.status_line(**options.values(terminal.status_line, values)) as line:
+    with output.status_line(**options.values(output.status_line, values)) as line:
         return run(observers, None if line is None else WatchStatus(line))

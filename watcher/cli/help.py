@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from cyclopts import Argument, Parameter
 
-from watcher.cli import commands, completers
-from watcher.cli.commands import COMMANDS, GROUPS, PROGRAM, TOPICS, shown
+from watcher.cli import completers
+from watcher.cli.command_line import CommandLine, app, arguments, shown
+from watcher.cli.commands import COMMANDS, GROUPS, PROGRAM, TOPICS, sentence
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 
@@ -60,33 +61,36 @@ _TOGETHER = {
 # The built-in handlers that the first page has room for, beside whatever is dropped in.
 _FIRST = ("--print-diff", "--print-json", "--print-record", "--print-summary")
 
+_SUMMARIES = {name: command.summary for name, command in COMMANDS.items()}
+
 _Topic = Annotated[
     str, Parameter(completer=completers.words(*COMMANDS, *TOPICS), help="what it is about")
 ]
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """The same as `--help`, for those who look for it here."""
+def help_command(line: CommandLine) -> Callable[..., int]:
+    """Prints what `--help` does, for those who look for it here."""
 
     def run(topic: _Topic = "", /) -> int:
-        print(page("watch", (), topic), end="")
+        print(page(CommandLine("watch"), topic), end="")
         return 0
 
     return run
 
 
-def page(name: str, words: Sequence[str], topic: str = "") -> str:
-    """What is to be said on a topic; on a whole command, at most a screen. Raises UsageError."""
+def page(line: CommandLine, topic: str = "") -> str:
+    """Returns help on a topic; on a whole command, at most a screen. Raises UsageError."""
     if topic in COMMANDS:
-        name, words, topic = topic, (), ""
+        line, topic = CommandLine(topic), ""
+    name = line.name
     if topic == "defaults":
         return _DEFAULTS
-    groups = _groups(list(commands.arguments(commands.app(name, words))))
+    groups = _groups(list(arguments(app(line))))
     taken = groups.pop("arguments")
     operands = [each.name for each in taken] + ["[--HANDLER ...]"] * ("handlers" in groups)
     is_watch = name == "watch"
     usage = " ".join(["usage:", PROGRAM, *([] if is_watch else [name]), *operands, "[options]\n"])
-    top = f"{usage}\n{textwrap.fill(commands.sentence(name), _WIDTH)}\n"
+    top = f"{usage}\n{textwrap.fill(sentence(name), _WIDTH)}\n"
     if topic:
         told = {"arguments": taken, **groups}
         if topic != "all" and topic not in groups:
@@ -97,7 +101,7 @@ def page(name: str, words: Sequence[str], topic: str = "") -> str:
             return top + _sections(told)
         return usage + _sections({topic: groups[topic]})
     if is_watch:
-        return top + "\n" + "\n".join(_front(groups, _EXAMPLES, COMMANDS)) + "\n"
+        return top + "\n" + "\n".join(_front(groups, _EXAMPLES, _SUMMARIES)) + "\n"
     own = {"arguments": taken} if taken else {}
     whole = top + _sections(own | groups)
     if whole.count("\n") <= _LINES:
@@ -123,9 +127,9 @@ def _groups(arguments: Sequence[Argument]) -> dict[str, list[Argument]]:
 def _sections(groups: Mapping[str, Sequence[Argument]]) -> str:
     """Groups in full."""
     lines: list[str] = []
-    for title, arguments in groups.items():
+    for title, members in groups.items():
         about = [f"  {GROUPS[title]}", ""] if title in GROUPS else []
-        lines += ["", f"{title}:", *about, *_rows(arguments)]
+        lines += ["", f"{title}:", *about, *_rows(members)]
     return "\n".join([*lines, ""])
 
 

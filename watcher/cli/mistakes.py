@@ -27,12 +27,12 @@ _PAIR = re.compile(r"[\w.-]+=")
 _KINDS = {int: "a whole number", float: "a number", bool: "yes or no"}
 
 
-def told(
+def explained(
     error: CycloptsError,
     words: Sequence[str],
     arguments: Iterable[Argument],
 ) -> UsageError:
-    """The error of ours that says the same."""
+    """Returns the error of ours that says the same."""
     match error:
         case UnknownOptionError() | UnusedCliTokensError():
             word = (error.unused_tokens or [""])[0]

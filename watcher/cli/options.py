@@ -36,8 +36,8 @@ class Given(NamedTuple):
     strange: Sequence[str] = ()
     """The parameters that it gives without being trusted (see `trusted.py`)."""
 
-    def say_used(self, modules: Iterable[str] = ()) -> None:
-        """What the working folder has a share in; a command that asks for this has to say it."""
+    def log_used(self, modules: Iterable[str] = ()) -> None:
+        """Logs what the working folder has a share in; a command with `given` has to call it."""
         parts = [f"watcher.toml ({', '.join(self.of_folder)})"] if self.of_folder else []
         if parts := [*parts, *modules]:
             logger.info(f"From this folder: {', '.join(parts)}")
@@ -83,6 +83,17 @@ def option(name: str, kind: Any, default: Any, told: Parameter) -> inspect.Param
     return inspect.Parameter(name, keyword, default=default, annotation=hint)
 
 
+def flag(name: str) -> str:
+    """Returns the option of a parameter of this name."""
+    return "--" + name.replace("_", "-")
+
+
+def flags_of(parameter: inspect.Parameter) -> list[str]:
+    """Returns what an option is called, without its aliases."""
+    (about,) = parameter.annotation.__metadata__
+    return [*(about.name or (flag(parameter.name),))]
+
+
 def of(function: Callable[..., Any], *names: str, **own: str) -> Iterator[inspect.Parameter]:
     """The options that a function declares: all, or those of these names.
 
@@ -94,7 +105,7 @@ def of(function: Callable[..., Any], *names: str, **own: str) -> Iterator[inspec
         if not is_option or (names and name not in names):
             continue
         kind, told = typing.get_args(parameter.annotation)
-        if isinstance(kind, types.UnionType):
+        if typing.get_origin(kind) in (types.UnionType, typing.Union):
             kind = typing.get_args(kind)[0]
         if name in own:
             text = re.sub("default .*", f"default {own[name]}", told.help or "")

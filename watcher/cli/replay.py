@@ -7,15 +7,16 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
 
-from watcher.cli import choosing, completers, options, terminal
+from watcher.cli import completers, handler_flags, options, output
+from watcher.cli.command_line import CommandLine
+from watcher.cli.output import Line
 from watcher.cli.status import bar
-from watcher.cli.terminal import Line
 from watcher.delivery.dispatcher import Dispatcher
 from watcher.delivery.failures import FailurePolicy
 from watcher.delivery.output import OutputClosed
@@ -23,11 +24,10 @@ from watcher.delivery.shutdown import Overdue, Shutdown
 from watcher.errors import UsageError
 from watcher.formatting import style
 from watcher.observability.watch_stats import Rate
-from watcher.options import end
+from watcher.options import WatchOptions, end
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines
-from watcher.watching import watch
 
 logger = logging.getLogger("watcher")
 
@@ -43,23 +43,23 @@ _File = Annotated[
 ]
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """A watch's options for handlers, with a file in place of the stream."""
-    handlers = choosing.found("replay", words)
+def replay_command(line: CommandLine) -> Callable[..., int]:
+    """Hands the records of a file to handlers, with a watch's options for them."""
+    handlers = handler_flags.found(line)
     parts = [
-        *options.of(watch, "until", "only", "key", "filters", "on_error", "stop_timeout"),
+        *options.of(WatchOptions, "until", "only", "key", "filters", "on_error", "stop_timeout"),
         *options.of(style.set_up),
-        *options.of(terminal.status_line),
-        *choosing.CALLS,
+        *options.of(output.status_line),
+        *handler_flags.CALLS,
     ]
 
     def run(file: _File, /, *, given: options.Asked, **values: Any) -> int:
-        return _replay(file, choosing.Choice(handlers, given, values), values)
+        return _replay(file, handler_flags.Choice(handlers, given, values), values)
 
-    return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
+    return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
-def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
+def _replay(name: str, choice: handler_flags.Choice, values: dict[str, Any]) -> int:
     """Replay a file; 1 if a handler failed again, or a line could not be read.
 
     Ended by a signal it says what it has done, and ends with 128 and the signal's number.
@@ -73,7 +73,7 @@ def _replay(name: str, choice: choosing.Choice, values: dict[str, Any]) -> int:
         test = _test(values)
         replay = RecordLines(file)
         dispatcher = Dispatcher(observers, on_error, shutdown=Shutdown(values["stop_timeout"]))
-        with terminal.status_line(**options.values(terminal.status_line, values)) as line:
+        with output.status_line(**options.values(output.status_line, values)) as line:
             progress = None if line is None else _ReplayStatus(line, file)
             _deliver(replay, test, dispatcher, progress)
     ended = dispatcher.shutdown.signal

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
@@ -24,6 +24,7 @@ from watcher.cli import completers, options
 from watcher.delivery.handler import Handler
 from watcher.errors import ServiceError, StreamError, UsageError, WatcherError
 from watcher.formatting.text import grouped
+from watcher.options import WatchOptions
 from watcher.records.filters import record_filter
 from watcher.records.record import Record
 from watcher.records.record_files import RecordLines, open_lines, read_records
@@ -36,6 +37,9 @@ from watcher.time_machine import archives
 from watcher.time_machine.archives import ALL_COLUMNS, Archive
 from watcher.time_machine.sources import source_path
 from watcher.watching import watch
+
+if TYPE_CHECKING:
+    from watcher.cli.command_line import CommandLine
 
 logger = logging.getLogger("watcher")
 
@@ -64,10 +68,10 @@ _Output = Annotated[
 ]
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """What to read, which of its changes, and where to write the page."""
+def report_command(line: CommandLine) -> Callable[..., int]:
+    """Puts changes on a page."""
     names = ("start", "until", *_CHOICE, "fail_on_data_loss", *options.AWS)
-    return options.spelled(_report, options.of(watch, *names, start="trim-horizon"))
+    return options.spelled(_report, options.of(WatchOptions, *names, start="trim-horizon"))
 
 
 def _report(
@@ -78,7 +82,7 @@ def _report(
     output: _Output = "report.html",
     **values: Any,
 ) -> int:
-    given.say_used()
+    given.log_used()
     target = _target(output)
     paths = [each for each in (source, *others) if source_path(each)]
     if others and paths:
@@ -154,7 +158,9 @@ def _of_streams(sources: Sequence[str], values: dict[str, Any]) -> Report:
 def _listing(arns: Sequence[str], clients: Clients) -> Listing:
     """The shards of all of them."""
     try:
-        found = [retry_at_start(functools.partial(clients.of(arn).listing, arn)) for arn in arns]
+        found = [
+            retry_at_start(functools.partial(clients.client_for(arn).listing, arn)) for arn in arns
+        ]
     except ServiceError as error:
         raise StreamError(str(error)) from error
     tables = dict.fromkeys(each.table or table_name(each.arn) for each in found)

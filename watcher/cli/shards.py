@@ -6,10 +6,10 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -23,8 +23,11 @@ from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
 from watcher.formatting.differences import shortened
 from watcher.formatting.text import counted
+from watcher.options import WatchOptions
 from watcher.options import price as checked_price
-from watcher.watching import watch
+
+if TYPE_CHECKING:
+    from watcher.cli.command_line import CommandLine
 
 logger = logging.getLogger("watcher")
 
@@ -43,9 +46,9 @@ class _Form(Enum):
     SHORTEST = "with the ends of its id"
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """The stream's shards, each below its parent."""
-    return options.spelled(_shards, options.of(watch, "price", *options.AWS))
+def shards_command(line: CommandLine) -> Callable[..., int]:
+    """Shows a stream's shards, each below its parent."""
+    return options.spelled(_shards, options.of(WatchOptions, "price", *options.AWS))
 
 
 def _shards(stream: options.Stream, /, *, output: options.Output = "text", **values: Any) -> int:

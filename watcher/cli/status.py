@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
-from watcher.cli.terminal import Line
-from watcher.formatting import style as output
+from watcher.cli.output import Line
+from watcher.formatting import style
 from watcher.formatting.text import counted, grouped
 from watcher.observability.watch_stats import Display, Rate, WatchStats
 from watcher.records.record import creation_time
@@ -51,7 +51,7 @@ def _parts(now: WatchStats, rate: float) -> list[str]:
         total = shards.open + shards.finished + shards.waiting
         parts = [bar(now.done), records, f"{rate:,.0f}/s", f"{shards.finished}/{total} shards"]
         if now.reached is not None and shards.open:
-            parts.append(f"up to {output.time_text(creation_time(now.reached))}")
+            parts.append(f"up to {style.time_text(creation_time(now.reached))}")
     if now.filtered:
         parts.insert(2, f"{now.filtered:,} filtered out")
     if logger.isEnabledFor(logging.DEBUG):

@@ -15,12 +15,14 @@ from cyclopts import Parameter
 
 from watcher.cli import options
 from watcher.errors import ServiceError, StreamError
-from watcher.pull.calls import CallPool
-from watcher.watching import watch
+from watcher.options import WatchOptions
 
+# boto3 and rich are imported by the work itself: help does without.
 if TYPE_CHECKING:
     from watcher.aws.client import StreamsClient
     from watcher.aws.model import Listing, StreamName
+    from watcher.cli.command_line import CommandLine
+    from watcher.pull.calls import CallPool
 
 logger = logging.getLogger("watcher")
 
@@ -35,9 +37,9 @@ _Table = Annotated[
 ]
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """A line per stream: table, label, ARN, view type, open shards, age of the newest change."""
-    return options.spelled(_streams, options.of(watch, *options.AWS))
+def streams_command(line: CommandLine) -> Callable[..., int]:
+    """Prints a line per stream: table, label, ARN, view type, open shards, newest change's age."""
+    return options.spelled(_streams, options.of(WatchOptions, *options.AWS))
 
 
 def _streams(*, table: _Table = None, output: options.Output = "text", **values: Any) -> int:
@@ -79,6 +81,8 @@ def _plain(name: StreamName) -> dict[str, Any]:
 
 def _details(streams: StreamsClient, names: Sequence[StreamName]) -> Iterator[dict[str, Any]]:
     """Listed one after the other, their shards read side by side."""
+    from watcher.pull.calls import CallPool
+
     readers = CallPool(most=_READERS)
     try:
         rows = []

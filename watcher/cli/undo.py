@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
@@ -18,12 +18,15 @@ from watcher.formatting import style
 from watcher.formatting.differences import attribute_lines
 from watcher.formatting.style import paint
 from watcher.formatting.text import grouped, printable_key
+from watcher.options import WatchOptions
 from watcher.records.record import wire_item
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.undo import RATE, ChangeSelection, Undo, plan_revert, plan_undo
 from watcher.time_machine.undo_plan import UndoStep, item_differences, units
 from watcher.time_machine.write_back import Outcome
-from watcher.watching import watch
+
+if TYPE_CHECKING:
+    from watcher.cli.command_line import CommandLine
 
 logger = logging.getLogger("watcher")
 
@@ -78,9 +81,9 @@ _Log = Annotated[
 ]
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """Which changes, and whether it is meant."""
-    parts = options.of(watch, "only", "key", "filters", *options.AWS)
+def undo_command(line: CommandLine) -> Callable[..., int]:
+    """Puts items back, or says what it would do."""
+    parts = options.of(WatchOptions, "only", "key", "filters", *options.AWS)
     return options.spelled(_undo, parts, options.of(style.set_up))
 
 

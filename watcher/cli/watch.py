@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from watcher.cli import choosing, commands, live, mistakes, options, terminal
+from watcher.cli import commands, handler_flags, live, mistakes, options, output
 from watcher.delivery.handler_modules import HandlerModule
 from watcher.errors import StreamError, UsageError
 from watcher.formatting import style
+from watcher.options import WatchOptions
 from watcher.watching import watch
 
 if TYPE_CHECKING:
+    from watcher.cli.command_line import CommandLine
     from watcher.delivery.handler import Handler
     from watcher.observability.watch_stats import Display, Totals
 
@@ -45,25 +47,25 @@ _ENGINE = options.option(
 
 
 def every_option() -> list[inspect.Parameter]:
-    """Those of a watch that are no handler's."""
+    """Returns the options of a watch that are no handler's."""
     return [
-        *options.of(watch),
+        *options.of(WatchOptions),
         *options.of(style.set_up),
         *options.of(style.set_prefix),
-        *options.of(terminal.status_line),
-        *choosing.CALLS,
+        *options.of(output.status_line),
+        *handler_flags.CALLS,
         *live.OPTIONS,
         _ENGINE,
     ]
 
 
-def command(words: Sequence[str]) -> Callable[..., int]:
-    """A watch until it is stopped, with the options that the engine and the handlers found have."""
-    handlers, parts = choosing.found("watch", words), every_option()
-    if commands.first("watch", words, _ENGINE)[0] == "spark":
-        from watcher.cli import watch_on_spark
+def watch_command(line: CommandLine) -> Callable[..., int]:
+    """Watches until it is stopped, with the options of the engine and of the handlers found."""
+    handlers, parts = handler_flags.found(line), every_option()
+    if line.peek(_ENGINE).last == "spark":
+        from watcher.cli.spark_commands import watch_on_spark
 
-        return watch_on_spark.command(handlers, parts)
+        return watch_on_spark(handlers, parts)
 
     def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
         if not (streams or given.typed or values["everything"]):
@@ -78,7 +80,7 @@ def command(words: Sequence[str]) -> Callable[..., int]:
                 error.add(f"; or did you mean the command {near}?")
             raise
 
-    return options.spelled(run, choosing.flags(handlers.values(), parts), parts)
+    return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
 
 
 def _refuse_a_command_misspelled(streams: Sequence[str]) -> None:
@@ -108,11 +110,11 @@ def _watch(
     style.set_prefix(**options.values(style.set_prefix, values))
     if given.typed.count("checkpoint") > 1:  # one of them would stay as it is, and nobody say so
         raise UsageError("give one: it holds all streams of a watch", "checkpoint")
-    choice = choosing.Choice(handlers, given, values)
+    choice = handler_flags.Choice(handlers, given, values)
     if choice.has_lambda:
-        choosing.set_region(streams, values["region"])
+        handler_flags.set_region(streams, values["region"])
     if live.is_asked(values):
-        own, settings = choice.load(), options.values(watch, values)
+        own, settings = choice.load(), options.values(WatchOptions, values)
 
         def run(observer: Handler, display: Display) -> Totals:
             return watch(streams, [*own, observer], **settings, display=display)
@@ -121,13 +123,15 @@ def _watch(
         if shown is not None:
             logger.info(closing_line(shown))
         return 0
-    observers = choice.load(choosing.DEFAULT_HANDLER)
+    observers = choice.load(handler_flags.DEFAULT_HANDLER)
     from watcher.cli.status import WatchStatus  # not before: it needs boto3, which --help does not
 
-    with terminal.status_line(**options.values(terminal.status_line, values)) as line:
+    with output.status_line(**options.values(output.status_line, values)) as line:
         display = None if line is None else WatchStatus(line)
         try:
-            totals = watch(streams, observers, **options.values(watch, values), display=display)
+            totals = watch(
+                streams, observers, **options.values(WatchOptions, values), display=display
+            )
         except StreamError as error:
             if error.totals is not None:
                 logger.info(closing_line(error.totals))

@@ -1,1 +1,1 @@
-"""Records to observers: handlers, batches, Lambda functions, failures. Imports `record`."""
+"""Records to handlers: one after the other or several shards at once, batches, Lambda, failures."""

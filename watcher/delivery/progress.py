@@ -71,11 +71,15 @@ class Progress:
             return wanted
         return lambda wire: is_within(origin, wire) and (wanted is None or wanted(wire))
 
-    def count(self, kinds: Mapping[str, int], records: int, filtered: int = 0) -> None:
+    def count(self, kinds: Mapping[str, int] | list[str], records: int, filtered: int) -> None:
         """Count records: those delivered, also by their kinds, and those a filter left out."""
         self._totals.kinds.update(kinds)
         self._totals.records += records
         self._totals.filtered += filtered
+
+    def count_left_out(self, records: int) -> None:
+        """Count records that a worker has left out."""
+        self._totals.filtered += records
 
     def move(
         self, origin: ShardKey, shard: TrackedShard, number: str, created: float | None

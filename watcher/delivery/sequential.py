@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -221,7 +220,7 @@ class SequentialDelivery:
         records, first = self._uncounted
         done = len(self._kinds) + self._filtered
         if done and self._in_hand is not None:
-            self._progress.count(Counter(self._kinds), len(self._kinds), self._filtered)
+            self._progress.count(self._kinds, len(self._kinds), self._filtered)
             self._kinds.clear()
             self._filtered = 0
             self._uncounted = records, first + done
@@ -257,9 +256,8 @@ class SequentialDelivery:
             return False
         is_whole = len(chosen) == in_hand.page.count
         kinds = in_hand.page.kinds if is_whole else None
-        if kinds is None:
-            kinds = Counter(wire.eventName or "" for wire in chosen.wires)
-        self._progress.count(kinds, len(chosen), len(part) - len(chosen))
+        each = [wire.eventName or "" for wire in chosen.wires] if kinds is None else kinds
+        self._progress.count(each, len(chosen), len(part) - len(chosen))
         in_hand.behind = part, len(part) - 1
         return True
 
@@ -279,7 +277,7 @@ class SequentialDelivery:
             change = records.wires[place].dynamodb
             number, created = change.SequenceNumber, change.ApproximateCreationDateTime
             left_out = page.left_out[done - 1] if page.left_out else 0
-        self._progress.count({}, 0, left_out - in_hand.left_out)
+        self._progress.count_left_out(left_out - in_hand.left_out)
         in_hand.left_out = left_out
         self._undelivered = page.count - done
         self._progress.move(in_hand.origin, in_hand.shard, number, created)

@@ -19,6 +19,8 @@ STOP_SECONDS = 5.0
 # Once the time is up, each further step of the stop (a handler's close) has so long. A request to
 # the service, which nobody's work waits for, has no more than that from the beginning.
 _LAST_STEP_SECONDS = 0.5
+# A timer of the system's holds no more than some years.
+_LONGEST_ALARM_SECONDS = 86_400.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -39,8 +41,8 @@ class ShutdownState(Enum):
 class Shutdown:
     """The one object that knows whether a run is to stop, and how much time is left for it.
 
-    `request` stops the run; so do a signal (`handle_signals`) and `stop_requested`, which `poll`
-    asks. From then on the run has `timeout` seconds.
+    `request` stops the run; so do a signal (`handle_signals`), `stop_requested`, which `poll` asks,
+    and `max_seconds` from now on. From the stop on the run has `timeout` seconds.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Shutdown:
         timeout: float = math.inf,
         *,
         stop_requested: Callable[[], bool] = lambda: False,
+        max_seconds: float | None = None,
         clock: Clock = CLOCK,
     ) -> None:
         self.timeout = timeout
@@ -61,6 +64,7 @@ class Shutdown:
         self._writes_line = False
         self._stop_requested = stop_requested
         self._clock = clock
+        self._ends_at = math.inf if max_seconds is None else clock.monotonic() + max_seconds
         self._requested_at = 0.0
         self._thread = threading.get_ident()
 
@@ -78,10 +82,13 @@ class Shutdown:
             self.requested = True
 
     def poll(self) -> bool:
-        """Ask `stop_requested`, several times a second; True once the run is to stop."""
-        if not self.requested and self._stop_requested():
+        """Ask `stop_requested` and the clock, several times a second; True once it is to stop."""
+        if not self.requested and (self._stop_requested() or self._seconds_to_end() <= 0):
             self.request()
         return self.requested
+
+    def _seconds_to_end(self) -> float:
+        return self._ends_at - self._clock.monotonic()
 
     @property
     def seconds_left(self) -> float:
@@ -163,21 +170,34 @@ class Shutdown:
                     each()
                 os._exit(128 + number)
             self.signal = number
+            stop()
+
+        def stop() -> None:
             on_request()
             if self.timeout < math.inf:
-                before[signal.SIGALRM] = signal.signal(signal.SIGALRM, on_alarm)
                 is_early = self._asks_service and self.timeout > _LAST_STEP_SECONDS
-                first = _LAST_STEP_SECONDS if is_early else self.timeout
-                signal.setitimer(signal.ITIMER_REAL, first, _LAST_STEP_SECONDS)
+                alarm_in(_LAST_STEP_SECONDS if is_early else self.timeout)
+
+        def alarm_in(seconds: float) -> None:
+            handler = signal.signal(signal.SIGALRM, on_alarm)
+            before.setdefault(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, seconds, _LAST_STEP_SECONDS)
 
         def on_alarm(number: int, frame: FrameType | None) -> None:
-            if not self._asks_service and self.seconds_left > 0:  # by now it does something else
-                signal.setitimer(signal.ITIMER_REAL, self.seconds_left, _LAST_STEP_SECONDS)
+            if not self.requested:
+                if (seconds := self._seconds_to_end()) > 0:
+                    alarm_in(min(seconds, _LONGEST_ALARM_SECONDS))
+                else:
+                    stop()
+            elif not self._asks_service and self.seconds_left > 0:  # by now it does something else
+                alarm_in(self.seconds_left)
             else:
                 self.interrupt()
 
         _in_charge = self
         before = {number: signal.signal(number, on_signal) for number in stopping_signals()}
+        if self._ends_at < math.inf:
+            on_alarm(signal.SIGALRM, None)
         try:
             yield
         finally:

@@ -19,10 +19,10 @@ class Spans:
     """What makes spans, and sends them from a thread, so that nobody waits for a collector."""
 
     def __init__(self, exporters: Sequence[str]) -> None:
-        telemetry.log_as_we_do()
+        telemetry.forward_sdk_log()
         self._provider = TracerProvider(resource=telemetry.resource(), shutdown_on_exit=False)
         for name in exporters:
-            exporter = telemetry.made("traces", name)
+            exporter = telemetry.create_exporter("traces", name)
             self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("watcher")
 

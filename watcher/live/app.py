@@ -43,9 +43,9 @@ class LatestStats(Display):
     def __init__(self) -> None:
         self.stats = WatchStats()
 
-    def show(self, snapshot: WatchStats) -> None:
+    def show(self, stats: WatchStats) -> None:
         """Keeps the statistics."""
-        self.stats = snapshot
+        self.stats = stats
 
     def close(self) -> None:
         """Does nothing: there is nothing to release."""

@@ -135,9 +135,9 @@ class _SendingDisplay(Display):
     def __init__(self, sender: _Sender) -> None:
         self._sender = sender
 
-    def show(self, snapshot: WatchStats) -> None:
+    def show(self, stats: WatchStats) -> None:
         """Sends the statistics, a few times a second."""
-        self._sender.send(snapshot)
+        self._sender.send(stats)
 
     def close(self) -> None:
         """Does nothing: there is nothing to release."""

@@ -1,1 +1,1 @@
-"""A watch's figures for Prometheus, and answers to probes. Imports `engine`."""
+"""The watch's statistics for people and for Prometheus and OpenTelemetry, and health probes."""

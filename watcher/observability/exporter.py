@@ -1,7 +1,7 @@
-"""A watch's figures for others, from a process of their own: asked for over HTTP, or sent.
+"""Exports the watch's statistics from a process of its own: over HTTP, or to OpenTelemetry.
 
-The manager must neither run threads (it forks) nor wait for anybody: it writes its figures into a
-pipe about once a second, and this process has the last ones.
+The manager can neither run threads (it forks) nor wait: it writes its statistics into a pipe about
+once a second, and the exporter's process keeps the latest.
 """
 
 from __future__ import annotations
@@ -25,38 +25,50 @@ from watcher import process_start
 from watcher.errors import UsageError
 from watcher.observability import telemetry
 from watcher.observability.heartbeat import Heartbeat
-from watcher.observability.instruments import LastFigures
+from watcher.observability.instruments import LatestMetrics
 from watcher.observability.watch_stats import Display, WatchStats
 from watcher.sockets import listening, url
 from watcher.version import install
 
 
 @contextmanager
-def outlets(
+def open_displays(
     display: Display | None, metrics_port: str | int | None, stop_timeout: float
 ) -> Iterator[tuple[list[Display], Heartbeat]]:
-    """Those that are asked for, until the end of the watch, and the pulse that they look at.
+    """Opens the watch's displays until its end; yields them, and the heartbeat that they show.
 
-    Raises UsageError.
+    Raises UsageError where metrics can't be served.
     """
     found = [] if display is None else [display]
-    pulse = Heartbeat.shared()
+    heartbeat = Heartbeat.shared()
     with ExitStack() as stack:
         senders = telemetry.exporters("metrics")
         if metrics_port is not None or senders:
-            place = exporting(metrics_port, pulse, senders, stop_timeout)
-            found.append(stack.enter_context(place))
-        yield found, pulse
+            timing = ExporterTiming(end_seconds=stop_timeout) if senders else ExporterTiming()
+            exporter = exporting(metrics_port, heartbeat, senders, timing=timing)
+            found.append(stack.enter_context(exporter))
+        yield found, heartbeat
 
 
 logger = logging.getLogger("watcher")
 
 _HEADER = struct.Struct("<I")
-_SEND_SECONDS = 1.0
-_END_SECONDS = 2.0
-_LEAST_SECONDS = 0.5
-_MOST_SECONDS = 3600.0
 
+
+class ExporterTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """The pauses of the exporter."""
+
+    send_seconds: float = 1.0
+    """Between two sends: the statistics change faster than anybody scrapes them."""
+    end_seconds: float = 2.0
+    """The time that the exporter's process has to send its last metrics after the watch's end."""
+    least_end_seconds: float = 0.5
+    """The least of that time, where the watch itself took long to stop."""
+    most_end_seconds: float = 3600.0
+    """The most of that time, where the user sets no limit: a join takes no infinity."""
+
+
+_TIMING = ExporterTiming()
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(WatchStats)
 
@@ -64,21 +76,22 @@ _decoder = msgspec.msgpack.Decoder(WatchStats)
 @contextmanager
 def exporting(
     address: str | int | None,
-    pulse: Heartbeat,
+    heartbeat: Heartbeat,
     senders: Sequence[str] = (),
-    seconds: float = _END_SECONDS,
+    *,
+    timing: ExporterTiming = _TIMING,
 ) -> Iterator[Exporter]:
-    """Serve metrics at `[HOST:]PORT` (on the loopback, if no host is named) until the end.
+    """Serves metrics and probes at `[HOST:]PORT` (by default on the loopback) until the block ends.
 
-    And whether the watch lives, by its `pulse`. OpenTelemetry's `senders` send the metrics, for the
-    last time within so many seconds of the watch's end. Raises UsageError where it can't listen.
+    The probes report the watch's `heartbeat`. OpenTelemetry's `senders` send the metrics, the last
+    ones within `timing.end_seconds` of the watch's end. Raises UsageError where it can't listen.
     """
     with _listening(address) as made:
-        exporter = Exporter(made, pulse, senders, seconds)
-        place = made and url(made)
-    # Nor is it open in any process that is started from here on.
-    if place:
-        logger.info(f"Metrics: {place}/metrics")
+        exporter = Exporter(made, heartbeat, senders, timing=timing)
+        base_url = made and url(made)
+    # The socket is closed here: no process started from now on inherits it.
+    if base_url:
+        logger.info(f"Metrics: {base_url}/metrics")
     try:
         yield exporter
     finally:
@@ -95,52 +108,54 @@ def _listening(address: str | int | None) -> AbstractContextManager[socket.socke
 
 
 class Exporter(Display):
-    """The manager's end: sends a snapshot about once a second, without ever waiting."""
+    """The manager's end of the pipe: sends statistics about once a second, and never waits."""
 
     def __init__(
         self,
         listening: socket.socket | None,
-        pulse: Heartbeat,
+        heartbeat: Heartbeat,
         senders: Sequence[str] = (),
-        seconds: float = _END_SECONDS,
+        *,
+        timing: ExporterTiming = _TIMING,
     ) -> None:
         receiving, self._sending = Pipe(duplex=False)
         os.set_blocking(self._sending.fileno(), False)
-        # A copy of our end would keep the exporter going when the manager is gone.
+        # A child's copy of our end would keep the exporter running when the manager is gone.
         process_start.in_child(self.close)
-        self._pulse = pulse
-        self._seconds = seconds if senders else _END_SECONDS
-        self._left = b""
+        self._heartbeat = heartbeat
+        self._timing = timing
+        self._unsent = b""
         self._latest: WatchStats | None = None
         self._due = 0.0
         context = process_start.processes()
         is_fork = context.get_start_method() == "fork"
-        self._process = context.Process(  # type: ignore[attr-defined]
+        self.process = context.Process(  # type: ignore[attr-defined]
             target=serve,
-            args=(listening, receiving, pulse, senders),
+            args=(listening, receiving, heartbeat, senders),
             kwargs={} if is_fork else {"environment": dict(os.environ)},
             name="watcher metrics",
             daemon=True,
         )
-        process_start.start(self._process)
+        process_start.start(self.process)
         receiving.close()
 
-    def show(self, snapshot: WatchStats) -> None:
-        """Send it, if the last one was sent a second ago, and has been taken."""
-        self._latest = snapshot
+    def show(self, stats: WatchStats) -> None:
+        """Sends the statistics, unless the last ones were sent within a second."""
+        self._latest = stats
         if time.monotonic() >= self._due:
-            self._due = time.monotonic() + _SEND_SECONDS
-            self._send()
+            self._due = time.monotonic() + self._timing.send_seconds
+            self.flush()
 
-    def _send(self) -> None:
+    def flush(self) -> None:
+        """Writes as much as the pipe takes: the rest of a message, or the latest statistics."""
         if self._sending.closed:
             return
-        if not self._left and self._latest is not None:
+        if not self._unsent and self._latest is not None:
             body = _encoder.encode(self._latest)
-            self._left = _HEADER.pack(len(body)) + body
+            self._unsent = _HEADER.pack(len(body)) + body
             self._latest = None
         try:
-            self._left = self._left[os.write(self._sending.fileno(), self._left) :]
+            self._unsent = self._unsent[os.write(self._sending.fileno(), self._unsent) :]
         except BlockingIOError:
             pass
         except BrokenPipeError:
@@ -148,60 +163,62 @@ class Exporter(Display):
             logger.warning("The process that serves the metrics has ended; the watch goes on")
 
     def close(self) -> None:
-        """Send no more."""
+        """Closes the pipe."""
         self._sending.close()
 
     def end(self) -> None:
-        """Send the last figures, and let the exporter end, which may have to send them on."""
-        self._send()
-        self._send()  # where there was something left of others
+        """Sends the last statistics, and waits for the exporter, which may send them on."""
+        self.flush()
+        self.flush()  # the first call may only have written the rest of an earlier message
         self.close()
-        passed = time.monotonic() - (self._pulse.look().ending or time.monotonic())
-        self._process.join(max(_LEAST_SECONDS, min(self._seconds - passed, _MOST_SECONDS)))
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        passed = time.monotonic() - (self._heartbeat.state().stopping_since or time.monotonic())
+        timing = self._timing
+        left = min(timing.end_seconds - passed, timing.most_end_seconds)
+        self.process.join(max(timing.least_end_seconds, left))
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
             logger.warning("OpenTelemetry: the last metrics could not be sent in time")
 
 
 def serve(
     listening: socket.socket | None,
     receiving: Connection,
-    pulse: Heartbeat,
+    heartbeat: Heartbeat,
     senders: Sequence[str],
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """The exporter's whole life: to the end of the pipe, however the manager ends.
+    """Runs the exporter's process until the end of the pipe, however the manager ends.
 
-    `environment` is that of `forks.take_environment`.
+    `environment` is for `process_start.take_environment`.
     """
     process_start.take_environment(environment)
-    # Both are meant for the manager; until its end there may be somebody who scrapes.
+    # These signals are for the manager; the exporter serves scrapes until the manager's end.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(OSError):  # the reader of the data must see its end
+    with contextlib.suppress(OSError):  # else a reader of standard output would not see its end
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
-    latest = LastFigures()
+    latest = LatestMetrics()
     with ExitStack() as stack:
-        # Not at the top: an extra may be missing where nobody asks for it.
+        # Imported here: each is an extra, which may be missing.
         if listening is not None:
             from watcher.observability.http_server import answering
 
-            stack.enter_context(answering(listening, latest, pulse))
+            stack.enter_context(answering(listening, latest, heartbeat))
         if senders:
             from watcher.observability.otel import sending
 
             stack.enter_context(sending(senders, latest))
         pipe = stack.enter_context(open(receiving.fileno(), "rb", closefd=False))
-        while (snapshot := _received(pipe)) is not None:
-            latest.take(snapshot)
+        while (stats := _received(pipe)) is not None:
+            latest.update(stats)
 
 
 def _received(pipe: BinaryIO) -> WatchStats | None:
-    """The next snapshot; None at the end, which a killed manager leaves in the middle of one."""
+    """Reads the next statistics; None at the end, or where a killed manager left half of them."""
     head = pipe.read(_HEADER.size)
     if len(head) < _HEADER.size:
         return None

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from watcher.clock import CLOCK, Clock
 
-_GOT_ON, _TRIED, _DOING, _ENDING, _SIZE = range(5)
+_PROGRESSED_AT, _TRIED_AT, _PHASE, _STOPPING_SINCE, _SIZE = range(5)
 
 
 class Phase(IntEnum):
-    """What the watch's loop is doing."""
+    """The loop's occupation."""
 
     STARTING = 0
     STANDING_BY = 1
@@ -26,19 +26,21 @@ class Phase(IntEnum):
 
 
 class HeartbeatState(NamedTuple):
-    """What is to be seen; times are monotonic seconds, the same for all processes of a machine."""
+    """The last signs of life; times are monotonic seconds, the same for all of a machine."""
 
-    got_on: float
-    """When something was last done."""
-    tried: float
-    """When something that goes on was last attempted: the same or later."""
-    doing: Phase
-    ending: float
-    """When it was told to end, which takes its own time; 0: it was not."""
+    progressed_at: float
+    """When the loop last came round."""
+    tried_at: float
+    """When it last attempted something, maybe the same again: as late, or later."""
+    phase: Phase
+    stopping_since: float
+    """When it was told to stop, which takes its own time; 0: it was not."""
 
     def not_before(self, moment: float) -> HeartbeatState:
-        """The same, for who could see nothing before this moment."""
-        return self._replace(got_on=max(self.got_on, moment), tried=max(self.tried, moment))
+        """Returns this for a process that could see nothing before a moment."""
+        return self._replace(
+            progressed_at=max(self.progressed_at, moment), tried_at=max(self.tried_at, moment)
+        )
 
 
 class Heartbeat:
@@ -53,45 +55,41 @@ class Heartbeat:
 
     @staticmethod
     def shared() -> Heartbeat:
-        """One that child processes see, too."""
+        """Returns one that child processes see, too."""
         try:
             return Heartbeat(RawArray("d", _SIZE))
         except OSError:  # no place for a file: then they are forked, too
             return Heartbeat(memoryview(mmap.mmap(-1, 8 * _SIZE)).cast("d"))
 
     def beat(self) -> None:
-        """The loop has got on."""
-        self._cells[_GOT_ON] = self._cells[_TRIED] = self._clock.monotonic()
+        """Note that the loop came round."""
+        self._cells[_PROGRESSED_AT] = self._cells[_TRIED_AT] = self._clock.monotonic()
 
     def try_again(self) -> None:
-        """The loop has not got on, as far as it knows, but does attempt to."""
-        self._cells[_TRIED] = self._clock.monotonic()
+        """Note that the loop attempts something again, and has not come round."""
+        self._cells[_TRIED_AT] = self._clock.monotonic()
 
-    def begin(self, doing: Phase) -> Phase:
-        """From now on the loop does this; answers what it did before."""
-        before = Phase(int(self._cells[_DOING]))
-        self._cells[_DOING] = float(doing)
+    def enter(self, phase: Phase) -> Phase:
+        """Enter a phase; returns the one before."""
+        before = Phase(int(self._cells[_PHASE]))
+        self._cells[_PHASE] = float(phase)
         self.try_again()
         return before
 
-    def resume(self, doing: Phase) -> None:
-        """It does this again, which it had begun before."""
-        self._cells[_DOING] = float(doing)
-
-    def end(self) -> None:
-        """The watch is to end. Safe in a handler."""
-        self._cells[_ENDING] = self._cells[_ENDING] or self._clock.monotonic()
-
     @contextmanager
-    def during(self, doing: Phase) -> Iterator[None]:
-        """In here the loop does this, and after it what it did before."""
-        before = self.begin(doing)
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Enter a phase, and at the end go back to the one before."""
+        before = self.enter(phase)
         try:
             yield
         finally:
-            self.resume(before)
+            self._cells[_PHASE] = float(before)
 
-    def look(self) -> HeartbeatState:
-        """What is to be seen now."""
-        got_on, tried, doing, ending = self._cells
-        return HeartbeatState(got_on, tried, Phase(int(doing)), ending)
+    def stop(self) -> None:
+        """Note that the watch was told to stop. Safe in a signal handler."""
+        self._cells[_STOPPING_SINCE] = self._cells[_STOPPING_SINCE] or self._clock.monotonic()
+
+    def state(self) -> HeartbeatState:
+        """Returns the last signs of life."""
+        progressed_at, tried_at, phase, stopping_since = self._cells
+        return HeartbeatState(progressed_at, tried_at, Phase(int(phase)), stopping_since)

@@ -1,4 +1,4 @@
-"""What a service manager's probes are answered: whether a watch lives, whether it is ready."""
+"""The HTTP server of the metrics process: /metrics, /livez and /readyz."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from prometheus_client.registry import Collector
 from watcher.clock import CLOCK, Clock
 from watcher.observability import watch_stats
 from watcher.observability.heartbeat import Heartbeat, HeartbeatState, Phase
-from watcher.observability.instruments import Instrument, LastFigures
+from watcher.observability.instruments import Instrument, LatestMetrics
 from watcher.observability.watch_stats import WatchStats
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-_WHAT = {
+_PHASE_NAMES = {
     Phase.STARTING: "the start",
     Phase.STANDING_BY: "standing by",
     Phase.WATCHING: "the watch's loop",
@@ -31,61 +31,64 @@ _WHAT = {
     Phase.DELIVERING: "a handler",
     Phase.SAVING: "a save of the positions",
 }
-_ANOTHERS = "another watch has the lease"
+_LEASE_IS_HELD = "another watch has the lease"
 _METHODS = "GET, HEAD"
-# Whoever looks twice a second, and has not for so long, stood still.
+# A server that checks twice a second, and was silent for so long, was suspended.
 _STILL_SECONDS = 5.0
 
 
-class Answers(NamedTuple):
-    """The lines that say what is wrong; none: all is well."""
+class ProbeAnswers(NamedTuple):
+    """The problems that each probe reports, one line each; none where all is well."""
 
     live: list[str]
-    """Why a restart may help."""
+    """Problems that a restart may solve."""
     ready: list[str]
 
 
-def judge(snapshot: WatchStats, signs: HeartbeatState, now: float) -> Answers:
-    """What is wrong with a watch, by its last figures and its signs of life."""
-    health, live = snapshot.health, list(snapshot.health.stuck)
-    if signs.ending:
-        return Answers([], ["the watch is ending"])
-    what = _WHAT[signs.doing]
-    if signs.doing is Phase.DELIVERING:
-        what += f" ({' or '.join(snapshot.observed)})" if snapshot.observed else ""
-    if now - signs.tried > watch_stats.LATE_SECONDS:
-        live.insert(0, f"{what} has stood for {now - signs.tried:.0f} s")
-    if signs.doing is Phase.STANDING_BY:
-        return Answers(live, [*live, f"standing by: {health.trouble or _ANOTHERS}"])
+def assess(stats: WatchStats, state: HeartbeatState, now: float) -> ProbeAnswers:
+    """Finds the problems of a watch in its latest statistics and its heartbeat."""
+    health, live = stats.health, list(stats.health.stuck)
+    if state.stopping_since:
+        return ProbeAnswers([], ["the watch is ending"])
+    phase = _PHASE_NAMES[state.phase]
+    if state.phase is Phase.DELIVERING:
+        phase += f" ({' or '.join(stats.handled)})" if stats.handled else ""
+    if now - state.tried_at > watch_stats.LATE_SECONDS:
+        live.insert(0, f"{phase} has stood for {now - state.tried_at:.0f} s")
+    if state.phase is Phase.STANDING_BY:
+        return ProbeAnswers(live, [*live, f"standing by: {health.trouble or _LEASE_IS_HELD}"])
     ready = list(live)
-    if not live and now - signs.got_on > watch_stats.LATE_SECONDS:
-        ready.append(f"{what} is tried again and again, for {now - signs.got_on:.0f} s")
-    return Answers(live, [*ready, *health.unready])
+    if not live and now - state.progressed_at > watch_stats.LATE_SECONDS:
+        ready.append(f"{phase} is tried again and again, for {now - state.progressed_at:.0f} s")
+    return ProbeAnswers(live, [*ready, *health.unready])
 
 
-class Awake:
-    """Since when this process has not stood still, as it does with all of a machine that sleeps.
+class SuspendDetector:
+    """Tells since when this process has run without being suspended, as on a sleeping laptop.
 
-    `look` is to be called often.
+    Call `check` often.
     """
 
     def __init__(self, clock: Clock = CLOCK) -> None:
         self._clock = clock
-        self._looked_at = self._since = clock.monotonic()
+        self._checked_at = self._since = clock.monotonic()
 
-    def look(self) -> float:
-        """Since when, in monotonic seconds."""
+    def check(self) -> float:
+        """Returns the (monotonic) time since when the process has run without a break."""
         now = self._clock.monotonic()
-        if now - self._looked_at > _STILL_SECONDS:
+        if now - self._checked_at > _STILL_SECONDS:
             self._since = now
-        self._looked_at = now
+        self._checked_at = now
         return self._since
 
 
 def answering_probes(
-    metrics: Application, latest: Callable[[], WatchStats], pulse: Heartbeat, awake: Awake
+    metrics: Application,
+    latest: Callable[[], WatchStats],
+    heartbeat: Heartbeat,
+    suspended: SuspendDetector,
 ) -> Application:
-    """An application that answers /livez and /readyz beside /metrics (and /)."""
+    """Returns a WSGI application that answers /livez, /readyz, /metrics and /."""
 
     def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
@@ -97,8 +100,8 @@ def answering_probes(
             status, text = "405 Method Not Allowed", f"use {_METHODS}"
             headers.append(("Allow", _METHODS))
         elif path in ("/livez", "/readyz"):
-            since = awake.look()
-            live, ready = judge(latest(), pulse.look().not_before(since), time.monotonic())
+            since = suspended.check()
+            live, ready = assess(latest(), heartbeat.state().not_before(since), time.monotonic())
             if wrong := live if path == "/livez" else ready:
                 status, text = "503 Service Unavailable", "\n".join(wrong)
         elif path not in ("/", "/metrics"):
@@ -114,14 +117,14 @@ _CLIENT_SECONDS = 10.0
 _FAMILIES: Final = {Instrument.COUNTER: CounterMetricFamily, Instrument.GAUGE: GaugeMetricFamily}
 
 
-class SnapshotCollector(Collector):
-    """The last snapshot, as metrics."""
+class StatsCollector(Collector):
+    """Exposes the latest metrics to Prometheus."""
 
-    def __init__(self, latest: LastFigures) -> None:
+    def __init__(self, latest: LatestMetrics) -> None:
         self._latest = latest
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric that there is; those with labels may have no series yet."""
+        """Yields every metric; one with labels may have no series yet."""
         for series in self._latest.series():
             made = _FAMILIES[series.kind](series.name, series.text, labels=series.labels)
             for labels, value in series.values.items():
@@ -133,40 +136,42 @@ class _Request(WSGIRequestHandler):
     timeout = _CLIENT_SECONDS
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        """Who scrapes is of no interest."""
+        """Logs nothing: scrapes are no news."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Each request in a thread of its own: one that hangs keeps nobody else."""
+    """Serves each request in its own thread, so that one that hangs blocks no other."""
 
     daemon_threads = True
 
     def __init__(self, listening: socket.socket) -> None:
-        self.awake = Awake()
+        self.suspended = SuspendDetector()
         host, port = listening.getsockname()[:2]
         super().__init__((host, port), _Request, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        # As server_bind does, which would also ask the name service for the host's name.
+        # The rest of server_bind, which would also ask the name service for the host's name.
         self.server_name, self.server_port = host, port
         self.setup_environ()
 
     def service_actions(self) -> None:
-        """Called twice a second by `serve_forever`."""
-        self.awake.look()
+        """Checks for a suspension; `serve_forever` calls it twice a second."""
+        self.suspended.check()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away in the middle is no news."""
+        """Logs nothing: a client may go away at any time."""
 
 
 @contextmanager
-def answering(listening: socket.socket, latest: LastFigures, pulse: Heartbeat) -> Iterator[None]:
-    """Answer every request that comes to this socket."""
+def answering(
+    listening: socket.socket, latest: LatestMetrics, heartbeat: Heartbeat
+) -> Iterator[None]:
+    """Answers the requests to this socket until the block ends."""
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector(latest))
+    registry.register(StatsCollector(latest))
     server = _Server(listening)
     app = make_wsgi_app(registry)
-    server.set_app(answering_probes(app, lambda: latest.snapshot, pulse, server.awake))
+    server.set_app(answering_probes(app, lambda: latest.stats, heartbeat, server.suspended))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield

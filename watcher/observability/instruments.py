@@ -1,4 +1,4 @@
-"""The metrics that there are, by whatever way they are read."""
+"""The watch's metrics: their names, kinds, help texts and labels."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import msgspec
 from watcher.observability.watch_stats import WatchStats
 from watcher.records.wire import KINDS
 
-# From here on the manager is not just a moment late: an observer keeps it, most likely.
+# Later than this the manager is not just a moment late: most likely a handler blocks it.
 _STALE_SECONDS = 5.0
 
 
 class Instrument(Enum):
-    """What a number means."""
+    """The kind of a metric."""
 
-    COUNTER = "only grows"
-    GAUGE = "is so just now"
+    COUNTER = "counter"
+    GAUGE = "gauge"
 
 
 class Series(NamedTuple):
-    """A metric: its values by their labels; one without labels has one value."""
+    """A metric with its values by labels; a metric without labels has one value."""
 
     kind: Instrument
     name: str
@@ -33,26 +33,26 @@ class Series(NamedTuple):
     values: Mapping[tuple[str, ...], float]
 
 
-class LastFigures:
-    """The last figures that the manager has sent."""
+class LatestMetrics:
+    """The metrics of the latest statistics that the manager sent."""
 
     def __init__(self) -> None:
-        self.snapshot = WatchStats()
-        self._taken = time.monotonic()
+        self.stats = WatchStats()
+        self._updated_at = time.monotonic()
 
-    def take(self, snapshot: WatchStats) -> None:
-        """These are the last ones from now on."""
-        self.snapshot, self._taken = snapshot, time.monotonic()
+    def update(self, stats: WatchStats) -> None:
+        """Replaces the statistics."""
+        self.stats, self._updated_at = stats, time.monotonic()
 
     def series(self) -> Iterator[Series]:
-        """Every metric; those with labels may have no values yet."""
-        now = self.snapshot
+        """Yields every metric; one with labels may have no values yet."""
+        now = self.stats
         # A series that begins at 0 shows its first increase.
         kinds = dict.fromkeys(KINDS, 0) | now.kinds
         yield _counter("records", "Records delivered, by kind of change.", kinds, "kind")
         yield _counter("filtered_records", "Records that a filter left out.", now.filtered)
         yield _counter(
-            "observer_records", "Records that an observer has processed.", now.observed, "observer"
+            "observer_records", "Records that an observer has processed.", now.handled, "observer"
         )
         yield _counter(
             "observer_failures",
@@ -92,13 +92,13 @@ class LastFigures:
         )
 
     def _lags(self) -> dict[tuple[str, ...], float]:
-        """A manager that an observer keeps sends nothing: what is delivered grows old meanwhile."""
-        late = time.monotonic() - self._taken
+        """Returns the lags; they grow while a handler keeps the manager from sending new ones."""
+        late = time.monotonic() - self._updated_at
         more = late if late > _STALE_SECONDS else 0.0
         lags: dict[tuple[str, ...], float] = {}
-        for origin, lag in self.snapshot.lags.items():
+        for origin, lag in self.stats.lags.items():
             labels = origin.table, origin.shard_id
-            # Emulators number the shards of each of a table's streams from 0 on.
+            # On emulators, two streams of a table may have shards of one name.
             lags[labels] = max(lag + more, lags.get(labels, 0.0))
         return lags
 

@@ -1,4 +1,4 @@
-"""A watch's figures for OpenTelemetry, sent as its `OTEL_*` variables say."""
+"""Sends the watch's metrics to OpenTelemetry, as its `OTEL_*` variables configure it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 
 from watcher.observability import telemetry
-from watcher.observability.instruments import Instrument, LastFigures
+from watcher.observability.instruments import Instrument, LatestMetrics
 
 
 @contextmanager
-def sending(exporters: Sequence[str], latest: LastFigures) -> Iterator[None]:
-    """Send the last figures now and then, and once more at the end.
+def sending(exporters: Sequence[str], latest: LatestMetrics) -> Iterator[None]:
+    """Sends the latest metrics periodically, and once more at the end.
 
-    For a process without forks: the SDK's threads would begin anew in each, and send the same.
+    For a process that does not fork: a fork's SDK threads would send the same metrics again.
     """
-    telemetry.log_as_we_do()
-    made = [telemetry.made("metrics", name) for name in exporters]
+    telemetry.forward_sdk_log()
+    made = [telemetry.create_exporter("metrics", name) for name in exporters]
     readers = [
         each if isinstance(each, MetricReader) else PeriodicExportingMetricReader(each)
         for each in made
@@ -37,7 +37,9 @@ def sending(exporters: Sequence[str], latest: LastFigures) -> Iterator[None]:
         provider.shutdown()
 
 
-def _observed(latest: LastFigures, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+def _observed(
+    latest: LatestMetrics, name: str
+) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(options: CallbackOptions) -> Iterator[Observation]:
         (series,) = (each for each in latest.series() if each.name == name)
         for labels, value in series.values.items():

@@ -1,4 +1,4 @@
-"""What a watch has done and where it stands, as handed to displays, metrics and probes."""
+"""The figures of a watch, as displays, metrics and probes get them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LATE_SECONDS = 60.0
 
 
 class Health(msgspec.Struct, frozen=True):
-    """What is wrong, a line each."""
+    """Findings about a watch, a line each."""
 
     stuck: tuple[str, ...] = ()
-    """What was due and has not even been attempted: a restart may help."""
+    """Due, and not even attempted: a restart may help."""
     unready: tuple[str, ...] = ("the watch has not begun yet",)
-    """What is not as it should be, beside that."""
+    """Wrong beside that."""
     trouble: str = ""
     """Why the positions can't be used: all that counts for one that stands by."""
 
@@ -30,22 +30,22 @@ _RATE_SECONDS = 3.0
 
 
 class Totals(msgspec.Struct):
-    """What a watch has done."""
+    """The counts of a watch, kept while it goes on."""
 
     records: int = 0
     filtered: int = 0
-    """Read, and kept from the observers by a filter."""
+    """Read, and kept from the handlers by a filter."""
     kinds: Counter[str] = msgspec.field(default_factory=Counter)
     shards: int = 0
     restarts: int = 0
     losses: int = 0
     saved: bool = True
-    """Whether the last save of the positions went well."""
+    """False where the last save of the positions failed."""
     failures: int = 0
     bill: Bill = Bill(0, None)
-    """What the reading has come to."""
+    """The cost of the reading."""
     stopped: bool = False
-    """Whether it was told to end, and may have left something unread."""
+    """True where it was told to stop, and may have left something unread."""
 
 
 class Shards(msgspec.Struct, frozen=True):
@@ -62,10 +62,10 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     kinds: dict[str, int] = {}
     """Records delivered, by kind of change."""
     filtered: int = 0
-    observed: dict[str, int] = {}
-    """Records that each observer has processed."""
+    handled: dict[str, int] = {}
+    """Records that each handler has processed."""
     failed: dict[str, int] = {}
-    """Records that each observer has failed on, retries not counted."""
+    """Records that each handler has failed on, retries not counted."""
     shards: Shards = Shards()
     lags: dict[ShardKey, float] = {}
     """For each shard being read, how many seconds old what is delivered of it is; 0: caught up."""
@@ -75,14 +75,14 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
     """API calls, by operation."""
     health: Health = Health()
     bill: Bill = Bill(0, None)
-    """What the reading comes to."""
+    """The cost of the reading."""
     throttles: int = 0
     restarts: int = 0
     losses: int = 0
     saved: bool = True
-    """Whether the last save of the positions went well."""
+    """False where the last save of the positions failed."""
     done: float | None = None
-    """How much of what was to be read is delivered (0 to 1); None where the watch has no end."""
+    """The share delivered of all that is to be read (0 to 1); None where the watch has no end."""
     reached: float | None = None
     """The creation time (epoch seconds) that all shards being read have reached, where known."""
 
@@ -93,7 +93,7 @@ class WatchStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> int:
-        """Records that an observer has failed on."""
+        """Records that a handler has failed on."""
         return sum(self.failed.values())
 
     @property

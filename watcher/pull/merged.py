@@ -68,7 +68,7 @@ class MergedReader:
         self._pool = ShardPool(
             arn,
             Latest() if isinstance(start, Token) else start,
-            tokens.resume(token) if token else None,
+            tokens.resume(token, clock.now()) if token else None,
             service=service,
             losses=losses,
             calls=calls,

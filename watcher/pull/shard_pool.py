@@ -15,11 +15,12 @@ from watcher.clock import Clock
 from watcher.pull import executor
 from watcher.pull.calls import CallPool
 from watcher.pull.timing import TIMING, Timing
-from watcher.streams.coordinator import AGAIN_SECONDS, Coordinator, ShardEnd
+from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Chosen, Message, Page
 from watcher.streams.shard_reader import ShardReader
+from watcher.streams.timing import TIMING as CORE_TIMING
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +214,7 @@ class ShardPool:
                 case ShardEnd.READ_AGAIN:
                     # Not where the tracked shard stands: its pages may still wait to be taken.
                     shard.reader = self._new_reader(shard.tracked, shard.reader.position)
-                    shard.reader.pause = AGAIN_SECONDS
+                    shard.reader.pause = CORE_TIMING.read_again_seconds
                     shard.is_refused = True
                 case ShardEnd():
                     shard.has_ended = True

@@ -401,7 +401,7 @@ class Record(dict[str, Any]):
 
     @property
     def created_at(self) -> datetime | None:
-        """When the change was made, to the second (the service's ApproximateCreationDateTime)."""
+        """The time of the change, to the second (the service's ApproximateCreationDateTime)."""
         seconds = self._wire.dynamodb.ApproximateCreationDateTime
         return None if seconds is None else creation_time(seconds)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 
-from watcher.aws.arns import is_stream, parsed
+from watcher.aws.arns import is_stream, parse_name
 from watcher.aws.background import BackgroundService
 from watcher.aws.client import StreamsClient
 from watcher.aws.connect import Clients
@@ -42,7 +42,7 @@ class _Finder:
         self, arn: str, of_table: bool = True, start: Position | None = None
     ) -> WatchedStream:
         """What follows a stream."""
-        first, client = self.clients.of(arn), self.clients.for_loop(arn)
+        first, client = self.clients.client_for(arn), self.clients.loop_client_for(arn)
         if client not in self._asides:
             self._asides[client] = BackgroundService(client, self._tell)
         if self._several and first not in self._beginnings:
@@ -87,7 +87,7 @@ def find(
         except CredentialsError:
             raise
         except StreamError as error:
-            if strict or not wanted.are_several or parsed(name) is None:
+            if strict or not wanted.are_several or parse_name(name) is None:
                 raise
             missing[name] = error
             continue
@@ -95,7 +95,7 @@ def find(
         of_table = not is_stream(name) or (arn in found and found[arn].of_table)
         found[arn] = finder.follow(arn, of_table)
     newcomers = [
-        StreamDiscovery(part, finder.clients.directory(part), finder.newcomer)
+        StreamDiscovery(part, finder.clients.listing_client_for(part), finder.newcomer)
         for part in wanted.by_region()
     ]
     if newcomers:

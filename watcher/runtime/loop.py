@@ -67,7 +67,7 @@ class Manager:
     def stop(self) -> None:
         """Stop the watch: the record in hand is the last one. Safe in a signal handler."""
         self.shutdown.request()
-        self.heartbeat.end()
+        self.heartbeat.stop()
         self.workers.queue.wake()
 
     def run(self) -> Totals:
@@ -103,16 +103,17 @@ class Manager:
     # The six steps, and what they look at
 
     def _list_streams(self) -> None:
-        """Take in streams that join, list new ones, and list those again whose time has come."""
+        """Take in streams that join, and make the first listing of each."""
         self.streams.let_join()
         self._begin_streams()
-        for stream in self.streams:
-            self._refresh(stream)
 
     def _start_shards(self) -> None:
-        """Have every shard read whose turn has come, and those again whose worker has died."""
+        """List shards again where that is due, and have those read whose turn has come.
+
+        Those whose worker has died are read again.
+        """
         for stream in self.streams:
-            self._start_ready(stream)
+            self._refresh(stream)
         for origin in self.workers.to_restart():
             its_stream = self.streams.get(origin.stream)
             if its_stream is not None and not self.streams.rests(its_stream):
@@ -194,7 +195,7 @@ class Manager:
                 if tail is not None:
                     self.delivery.limit_to(tail.found, tail.is_within)
             self._begin_streams()
-            self.heartbeat.begin(Phase.WATCHING)
+            self.heartbeat.enter(Phase.WATCHING)
         except Overdue:
             logger.warning("The service had not answered by then")
         self._reap()
@@ -239,7 +240,6 @@ class Manager:
             self.streams.begun(stream)
             with self.shutdown.may_interrupt():
                 self._refresh(stream)
-                self._start_ready(stream)
             if stream.has_begun:
                 self.saver.save_first()
             self.streams.say_if_watched(stream, self.workers)
@@ -274,7 +274,7 @@ class Manager:
             self.saver.mark_dirty()
 
     def _refresh(self, stream: WatchedStream) -> None:
-        """List a stream's shards where that is due."""
+        """List a stream's shards where that is due, and start those whose turn has come."""
         if self.streams.rests(stream):
             return
         if stream.failures and not stream.has_begun:
@@ -288,17 +288,12 @@ class Manager:
             self.streams.listed(stream, self.stats)
             for origin in stream.newly_closed():
                 self.workers.on_shard_closed(origin)
-
-    # Shards and their workers
-
-    def _start_ready(self, stream: WatchedStream) -> None:
-        """Start the shards of a stream whose turn has come."""
-        if self.streams.rests(stream) or not stream.has_begun:
-            return
         ready = stream.to_begin()
         for shard in ready:
             self._start(stream, shard)
         self.totals.shards += len(ready)
+
+    # Shards and their workers
 
     def _start(self, stream: WatchedStream, shard: TrackedShard) -> None:
         self.workers.start(stream.work(shard), self.stats.tally(stream.origin(shard)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from watcher.aws.arns import is_real, region_in
+from watcher.aws.arns import is_aws_region, region_in
 from watcher.aws.counters import Counters, SharedCounters
 from watcher.aws.model import ShardKey, opened_at
 from watcher.aws.price import PRICE, Bill, bill
@@ -194,7 +194,7 @@ class StatsCollector:
         return WatchStats(
             kinds=dict(totals.kinds),
             filtered=totals.filtered,
-            observed=dispatcher.processed(totals.records),
+            handled=dispatcher.processed(totals.records),
             failed=dict(dispatcher.failed),
             shards=Shards(len(self.shards), self._finished, waiting),
             lags={
@@ -242,7 +242,7 @@ class StatsCollector:
 def _billed_region(origin: ShardKey) -> str:
     """An emulator's costs nothing."""
     region = region_in(origin.stream)
-    return region if region and is_real(region) else ""
+    return region if region and is_aws_region(region) else ""
 
 
 def _ends(stream: StreamStats, shards: Collection[ShardKey]) -> dict[ShardKey, float]:

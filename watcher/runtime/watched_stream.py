@@ -200,7 +200,7 @@ class WatchedStream:
     def resume(self, token: Token) -> None:
         """Begin where this token stands. Raises UsageError for a broken one."""
         # Of a table's former stream what is left comes first; the watch then goes on to the new.
-        resumed = tokens.resume(token)
+        resumed = tokens.resume(token, self._clock.now())
         self.coordinator = self._new_coordinator(token.stream_arn, self._start, resumed)
         self._stored = token
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from watcher.aws.config import AwsConfig
-from watcher.aws.connect import understood
+from watcher.aws.connect import parse_stream_name
 from watcher.aws.discovery import WantedStreams
 from watcher.aws.model import AtTime, Latest, Position
 from watcher.errors import UsageError, blame
@@ -82,9 +82,9 @@ def wanted_streams(text: str) -> WantedStreams:
 
     Raises UsageError, and StreamError for what can be no stream's name.
     """
-    wanted = WantedStreams.of([each.strip() for each in text.split(",") if each.strip()])
+    wanted = WantedStreams.parse([each.strip() for each in text.split(",") if each.strip()])
     for name in wanted.names:
-        understood(name)
+        parse_stream_name(name)
     return wanted
 
 

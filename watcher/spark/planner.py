@@ -28,10 +28,10 @@ from watcher.spark.read_ahead import (
     ReaderThreads,
 )
 from watcher.spark.timing import TIMING, Timing
-from watcher.streams.caught_up import WRITTEN_SECONDS
-from watcher.streams.coordinator import AGAIN_SECONDS, Coordinator, ShardEnd
+from watcher.streams.coordinator import Coordinator, ShardEnd
 from watcher.streams.lineage import RETENTION, ShardStatus, TrackedShard
 from watcher.streams.losses import Losses
+from watcher.streams.timing import TIMING as CORE_TIMING
 
 Report: TypeAlias = dict[str, int]
 """Figures of a query's progress, by their names."""
@@ -111,7 +111,7 @@ class Planner:
     def stop_at_now(self) -> None:
         """Plans from here on as if nothing was written after this moment (`availableNow`)."""
         listing = retry_at_start(lambda: self._service.listing(self.arn), self._clock)
-        written = listing.time + timedelta(seconds=WRITTEN_SECONDS + 1)
+        written = listing.time + timedelta(seconds=CORE_TIMING.written_seconds + 1)
         self._stop_at = _StoppingPoint(written, listing.closed())
 
     def latest(self, start: Offset, max_records: int | None) -> Offset:
@@ -282,7 +282,7 @@ class Planner:
             case ShardEnd.CLOSED:
                 coordinator.finish(tracked)
             case ShardEnd.READ_AGAIN:
-                self._ahead.start_reader(shard, AGAIN_SECONDS)
+                self._ahead.start_reader(shard, CORE_TIMING.read_again_seconds)
                 self._driver.wake()
 
     # When there is no micro-batch

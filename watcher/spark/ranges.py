@@ -20,13 +20,13 @@ from watcher.records.wire import WireRecord
 from watcher.spark.offsets import Range
 from watcher.spark.options import REMEDY, SourceOptions
 from watcher.spark.timing import TIMING, Timing
-from watcher.streams.coordinator import AGAIN_SECONDS
 from watcher.streams.lineage import TrackedShard
 from watcher.streams.losses import Losses
 from watcher.streams.messages import Finished, Loss, Message, Notice, Page, Retrying
 from watcher.streams.rate_limit import AdaptiveRateLimit
 from watcher.streams.refusals import Refusals
 from watcher.streams.shard_reader import ShardReader
+from watcher.streams.timing import TIMING as CORE_TIMING
 
 logger = logging.getLogger("watcher")
 
@@ -114,7 +114,7 @@ class RangeReader:
                         shard.refusals += 1
                         messages = [Retrying(loss.reason, shard.refusals)]
                         reader = self._reader(shard, task, rate)
-                        reader.pause = AGAIN_SECONDS
+                        reader.pause = CORE_TIMING.read_again_seconds
                     case Finished(gone=Loss() as loss):
                         self._lost(loss, between)
             trouble_since = self._in_trouble(messages, trouble_since, between, refusals)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from watcher.aws.credentials import to_hand_on
+from watcher.aws.credentials import keys_for_helpers
 from watcher.spark import compat
 from watcher.spark.batch_reader import BatchReader, FilteringReader
 from watcher.spark.columns import ddl
@@ -51,7 +51,7 @@ class DynamoDBStreams(SparkPicklable, DataSource):
         options = parse(dict(self.options), streaming=True)
 
         def of_one(options: SourceOptions) -> StreamReader:
-            return StreamReader(options, schema, self.parallelism, keys=to_hand_on)
+            return StreamReader(options, schema, self.parallelism, keys=keys_for_helpers)
 
         if not options.table_names:
             return compat.adapted_reader(of_one(options), options.checkpoint)
@@ -61,7 +61,7 @@ class DynamoDBStreams(SparkPicklable, DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Returns the reader of `spark.read`."""
         kind = FilteringReader if self.takes_filters else BatchReader
-        return kind(parse(dict(self.options), streaming=False), schema, keys=to_hand_on)
+        return kind(parse(dict(self.options), streaming=False), schema, keys=keys_for_helpers)
 
 
 def register(spark: SparkSession) -> None:

@@ -1,7 +1,7 @@
 """The lease on a shared checkpoint: one watch delivers, others of the same name stand by.
 
 Nobody's wall clock is compared with another's. The holder may deliver for so many seconds after it
-has *begun* its last write, by its own clock. Whoever stands by takes over once it has *seen* the
+has *begun* its last write, by its own clock. One that stands by takes over once it has *seen* the
 same write for longer than that, by its own clock. What the holder has sent late fails: every write
 names the one that it takes the place of.
 """
@@ -16,6 +16,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -31,13 +32,27 @@ from watcher.streams.token import Token, all_from_json, encode_all
 logger = logging.getLogger("watcher")
 
 LEASE_SECONDS = 6.0
-_RENEW_SECONDS = 2.0
-_AGAIN_SECONDS = 0.5
-_LOOK_SECONDS = 1.0
-# For clocks of different speed (a twentieth is a lot), and for the record in a handler's hands.
-_MARGIN_SECONDS = 0.5
-_NAP_SECONDS = 0.1
-_SAY_AGAIN_SECONDS = 300.0
+"""A watch that was killed is followed after so long: a few writes may fail before it is lost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseTiming:
+    """How often a lease is written and looked at; each a part of `LEASE_SECONDS`."""
+
+    renew_seconds: float = 2.0
+    """Two further tries fit into a lease whose renewal fails."""
+    again_seconds: float = 0.5
+    """After a write that failed."""
+    look_seconds: float = 1.0
+    """How often one that stands by reads the item."""
+    margin_seconds: float = 0.5
+    """For clocks of different speed (a twentieth is a lot), and for the record in hand."""
+    poll_seconds: float = 0.1
+    """How often a wait looks whether the watch has to stop."""
+    log_again_seconds: float = 300.0
+    """A trouble that lasts is logged again after so long."""
+    fork_seconds: float = 2.0
+    """A fork waits for a write at most so long: else the child inherits a lock that stays shut."""
 
 
 class Shared(Protocol):
@@ -48,21 +63,28 @@ class Shared(Protocol):
         """What to call it in a sentence."""
 
     def get(self) -> Leased | None:
-        """What is there now."""
+        """Returns what the table holds now."""
 
     def replace(self, leased: Leased, seen: Leased | None) -> bool:
         """Write it in the place of what was seen; False where that is not there any more."""
 
 
 def own_name() -> str:
-    """A holder's name, of this one watch."""
+    """Returns a holder's name, of this one watch."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 class Lease:
     """One watch's claim. Its methods may be called by a thread that renews it, too."""
 
-    def __init__(self, shared: Shared, holder: str, clock: Clock = CLOCK) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        holder: str,
+        clock: Clock = CLOCK,
+        timing: LeaseTiming | None = None,
+    ) -> None:
+        self._timing = timing or LeaseTiming()
         self._shared = shared
         self._holder = holder
         self._clock = clock
@@ -75,42 +97,42 @@ class Lease:
         self.trouble = ""
         """Why it can't be renewed, or by one that stands by not be asked for or taken over."""
         self.in_doubt = False
-        """Whether it has run out, and delivery waits for its renewal."""
-        self._said_at: dict[str, float] = {}
-        self._is_ending: Callable[[], bool] = lambda: False
+        """True while it has run out, and delivery waits for its renewal."""
+        self._logged_at: dict[str, float] = {}
+        self._must_stop: Callable[[], bool] = lambda: False
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is known to be another's, or to be given back."""
+        """True once it is another's, or was given back."""
         return bool(self._lost)
 
     @property
     def has_run_out(self) -> bool:
-        """Whether it was ours, and has not been renewed in time."""
+        """True where it was ours, and was not renewed in time."""
         return bool(self._mine.holder) and self._clock.boottime() >= self._valid_until
 
     @property
     def token(self) -> bytes:
-        """What is stored."""
+        """The stored tokens, as JSON."""
         return self._mine.token
 
     def peek(self) -> bytes:
-        """What is stored, whoever has the lease. Raises CheckpointError."""
+        """Returns what is stored, also where another has the lease. Raises CheckpointError."""
         there = self._shared.get()
         return b"" if there is None else there.token
 
     # Standing by
 
-    def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+    def stand_by(self, must_stop: Callable[[], bool]) -> bool:
         """Wait until the lease is ours; False where the watch is to end first.
 
         Raises CheckpointError where the very first look fails, or the very first write for a reason
         that only the user can mend.
         """
-        self._is_ending = is_ending
+        self._must_stop = must_stop
         there, said, first, refused = self._shared.get(), False, True, False
         seen, watched, at = there, 0.0, self._clock.boottime()
-        while not is_ending():
+        while not must_stop():
             takes = self._is_free(there, watched)
             try:
                 if takes and self._take(there):
@@ -120,20 +142,20 @@ class Lease:
                     said, who = True, there.holder.rpartition(":")[0]
                     logger.info(f"Standing by: {who} has the lease on {self._shared.name}")
                 first = False
-                self._nap(_LOOK_SECONDS)
+                self._wait(self._timing.look_seconds)
                 there = self._shared.get()
             except CheckpointError as error:
                 if first and isinstance(error.__cause__, StreamError):
                     raise
-                self._stands_in_trouble(str(error))
+                self._log_trouble(str(error))
                 # Nor may its holder have got through: it is given the whole time anew.
                 refused, seen, watched = takes, None, 0.0
-                self._nap(_LOOK_SECONDS)
+                self._wait(self._timing.look_seconds)
                 continue
             now = self._clock.boottime()
             if seen is not None and there is not None and seen.counter == there.counter:
                 # A pause of our own says nothing of its holder.
-                watched += min(now - at, 2 * _LOOK_SECONDS)
+                watched += min(now - at, 2 * self._timing.look_seconds)
             else:
                 refused = refused and seen is None  # else it is another's: there is nothing to take
                 watched = 0.0
@@ -142,17 +164,17 @@ class Lease:
             seen, at = there, now
         return False
 
-    def _stands_in_trouble(self, trouble: str) -> None:
-        """The same is said seldom: what is refused may be so for long, and an answer in between."""
+    def _log_trouble(self, trouble: str) -> None:
+        """Log why it can't stand by, seldom: a refusal may last, with an answer in between."""
         self.trouble, now = trouble, self._clock.boottime()
-        if now - self._said_at.get(trouble, -math.inf) > _SAY_AGAIN_SECONDS:
-            self._said_at[trouble] = now
+        if now - self._logged_at.get(trouble, -math.inf) > self._timing.log_again_seconds:
+            self._logged_at[trouble] = now
             logger.warning(f"{trouble}; standing by, trying again")
 
     def _is_free(self, there: Leased | None, watched: float) -> bool:
         if there is None or there.holder in ("", self._holder):
             return True
-        return watched >= there.seconds + _MARGIN_SECONDS
+        return watched >= there.seconds + self._timing.margin_seconds
 
     def _take(self, there: Leased | None) -> bool:
         began = self._clock.boottime()
@@ -166,25 +188,25 @@ class Lease:
         self._have(mine, began)
         return True
 
-    def _nap(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         until = self._clock.monotonic() + seconds
-        while not self._is_ending() and self._clock.monotonic() < until:
-            self._clock.sleep(_NAP_SECONDS)
+        while not self._must_stop() and self._clock.monotonic() < until:
+            self._clock.sleep(self._timing.poll_seconds)
 
     # Holding it
 
     def renew(self) -> float:
-        """Write where that is due; in how many seconds to call again (0: it is lost)."""
-        left = self._began + _RENEW_SECONDS - self._clock.boottime()
+        """Write where that is due; returns the seconds until the next call (0: it is lost)."""
+        left = self._began + self._timing.renew_seconds - self._clock.boottime()
         if left > 0:
             return left
         try:
             self.write()
         except CheckpointError:
-            return _AGAIN_SECONDS  # `check` and the saves say so
+            return self._timing.again_seconds  # `check` and the saves say so
         except LeaseLostError:
             return 0.0
-        return _RENEW_SECONDS
+        return self._timing.renew_seconds
 
     def write(self, token: bytes | None = None) -> None:
         """Renew the lease, and store a token. Raises CheckpointError, LeaseLostError."""
@@ -215,7 +237,7 @@ class Lease:
         self._valid_until = began + LEASE_SECONDS
 
     def _own(self, there: Leased | None) -> Leased:
-        """What is there, if it is ours. Raises LeaseLostError."""
+        """Returns what the table holds, if it is ours. Raises LeaseLostError."""
         if there is not None and there.holder == self._holder:
             return there
         who = there.holder.rpartition(":")[0] if there is not None else ""
@@ -252,21 +274,21 @@ class Lease:
                 if not self.in_doubt:
                     self.in_doubt = True
                     logger.error(f"{error}; the lease has run out: delivery waits")
-                if self._is_ending():
+                if self._must_stop():
                     text = f"the lease on {self._shared.name} has run out, and nobody can be asked"
                     raise LeaseLostError(f"{text}: the rest is left to the next watch") from error
-                self._nap(_AGAIN_SECONDS)
+                self._wait(self._timing.again_seconds)
         if self.in_doubt:
             self.in_doubt = False
             logger.info("The lease is renewed: delivery goes on")
 
-    def settle(self) -> None:
+    def wait_for_write(self) -> None:
         """Before a fork: let a write that goes on come to its end, if that is soon."""
-        if self._lock.acquire(timeout=2.0):
+        if self._lock.acquire(timeout=self._timing.fork_seconds):
             self._lock.release()
 
     def release(self) -> None:
-        """Whoever stands by need not wait. Raises CheckpointError, LeaseLostError."""
+        """Give it back, so that nobody waits for it. Raises CheckpointError, LeaseLostError."""
         with self._lock:
             mine = msgspec.structs.replace(self._mine, holder="", counter=self._mine.counter + 1)
             if self._mine.holder and not self._lost:
@@ -282,7 +304,7 @@ class Renewer:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renews the lease", daemon=True)
         # A fork copies locks as they stand.
-        process_start.before(lease.settle)
+        process_start.before(lease.wait_for_write)
         self._thread.start()
 
     def _run(self) -> None:
@@ -291,7 +313,7 @@ class Renewer:
                 return
 
     def close(self) -> None:
-        """Renew it no more."""
+        """Stop renewing."""
         self._end.set()
         self._thread.join(timeout=5.0)
 
@@ -322,15 +344,15 @@ class LeasedStore(Store):
         self._make()
         return self._decoded(self._lease.peek())
 
-    def stand_by(self, is_ending: Callable[[], bool]) -> bool:
+    def stand_by(self, must_stop: Callable[[], bool]) -> bool:
         """See `Store`."""
-        if not self._lease.stand_by(is_ending):
+        if not self._lease.stand_by(must_stop):
             return False
         self._renewer = self._renewing(self._lease)
         return True
 
     def load(self) -> list[Token]:
-        """What the lease was taken over with."""
+        """Returns the tokens that the lease was taken over with."""
         return self._decoded(self._lease.token)
 
     def _decoded(self, token: bytes) -> list[Token]:
@@ -365,7 +387,7 @@ class LeasedStore(Store):
         self._lease.write(encode_all(tokens))
 
     def close(self) -> None:
-        """Give the lease back, so that whoever stands by need not wait."""
+        """Give the lease back, so that one that stands by need not wait."""
         if self._renewer is not None:
             with closing(self._renewer):
                 self._renewer = None
@@ -376,6 +398,6 @@ class LeasedStore(Store):
 
 
 def leased_store(url: str, connection: AwsConfig, region: str | None) -> LeasedStore:
-    """The store of a URL. Raises UsageError."""
-    table = LeaseTable.of(url, connection, region)
+    """Returns the store of a URL. Raises UsageError."""
+    table = LeaseTable.from_url(url, connection, region)
     return LeasedStore(Lease(table, own_name()), table.name, table.make)

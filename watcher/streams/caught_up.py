@@ -35,24 +35,7 @@ from watcher.records import page
 from watcher.streams.deduplicator import numbers_of
 from watcher.streams.page_fetcher import PageFetcher
 from watcher.streams.requests import GetIterator, ReadSteps
-
-WRITTEN_SECONDS = 2.0
-"""So long after a write was answered, its record is in its shard."""
-SETTLED_SECONDS = 5.0
-"""So long after a moment, listings show what was closed, or opened, by then."""
-# … and a coordinator has seen a listing made then.
-_LISTING_SECONDS = 0.5
-# So long nothing but empty pages, and, where the service or the network holds the reading back, so
-# many of them from one iterator (bloop counts 5 to get through a shard that is 4 hours old: this is
-# a day), or from all of those that are refused one after the other.
-_EMPTY_SECONDS = 2.0
-_EMPTY_PAGES = 30
-_EMPTY_PAGES_IN_ALL = 100
-_ASK_SECONDS = 1.0
-# Where the service lets only so many reads come, one of so many.
-_TURNS = 20
-# An iterator may go back, also one at LATEST: not all of so many.
-_TIMES_ASKED = 3
+from watcher.streams.timing import TIMING, Timing
 
 
 def left_open(shards: int, listing: Listing, began: datetime, end: datetime | None) -> str:
@@ -66,12 +49,20 @@ def left_open(shards: int, listing: Listing, began: datetime, end: datetime | No
 class CaughtUpDetector:
     """The end of an open shard, found out while it is read.
 
-    `until` is `WRITTEN_SECONDS` after the beginning, by the service's clock.
+    `until` is the moment, by the service's clock, from which on LATEST is after the beginning.
     """
 
     def __init__(
-        self, arn: str, shard_id: str, until: datetime, clock: Clock, reads: PageFetcher
+        self,
+        arn: str,
+        shard_id: str,
+        until: datetime,
+        *,
+        clock: Clock,
+        reads: PageFetcher,
+        timing: Timing = TIMING,
     ) -> None:
+        self._timing = timing
         self.number: int | None = None
         """The number of the first record that came after the beginning, once known."""
         self.is_open = False
@@ -83,12 +74,12 @@ class CaughtUpDetector:
         self._shard_id = shard_id
         self._until = until
         self._clock = clock
-        self._due = clock.monotonic() + WRITTEN_SECONDS
+        self._due = clock.monotonic() + self._timing.written_seconds
         self._latest: list[str] = []
         self._found: list[int] = []
         self._after = -1
         self._asked_at = -math.inf
-        self._rest = _ASK_SECONDS
+        self._rest = self._timing.probe_end_seconds
         self._empty_since = math.inf
         self._empty_pages = self._empty_in_all = 0
 
@@ -115,7 +106,7 @@ class CaughtUpDetector:
         What fails here fails for the shard's pages too, and is reported there.
         """
         passed = self._clock.monotonic() - self._asked_at
-        is_early = passed < (_ASK_SECONDS if self.may_be_left else self._rest)
+        is_early = passed < (self._timing.probe_end_seconds if self.may_be_left else self._rest)
         if self.number is not None or not self.is_due or (is_early and not self.awaits_turn):
             return
         if self._reads.pause():
@@ -131,8 +122,10 @@ class CaughtUpDetector:
         except (ServiceError, StreamError):
             self._latest = []  # later ones will do
         # Most of what is allowed is for the pages.
-        self._rest = max(_ASK_SECONDS, _TURNS * self._reads.pause())
-        if len(self._found) == _TIMES_ASKED:
+        self._rest = max(
+            self._timing.probe_end_seconds, self._timing.reads_per_probe * self._reads.pause()
+        )
+        if len(self._found) == self._timing.probes:
             self.number = max(self._found)
             self.is_open = True
 
@@ -140,7 +133,7 @@ class CaughtUpDetector:
         """Gets the iterators; each one's first record is a candidate for the end."""
         self._found = []
         self._after = newest
-        for _ in range(_TIMES_ASKED):
+        for _ in range(self._timing.probes):
             iterator, _ = yield GetIterator(self._arn, self._shard_id, Latest())
             self._latest.append(iterator)
 
@@ -170,9 +163,12 @@ class CaughtUpDetector:
     @property
     def may_be_left(self) -> bool:
         """Whether so many empty pages, for so long, would be believed of an open shard."""
-        enough = self._empty_pages >= _EMPTY_PAGES or self._empty_in_all >= _EMPTY_PAGES_IN_ALL
+        enough = (
+            self._empty_pages >= self._timing.caught_up_pages
+            or self._empty_in_all >= self._timing.caught_up_pages_in_all
+        )
         seconds = self._clock.monotonic() - self._empty_since
-        return enough and seconds >= _EMPTY_SECONDS and self.is_due
+        return enough and seconds >= self._timing.caught_up_seconds and self.is_due
 
     @property
     def is_left(self) -> bool:
@@ -181,5 +177,10 @@ class CaughtUpDetector:
 
     @property
     def _is_settled(self) -> bool:
-        settled = self._due + SETTLED_SECONDS - WRITTEN_SECONDS + _LISTING_SECONDS
+        settled = (
+            self._due
+            + self._timing.listed_seconds
+            - self._timing.written_seconds
+            + self._timing.listing_received_seconds
+        )
         return self._clock.monotonic() >= settled

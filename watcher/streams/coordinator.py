@@ -27,14 +27,9 @@ from watcher.errors import (
     WatcherError,
 )
 from watcher.retry import worth_logging
-from watcher.streams.caught_up import SETTLED_SECONDS, WRITTEN_SECONDS, left_open
+from watcher.streams.caught_up import left_open
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
-from watcher.streams.listing_schedule import (
-    PAUSE_SECONDS_MAX,
-    LateChildren,
-    ListingSchedule,
-    is_young,
-)
+from watcher.streams.listing_schedule import LateChildren, ListingSchedule, is_young
 from watcher.streams.losses import Losses
 from watcher.streams.messages import (
     ErrorKind,
@@ -48,12 +43,10 @@ from watcher.streams.messages import (
 )
 from watcher.streams.refusals import Refusals, kind_of
 from watcher.streams.requests import ListChildren, ListShards, ProbeShards, StreamRequest
+from watcher.streams.timing import TIMING, Timing
 from watcher.streams.unlisted_parents import UnlistedParents
 
 logger = logging.getLogger("watcher")
-
-AGAIN_SECONDS = 1.0
-"""The pause before a shard is read again whose reader ended too early."""
 
 
 class ShardEnd(Enum):
@@ -80,7 +73,9 @@ class Coordinator:
         losses: Losses,
         in_use: Container[str] = (),
         clock: Clock,
+        timing: Timing = TIMING,
     ) -> None:
+        self._timing = timing
         self.arn = arn
         self.lineage = Lineage(start, resumed)
         self.losses = losses
@@ -92,19 +87,19 @@ class Coordinator:
         """The last listing; an empty one before the first."""
         self.began_at = our_time
         """Not after the reading began, at the first listing, by the service's clock or by ours."""
-        self.schedule = ListingSchedule(clock)
-        self.refusals = Refusals(clock)
+        self.schedule = ListingSchedule(clock, timing=timing)
+        self.refusals = Refusals(clock, timing=timing)
         """What of the shards' reads only the user can mend."""
         self._first_listed = our_time
         self._in_use = in_use
         self._clock = clock
         self._began = -math.inf
         self._finished: deque[str] = deque()  # whose children are to be asked for
-        self._late = LateChildren(clock)
+        self._late = LateChildren(clock, timing=timing)
         self._closed = set[str]()
-        self._unlisted = UnlistedParents(arn, clock)
+        self._unlisted = UnlistedParents(arn, clock, timing=timing)
         # The first listing has begun it all.
-        self._listing_refusals = Refusals(clock, has_worked=True)
+        self._listing_refusals = Refusals(clock, has_worked=True, timing=timing)
         self._may_start_more = True
 
     @property
@@ -115,7 +110,7 @@ class Coordinator:
     @property
     def written_at(self) -> datetime:
         """The time by which all that was written before the beginning is in its shard."""
-        return self._first_listed + timedelta(seconds=WRITTEN_SECONDS + 1)
+        return self._first_listed + timedelta(seconds=self._timing.written_seconds + 1)
 
     # Requests, and what came of them
 
@@ -164,7 +159,7 @@ class Coordinator:
                 if self._unlisted.probed(answer):
                     self._may_start_more = True
                 elif not self.schedule.failures:
-                    self.schedule.want_in(PAUSE_SECONDS_MAX)
+                    self.schedule.want_in(self._timing.late_child_seconds_max)
 
     def failed(self, request: StreamRequest, error: WatcherError) -> None:
         """Takes in why there was no answer. Raises DeniedError, OddAnswerError where that lasts.
@@ -196,7 +191,7 @@ class Coordinator:
             self.losses.say_if_old("last listing", self.listing.time, listing.time)
         self.listing = listing
         self._closed = listing.closed()
-        self.schedule.came(listing.pages, by=self._began + SETTLED_SECONDS)
+        self.schedule.came(listing.pages, by=self._began + self._timing.listed_seconds)
         self._unlisted.listed_at = now
         self.lineage.update(listing.shards, listing.time)
         self.lineage.forget(listing.shards, keep=self._in_use)
@@ -212,7 +207,7 @@ class Coordinator:
                 if shard.id not in self._in_use:
                     shard.status = ShardStatus.WAITING
                 else:  # the one who has left it still holds it
-                    self._late.settled_at = now + PAUSE_SECONDS_MAX
+                    self._late.settled_at = now + self._timing.late_child_seconds_max
 
     def _ask_for_late_children(self) -> None:
         """A resumed shard may have finished just before: no listing may show its children yet."""
@@ -222,7 +217,9 @@ class Coordinator:
 
     def _may_have_more_children(self, shard_id: str) -> bool:
         children = self.lineage.children(shard_id)
-        return not children or any(is_young(each, self.listing.time) for each in children)
+        return not children or any(
+            is_young(each, self.listing.time, self._timing) for each in children
+        )
 
     def _listing_failed(self, error: WatcherError) -> None:
         self.schedule.failed()
@@ -332,7 +329,7 @@ class Coordinator:
 
     def _knows_what_is_open(self) -> bool:
         """True if the last listing is late enough to show what was closed at the beginning."""
-        settled = self._began + SETTLED_SECONDS
+        settled = self._began + self._timing.listed_seconds
         if self.schedule.listed_at >= settled:
             return True
         self.schedule.want_in(settled - self._clock.monotonic())

@@ -8,9 +8,7 @@ from datetime import datetime
 from watcher.aws.model import AfterSequence, AtSequence, Position
 from watcher.errors import TransientError
 from watcher.records.wire import WireRecord
-
-# One record's stamp may be wrong, and those behind it right: so many in a row are not.
-_LATER_IN_A_ROW = 1000
+from watcher.streams.timing import TIMING, Timing
 
 
 class Deduplicator:
@@ -23,7 +21,10 @@ class Deduplicator:
     older, up to the first that is not.
     """
 
-    def __init__(self, position: Position, end: datetime | None = None) -> None:
+    def __init__(
+        self, position: Position, end: datetime | None = None, *, timing: Timing = TIMING
+    ) -> None:
+        self._timing = timing
         self.newest = -1
         """The number of the last record that came, or of the one to begin after."""
         if isinstance(position, AfterSequence):
@@ -49,7 +50,7 @@ class Deduplicator:
     @property
     def is_past_end(self) -> bool:
         """Whether what came last is later than `end`, and more than a stamp or two."""
-        return self._later >= _LATER_IN_A_ROW
+        return self._later >= self._timing.later_records
 
     def through(self, records: list[WireRecord]) -> list[tuple[int, int]]:
         """The parts `first:last` of a page that go on. Raises TransientError."""

@@ -9,41 +9,36 @@ from datetime import datetime, timedelta
 from watcher.aws.model import opened_at
 from watcher.clock import Clock
 from watcher.retry import backoff
-from watcher.streams.caught_up import SETTLED_SECONDS
 from watcher.streams.lineage import Lineage, TrackedShard
-
-# After a shard's end its child is a moment away, or a listing that lags hides it.
-_PAUSE_SECONDS = 0.25
-PAUSE_SECONDS_MAX = 1.0
-# One that listings hide for longer is still looked for, every few seconds, for so long.
-_LOOKED_FOR_SECONDS = 60.0
+from watcher.streams.timing import TIMING, Timing
 
 
-def is_young(shard: TrackedShard, listed: datetime) -> bool:
+def is_young(shard: TrackedShard, listed: datetime, timing: Timing = TIMING) -> bool:
     """Whether a listing of that time may lack a sibling of this shard."""
     opened = opened_at(shard.id)
-    return opened is None or opened + timedelta(seconds=SETTLED_SECONDS) > listed
+    return opened is None or opened + timedelta(seconds=timing.listed_seconds) > listed
 
 
 class LateChildren:
     """The finished shards without a child: there is none where throughput was lowered."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
+        self._timing = timing
         self.settled_at = -math.inf
         """By this (monotonic) time no child is missing."""
         self._clock = clock
         self._until: dict[str, float] = {}
-        self._pause = _PAUSE_SECONDS
+        self._pause = self._timing.late_child_seconds
         self._looked_for_until = -math.inf
 
     def finished(self, shard_id: str, *, is_alone: bool, may_have_more: bool) -> None:
         """A shard has finished; `is_alone`: without a child that is known."""
         now = self._clock.monotonic()
-        until = now + SETTLED_SECONDS
+        until = now + self._timing.listed_seconds
         if is_alone:
-            self._looked_for_until = now + _LOOKED_FOR_SECONDS
+            self._looked_for_until = now + self._timing.late_child_expected_seconds
             self._until[shard_id] = until
-            self._pause = _PAUSE_SECONDS
+            self._pause = self._timing.late_child_seconds
         if may_have_more:
             self.settled_at = until
 
@@ -63,22 +58,15 @@ class LateChildren:
 
     def pause(self) -> float:
         """Seconds to wait for the next listing: more each time."""
-        pause, self._pause = self._pause, min(self._pause * 2, PAUSE_SECONDS_MAX)
+        pause, self._pause = self._pause, min(self._pause * 2, self._timing.late_child_seconds_max)
         return pause
-
-
-_SECONDS = 5.0
-# DescribeStream allows 10 calls a second, shared with everybody else.
-_PAGES_A_SECOND = 5
-# So long at most without one, while it could tell nothing that is needed.
-_SECONDS_MAX = 60.0
-_TROUBLE_SECONDS = 1.0
 
 
 class ListingSchedule:
     """Every few seconds, the more seldom the larger it is; sooner where somebody waits for one."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
+        self._timing = timing
         self.sharers = 1  # of DescribeStream's limit
         self.listed_at = -math.inf
         """When (monotonic) the last one came."""
@@ -90,14 +78,14 @@ class ListingSchedule:
         self._came_at = clock.boottime()
         self._due = -math.inf
         self._wanted = math.inf
-        self._period = _SECONDS
+        self._period = self._timing.listing_seconds
 
     def is_due(self, is_of_use: Callable[[], bool]) -> bool:
         """Whether it is time; one that nobody waits for and that is of no use may come later."""
         now = self._clock.monotonic()
         if now < self._due or now >= self._wanted:
             return now >= self._wanted
-        if now >= self.listed_at + _SECONDS_MAX or is_of_use():
+        if now >= self.listed_at + self._timing.listing_seconds_max or is_of_use():
             return True
         self._due = now + self._period
         return False
@@ -107,21 +95,28 @@ class ListingSchedule:
         self.listed_at = now = self._clock.monotonic()
         self._came_at = self._clock.boottime()
         self.failures, self.failing_since = 0, math.inf
-        self._period = _SECONDS + pages * self.sharers / _PAGES_A_SECOND
+        self._period = (
+            self._timing.listing_seconds
+            + pages * self.sharers / self._timing.listing_pages_per_second
+        )
         self._due, self._wanted = now + self._period, math.inf
         if now < by:  # the others' turns come between
-            self._due = min(self._due, by + pages * (self.sharers - 1) / _PAGES_A_SECOND)
+            self._due = min(
+                self._due, by + pages * (self.sharers - 1) / self._timing.listing_pages_per_second
+            )
 
     def failed(self) -> None:
         """It did not come: the oftener that is so, the later the next try."""
         self.failures += 1
         self.failing_since = min(self.failing_since, self._clock.monotonic())
-        pause = backoff(self.failures, _TROUBLE_SECONDS, _SECONDS)
+        pause = backoff(
+            self.failures, self._timing.listing_retry_seconds, self._timing.listing_seconds
+        )
         self._due = self._wanted = self._clock.monotonic() + pause
 
     def found_nothing(self) -> None:
         """There is no such stream."""
-        self._due = self._clock.monotonic() + _SECONDS
+        self._due = self._clock.monotonic() + self._timing.listing_seconds
         self._wanted = math.inf
 
     def want_in(self, seconds: float) -> None:

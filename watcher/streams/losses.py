@@ -12,13 +12,9 @@ from watcher.errors import DataLossError, UsageError
 from watcher.formatting.style import time_text
 from watcher.streams.lineage import RETENTION, TrackedShard
 from watcher.streams.messages import Loss
+from watcher.streams.timing import TIMING, Timing
 
 logger = logging.getLogger("watcher")
-
-# What was out of retention as the reading began is no loss; it is found out by about then.
-_YOUNG_SECONDS = 60.0
-# Who says 24h means all that there is.
-_NEARLY = timedelta(minutes=1)
 
 
 class Losses:
@@ -34,7 +30,9 @@ class Losses:
         remedy: str = "",
         clock: Clock,
         lines: list[str] | None = None,
+        timing: Timing = TIMING,
     ) -> None:
+        self._timing = timing
         self.lines = [] if lines is None else lines
         """One for each: what, and why; several streams may have them together."""
         self._is_error = is_error
@@ -59,7 +57,9 @@ class Losses:
         It is no loss; but who looks on is not to take it for a quiet time.
         """
         start, since = self._horizon, held_since(listing, listing.time)
-        if not isinstance(start, AtTime) or start.time >= since - _NEARLY:
+        if not isinstance(start, AtTime) or start.time >= since - timedelta(
+            seconds=self._timing.start_tolerance_seconds
+        ):
             return
         why = "its stream was enabled then" if since == listing.created else "retention is 24 hours"
         logger.warning(
@@ -93,7 +93,7 @@ class Losses:
         DynamoDB Local lists such shards for ever; and a parent that only its child named is most
         often gone since long. What leaves while the machine sleeps leaves after the beginning.
         """
-        young = self._clock.boottime() - self._began < _YOUNG_SECONDS
+        young = self._clock.boottime() - self._began < self._timing.young_seconds
         return shard.expected and not (young and shard.position == self._horizon)
 
     def say_if_too_late(self, shard: TrackedShard, now: datetime) -> None:

@@ -9,19 +9,18 @@ from watcher.errors import TransientError
 from watcher.records import page
 from watcher.streams.rate_limit import AdaptiveRateLimit
 from watcher.streams.requests import Collect, GetRecords, Prefetch, ReadSteps
+from watcher.streams.timing import TIMING, Timing
 
+# Facts of the service, not choices of ours.
 FULL_BYTES = 500_000
 """A full page is about 1 MB; from here on more is likely to follow at once."""
-_FULL_RECORDS = 500  # … or 1,000 records
-# A prefetched answer is as good as one of now for so long; and a page without a record is smaller
-# than this.
-_FRESH_SECONDS = 0.1
-_EMPTY_BYTES = 2_000
+FULL_RECORDS = 500
+"""A full page has 1,000 records; from here on more is likely to follow at once."""
 
 
 def is_full(records: int, size: int) -> bool:
     """True for a page of so many records and bytes that more is likely to follow at once."""
-    return records >= _FULL_RECORDS or size >= FULL_BYTES
+    return records >= FULL_RECORDS or size >= FULL_BYTES
 
 
 class PageFetcher:
@@ -31,9 +30,15 @@ class PageFetcher:
     """
 
     def __init__(
-        self, clock: Clock, rate: AdaptiveRateLimit | None = None, *, prefetches: bool = True
+        self,
+        clock: Clock,
+        rate: AdaptiveRateLimit | None = None,
+        *,
+        prefetches: bool = True,
+        timing: Timing = TIMING,
     ) -> None:
-        self.rate = rate or AdaptiveRateLimit(clock)
+        self._timing = timing
+        self.rate = rate or AdaptiveRateLimit(clock, timing=timing)
         self._clock = clock
         self._prefetches = prefetches
         self._prefetched: tuple[str, Callable[[], bytes] | None] = "", None
@@ -45,8 +50,8 @@ class PageFetcher:
         if sent_for != iterator or prefetched is None:
             return (yield from self._counted(GetRecords(iterator)))
         body = yield from self._counted(Collect(prefetched))
-        is_fresh = self._clock.monotonic() - self._prefetched_at < _FRESH_SECONDS
-        if is_fresh or len(body) >= _EMPTY_BYTES or self.rate.pause():
+        is_fresh = self._clock.monotonic() - self._prefetched_at < self._timing.prefetched_seconds
+        if is_fresh or len(body) >= self._timing.empty_page_bytes or self.rate.pause():
             return body
         # Something may have been written since.
         return (yield from self._counted(GetRecords(iterator)))

@@ -19,26 +19,17 @@ import math
 
 from watcher.clock import Clock
 from watcher.retry import backoff
-
-_MOST = 5.0
-_LEAST = 0.8
-_AT_FIRST = 2.5
-_SHARE_AFTER_THROTTLE = 0.9
-_SHARE_IN_A_ROW = 0.5
-_STEPS_BACK = 40
-_ABOVE_LIMIT = 1.05
-_LARGER_STEP = 1.1
-_FREE_AFTER_READS = 1500
-_PAUSE_MAX = 10.0
+from watcher.streams.timing import TIMING, Timing
 
 
 class AdaptiveRateLimit:
     """The rate of one reader."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, timing: Timing = TIMING) -> None:
+        self._timing = timing
         self._clock = clock
         self._rate: float | None = None  # reads a second; None: as often as there is something
-        self._limit = _MOST
+        self._limit = self._timing.reads_per_second_max
         self._step = 0.0
         self._since_throttled = 0
         self.in_a_row = 0
@@ -60,22 +51,31 @@ class AdaptiveRateLimit:
         if self._rate is None:
             return
         self._since_throttled += 1
-        self._rate = min(self._rate + self._step, _MOST)
-        if self._rate > self._limit * _ABOVE_LIMIT:
-            self._step *= _LARGER_STEP
-        if self._since_throttled >= _FREE_AFTER_READS and self._rate == _MOST:
+        self._rate = min(self._rate + self._step, self._timing.reads_per_second_max)
+        if self._rate > self._limit * self._timing.above_limit:
+            self._step *= self._timing.step_growth
+        if (
+            self._since_throttled >= self._timing.reads_until_free
+            and self._rate == self._timing.reads_per_second_max
+        ):
             self._rate = None
 
     def throttled(self) -> None:
         """It was refused, as there are too many."""
         self.in_a_row += 1
         if self._rate is None:
-            self._rate = _AT_FIRST
+            self._rate = self._timing.reads_per_second_first
         else:
             self._limit = self._rate
-            share = _SHARE_AFTER_THROTTLE if self._since_throttled else _SHARE_IN_A_ROW
-            self._rate = max(self._rate * share, _LEAST)
-        self._step = self._limit * (1 - _SHARE_AFTER_THROTTLE) / _STEPS_BACK
+            share = (
+                self._timing.throttled_share
+                if self._since_throttled
+                else self._timing.throttled_again_share
+            )
+            self._rate = max(self._rate * share, self._timing.reads_per_second_min)
+        self._step = (
+            self._limit * (1 - self._timing.throttled_share) / self._timing.reads_to_recover
+        )
         self._since_throttled = 0
 
     def pause(self) -> float:
@@ -84,5 +84,5 @@ class AdaptiveRateLimit:
             return 0.0
         interval = 1 / self._rate
         if self.in_a_row > 1:
-            interval = backoff(self.in_a_row, interval, _PAUSE_MAX)
+            interval = backoff(self.in_a_row, interval, self._timing.throttled_seconds_max)
         return max(0.0, self._began + interval - self._clock.monotonic())

@@ -7,15 +7,7 @@ import math
 from watcher.clock import Clock
 from watcher.errors import DeniedError, OddAnswerError, TransientError
 from watcher.streams.messages import ErrorKind, Notice, Retrying
-
-# A policy that is changed is not everywhere at once; what is denied for longer is meant so.
-_DENIED_SECONDS = 60.0
-# Of the time between two looks so much counts: in more, the machine has slept, or was stopped.
-_BETWEEN_SECONDS = 10.0
-# What is said so long afterwards is of other refused credentials.
-_ANEW_SECONDS = 60.0
-# Where nothing was read yet, some odd answers in a row are how this endpoint is.
-_ODD_AT_FIRST = 3
+from watcher.streams.timing import TIMING, Timing
 
 
 class Refusals:
@@ -26,7 +18,8 @@ class Refusals:
     the cause why nothing works.
     """
 
-    def __init__(self, clock: Clock, *, has_worked: bool = False) -> None:
+    def __init__(self, clock: Clock, *, has_worked: bool = False, timing: Timing = TIMING) -> None:
+        self._timing = timing
         self._clock = clock
         self.has_worked = has_worked
         """Whether there was an answer as it should be."""
@@ -45,7 +38,7 @@ class Refusals:
     def seconds(self) -> float:
         """For how long there have been some, for who asks all the time; negative without any."""
         now = self._clock.monotonic()
-        self._seconds += min(now - self._at, _BETWEEN_SECONDS)
+        self._seconds += min(now - self._at, self._timing.between_errors_seconds)
         self._at = now
         return self._seconds
 
@@ -58,14 +51,14 @@ class Refusals:
         if trouble.kind is ErrorKind.DENIED:
             now = self._clock.monotonic()
             seconds, last = self._denied.get(name, (0.0, now))
-            seconds += min(now - last, _BETWEEN_SECONDS)
+            seconds += min(now - last, self._timing.between_errors_seconds)
             self._denied[name] = seconds, now
-            if not self.has_worked or seconds >= _DENIED_SECONDS:
+            if not self.has_worked or seconds >= self._timing.denied_seconds:
                 raise DeniedError(trouble.text)
         if (
             trouble.kind is ErrorKind.ODD
             and not self.has_worked
-            and trouble.failures >= _ODD_AT_FIRST
+            and trouble.failures >= self._timing.odd_answers
         ):
             raise OddAnswerError(trouble.text)
 
@@ -74,7 +67,10 @@ class Refusals:
         if not isinstance(message, Retrying) or message.kind is not ErrorKind.CREDENTIALS:
             return f"Shard {shard_id}"
         now = self._clock.monotonic()
-        if message.failures <= self._credentials and now < self._credentials_at + _ANEW_SECONDS:
+        if (
+            message.failures <= self._credentials
+            and now < self._credentials_at + self._timing.credentials_news_seconds
+        ):
             return None
         self._credentials, self._credentials_at = message.failures, now
         return "All shards"

@@ -49,25 +49,7 @@ from watcher.streams.page_fetcher import PageFetcher, is_full
 from watcher.streams.rate_limit import AdaptiveRateLimit
 from watcher.streams.refusals import kind_of
 from watcher.streams.requests import GetIterator, ReadSteps, RenewCredentials
-
-# GetRecords allows some four to five reads a second on a shard.
-_PAUSE_AFTER_SOME = 0.25
-# An idle shard is asked so often, so many times; then ever less often: each call is billed.
-_PAUSE_IDLE = 1.0
-_READS_UNTIL_RARE = 60
-_PAUSE_REFUSED = 0.5
-_PAUSE_REFUSED_MAX = 5.0
-_PAUSE_TO_TIP = 0.2
-_PAUSE_TO_END = 0.02
-# The service may answer empty pages though records follow.
-_EMPTY_PAGES_TO_TELL = 5
-_EMPTY_PAGES_TO_SAY = 1000
-# A trim horizon may move on between the iterator and the read, but not every time.
-_TRIMMED_FOR_GOOD = 5
-_FAILURES_TO_DOUBT = 3
-# Where AT_TIMESTAMP is refused (DynamoDB Local), creation times are as coarse as whole minutes.
-# Where it is granted, and then fails, they are seconds: whoever reads anew gets the same records.
-_COARSEST_TIME = 60
+from watcher.streams.timing import TIMING, Timing
 
 
 class ShardReader:
@@ -96,13 +78,15 @@ class ShardReader:
         end: datetime | None = None,
         chosen: Chosen | None = None,
         part: Part = part,
-        poll_max: float = _PAUSE_IDLE,
+        poll_max: float = 1.0,
         prefetches: bool = True,
         latest: datetime | None = None,
         clock: Clock,
         rate: AdaptiveRateLimit | None = None,
         jitter: Callable[[float, float], float] = random.uniform,
+        timing: Timing = TIMING,
     ) -> None:
+        self._timing = timing
         self.shard_id = shard_id
         self.position = position
         self.pause = 0.0
@@ -112,7 +96,7 @@ class ShardReader:
         self._arn = arn
         self._iterator: str | None = None
         self._started = False
-        self._deduplicator = Deduplicator(position, end)
+        self._deduplicator = Deduplicator(position, end, timing=timing)
         self._part = part if chosen is None else partial(part, chosen=chosen)
         self._coarseness: int | None = None  # where a time can't be read from: of creation times
         self._poll_max = poll_max
@@ -121,10 +105,12 @@ class ShardReader:
         self._failures = 0
         self._trimmed_in_a_row = 0
         self._jitter = jitter
-        self.reads = PageFetcher(clock, rate, prefetches=prefetches)
-        self._end_detector = (
-            None if until is None else CaughtUpDetector(arn, shard_id, until, clock, self.reads)
-        )
+        self.reads = PageFetcher(clock, rate, prefetches=prefetches, timing=timing)
+        self._end_detector: CaughtUpDetector | None = None
+        if until is not None:
+            self._end_detector = CaughtUpDetector(
+                arn, shard_id, until, clock=clock, reads=self.reads, timing=timing
+            )
 
     @property
     def at_tip(self) -> bool:
@@ -132,7 +118,7 @@ class ShardReader:
         # Reads that came too early say nothing; another is due soon.
         if self.finished or self._failures > self.reads.refused or self._deduplicator.stuck:
             return True
-        needed = 1 if self._was_at_tip else _EMPTY_PAGES_TO_TELL
+        needed = 1 if self._was_at_tip else self._timing.empty_pages_at_tip
         return not self.closed and self._empty_pages >= needed
 
     @property
@@ -149,7 +135,7 @@ class ShardReader:
         """What passes of `pause` also where somebody waits for the next read."""
         if self._failures or self._trimmed_in_a_row or self._deduplicator.stuck:
             return self.pause
-        return min(self.pause, max(_PAUSE_AFTER_SOME, self.reads.pause()))
+        return min(self.pause, max(self._timing.after_records_seconds, self.reads.pause()))
 
     def hurry(self) -> bool:
         """A sibling has records: read as often as in the first minute; whether it now rests longer.
@@ -158,8 +144,8 @@ class ShardReader:
         """
         if self.closed or self._end_detector is not None or self._failures or not self._empty_pages:
             return False
-        is_rare = self._empty_pages > _READS_UNTIL_RARE
-        self._empty_pages = min(self._empty_pages, _EMPTY_PAGES_TO_TELL)
+        is_rare = self._empty_pages > self._timing.idle_polls
+        self._empty_pages = min(self._empty_pages, self._timing.empty_pages_at_tip)
         self.pause = min(self.pause, self._idle_pause())
         return is_rare
 
@@ -189,7 +175,11 @@ class ShardReader:
             # Someone will log in again.
             yield RenewCredentials()
             self._failures += 1
-            self.pause = backoff(self._failures, _PAUSE_REFUSED, _PAUSE_REFUSED_MAX)
+            self.pause = backoff(
+                self._failures,
+                self._timing.credentials_seconds,
+                self._timing.credentials_seconds_max,
+            )
             messages.append(Retrying(str(error), self._failures, ErrorKind.CREDENTIALS))
         except (DeniedError, OddAnswerError) as error:
             # Maybe the service refuses the iterator; and nobody may hear that there is one.
@@ -234,7 +224,7 @@ class ShardReader:
             return [loss]
         self._trimmed_in_a_row += 1
         self.pause = self._trouble_pause(self._trimmed_in_a_row)
-        if self._trimmed_in_a_row < _TRIMMED_FOR_GOOD:
+        if self._trimmed_in_a_row < self._timing.trimmed_reads:
             return []
         return [self._finish(closed=True, gone=self._loss(reason))]
 
@@ -262,7 +252,7 @@ class ShardReader:
                 )
                 return granted
             except TimestampRefusedError:
-                self._coarseness = _COARSEST_TIME
+                self._coarseness = self._timing.coarsest_time_seconds
         assert isinstance(position, AtTime) and self._coarseness is not None
         self._deduplicator.skip_before = position.time.timestamp() - self._coarseness
         granted = yield GetIterator(self._arn, self.shard_id, TrimHorizon())
@@ -274,7 +264,7 @@ class ShardReader:
         From the trim horizon on the same records come, only later.
         """
         at_time = isinstance(self.position, AtTime) and self._coarseness is None
-        if at_time and self._failures >= _FAILURES_TO_DOUBT and not error.throttled:
+        if at_time and self._failures >= self._timing.failures_until_doubt and not error.throttled:
             self._coarseness = 0
             self._iterator = None
 
@@ -296,7 +286,9 @@ class ShardReader:
             messages.append(self._finish(closed=False, reason=reason))
         elif wire.NextShardIterator is None:
             messages.append(self._finish(closed=True))
-        elif self._empty_pages >= _EMPTY_PAGES_TO_SAY and worth_logging(self._empty_pages):
+        elif self._empty_pages >= self._timing.empty_pages_noticed and worth_logging(
+            self._empty_pages
+        ):
             text = f"{self._empty_pages} empty pages in a row, and its end is still to come"
             messages.append(Notice(text))
 
@@ -332,27 +324,34 @@ class ShardReader:
         goes_back = bool(wire.Records) and not is_fresh and not self._deduplicator.stuck
         if is_fresh:
             self._empty_pages = 0
-            self.pause = 0.0 if is_full(len(wire.Records), size) else _PAUSE_AFTER_SOME
+            self.pause = (
+                0.0 if is_full(len(wire.Records), size) else self._timing.after_records_seconds
+            )
         elif goes_back:
-            self.pause = _PAUSE_TO_TIP  # no empty page
+            self.pause = self._timing.tip_seconds  # no empty page
         else:
             self._empty_pages += 1
-            self._was_at_tip |= self._empty_pages >= _EMPTY_PAGES_TO_TELL
+            self._was_at_tip |= self._empty_pages >= self._timing.empty_pages_at_tip
             self.pause = self._idle_pause()
         if self.closed and not wire.Records:
             self.pause = 0.0  # nothing will ever be written there
         elif self._end_detector is not None:
-            self.pause = min(self.pause, _PAUSE_TO_TIP if wire.Records else _PAUSE_TO_END)
+            self.pause = min(
+                self.pause,
+                self._timing.tip_seconds if wire.Records else self._timing.empty_page_seconds,
+            )
             if not goes_back:
                 self._end_detector.read(is_empty=not is_fresh)
 
     def _idle_pause(self) -> float:
         """After a minute it doubles, and differs a little: not all shards at the same moment."""
-        rare = self._empty_pages - _READS_UNTIL_RARE
-        if rare <= 0 or self._poll_max <= _PAUSE_IDLE:
-            pause = min(_PAUSE_AFTER_SOME * self._empty_pages, _PAUSE_IDLE)
+        rare = self._empty_pages - self._timing.idle_polls
+        if rare <= 0 or self._poll_max <= self._timing.idle_seconds:
+            pause = min(
+                self._timing.after_records_seconds * self._empty_pages, self._timing.idle_seconds
+            )
             return min(pause, self._poll_max)
-        longest = backoff(rare + 1, _PAUSE_IDLE, self._poll_max)
+        longest = backoff(rare + 1, self._timing.idle_seconds, self._poll_max)
         return self._jitter(0.9 * longest, longest)
 
     def _trouble_pause(self, times: int) -> float:

@@ -91,8 +91,11 @@ def make(arn: str, lineage: Lineage, now: datetime, latest: datetime | None = No
     )
 
 
-def resume(token: Token) -> list[TrackedShard]:
-    """The shards of a token, for `Lineage(resumed=…)`. Raises UsageError for a broken one."""
+def resume(token: Token, now: datetime) -> list[TrackedShard]:
+    """Returns the shards of a token, for `Lineage(resumed=…)`.
+
+    Raises UsageError for a broken one, and for one whose times are later than `now`.
+    """
     parents = {shard.shard_id: shard.parent for shard in token.shards}
     for shard_id in parents:
         seen = {shard_id}
@@ -102,7 +105,8 @@ def resume(token: Token) -> list[TrackedShard]:
                 raise UsageError(f"shard {shard_id} of the token descends from itself")
             seen.add(parent)
             parent = parents.get(parent)
-    return [_tracked(shard, token.saved_at) for shard in token.shards]
+    latest = max(now, token.saved_at or now)
+    return [_tracked(shard, latest) for shard in token.shards]
 
 
 def to_dict(token: Token) -> dict[str, Any]:
@@ -191,9 +195,9 @@ def _stored(shard: TrackedShard, latest: datetime, now: datetime) -> TokenShard:
     return stored
 
 
-def _tracked(stored: TokenShard, saved_at: datetime | None) -> TrackedShard:
+def _tracked(stored: TokenShard, latest: datetime) -> TrackedShard:
     status = ShardStatus.FINISHED if stored.finished else ShardStatus.WAITING
-    position, expected = _position(stored, saved_at), not stored.unlisted
+    position, expected = _position(stored, latest), not stored.unlisted
     try:
         since = _aware(stored.since)
     except (OverflowError, ValueError):
@@ -201,11 +205,10 @@ def _tracked(stored: TokenShard, saved_at: datetime | None) -> TrackedShard:
     return TrackedShard(stored.shard_id, stored.parent, position, status, expected, since)
 
 
-def _position(stored: TokenShard, saved_at: datetime | None) -> Position:
+def _position(stored: TokenShard, latest: datetime) -> Position:
     if stored.time is not None:
-        now = datetime.now(UTC)
         try:
-            return at_time(stored.time, max(now, saved_at or now) + _CLOCKS_APART)
+            return at_time(stored.time, latest + _CLOCKS_APART)
         except (UsageError, OverflowError) as error:
             raise UsageError(f"shard {stored.shard_id} of the token: {error}") from None
     if stored.iterator_type == "latest":

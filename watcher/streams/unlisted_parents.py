@@ -12,16 +12,12 @@ from watcher.clock import Clock
 from watcher.errors import ShardNotFoundError, TrimmedDataError, WatcherError
 from watcher.retry import backoff
 from watcher.streams.lineage import ShardStatus, TrackedShard
+from watcher.streams.timing import TIMING, Timing
 
 logger = logging.getLogger("watcher")
 
-# A parent that is there, though no listing shows it, will be listed soon, or never.
-_UNLISTED_SECONDS = 60.0
-_WARN_AFTER_SECONDS = 10.0
 # So many of them are named in one line.
 _NAMED = 3
-_PAUSE_SECONDS = 1.0
-_PAUSE_SECONDS_MAX = 4.0
 
 
 class _UnlistedParent(msgspec.Struct):
@@ -47,7 +43,8 @@ class UnlistedParents:
     before it. Most are gone, which the service tells when it is asked for an iterator.
     """
 
-    def __init__(self, arn: str, clock: Clock) -> None:
+    def __init__(self, arn: str, clock: Clock, *, timing: Timing = TIMING) -> None:
+        self._timing = timing
         self._arn = arn
         self.listed_at = -math.inf
         """When the last listing came that shows none of them."""
@@ -69,7 +66,10 @@ class UnlistedParents:
 
     def _is_overdue(self, parent: _UnlistedParent) -> bool:
         # Not by the clock: while no listing comes, none can show it.
-        return parent.there is not None and self.listed_at - parent.there >= _UNLISTED_SECONDS
+        return (
+            parent.there is not None
+            and self.listed_at - parent.there >= self._timing.unlisted_parent_seconds
+        )
 
     def has_overdue(self) -> bool:
         """Whether one has waited for so long that it is read without being listed."""
@@ -114,12 +114,16 @@ class UnlistedParents:
             parent.troubles = 0
         else:  # what does not answer keeps the others waiting: the more seldom it is asked
             parent.troubles += 1
-        parent.due = now + backoff(max(1, parent.troubles), _PAUSE_SECONDS, _PAUSE_SECONDS_MAX)
+        parent.due = now + backoff(
+            max(1, parent.troubles),
+            self._timing.probe_parent_seconds,
+            self._timing.probe_parent_seconds_max,
+        )
         parent.reason = str(error or "no listing shows it")
 
     def _warn(self) -> None:
         """Logs one line for all that wait for long and were not named yet."""
-        since = self._clock.monotonic() - _WARN_AFTER_SECONDS
+        since = self._clock.monotonic() - self._timing.unlisted_parent_warn_seconds
         new = [
             each
             for each in self._waiting.values()

@@ -11,7 +11,7 @@ import logging
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import IO, Any, Final
@@ -27,6 +27,7 @@ from watcher.records.filters import record_filter
 from watcher.records.record import Record, image_of, native_item, wire_item
 from watcher.time_machine.exports import Baseline, ExportLine
 from watcher.time_machine.item_keys import Identity, ItemKey, identity, identity_in
+from watcher.time_machine.limits import LIMITS, Limits
 from watcher.time_machine.sources import Sources
 from watcher.time_machine.times import past_time
 
@@ -65,10 +66,6 @@ def _batches(images: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 logger = logging.getLogger("watcher")
 
-# Changes that stay in the stream for so long are read only once, after the scan.
-_SCAN_TIME: Final = timedelta(hours=12)
-_SEGMENT_BYTES = 100 * 1024 * 1024
-_MAX_SEGMENTS = 8
 _encode: Final = msgspec.json.Encoder().encode
 _shallow: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -220,6 +217,8 @@ def items_as_of(
     key: ItemKey | None = None,
     test: Test | None = None,
     baseline: Baseline | None = None,
+    *,
+    limits: Limits = LIMITS,
 ) -> ItemsAsOf:
     """Reconstructs a table's items from these sources; see `as_of`."""
     at = at.replace(microsecond=0)
@@ -236,14 +235,14 @@ def items_as_of(
     found = ItemsAsOf(at, types, test)
     sources.open(at, None if key is None else key.matching_indexes)
     sources.wait_until_complete(at)
-    if not sources.retains(at, _SCAN_TIME):
+    if not sources.retains(at, limits.scan_time):
         _take(found, sources.records(), key)
         sources.check_covers(at)
     if wire is not None:
         item = table.tables.get(table.name, wire_item(_encode(wire)))
         found.on_items([] if item is None else [image_of(item)])
     else:
-        segments = min(_MAX_SEGMENTS, 1 + table.description.size // _SEGMENT_BYTES)
+        segments = min(limits.max_segments, 1 + table.description.size // limits.segment_bytes)
         scan_segments(
             found, lambda segment: table.tables.scan(table.name, segment, segments), segments
         )

@@ -28,6 +28,7 @@ from watcher.streams.lineage import RETENTION
 from watcher.streams.messages import Chosen
 from watcher.time_machine import archives
 from watcher.time_machine.archives import Archive
+from watcher.time_machine.limits import LIMITS, Limits
 
 
 class TableHandle(NamedTuple):
@@ -48,12 +49,6 @@ def open_table(arn: str, connection: AwsConfig) -> TableHandle:
 
 
 logger = logging.getLogger("watcher")
-
-
-# DynamoDB Local stamps changes with whole minutes.
-_COARSEST_STAMP = timedelta(minutes=1)
-# A stream that was enabled with its table has about the same time of creation.
-_CREATED_TOGETHER = timedelta(seconds=5)
 
 
 class StreamSource:
@@ -131,9 +126,15 @@ class Sources:
     """
 
     def __init__(
-        self, files: Sequence[str], stream: StreamSource | None, *, strict: bool = False
+        self,
+        files: Sequence[str],
+        stream: StreamSource | None,
+        *,
+        strict: bool = False,
+        limits: Limits = LIMITS,
     ) -> None:
         self.stream = stream
+        self._limits = limits
         self.exact = True
         """False once an archive of plain JSON was read, whose images are not in wire types."""
         self._files = files
@@ -266,7 +267,10 @@ class Sources:
         if not self._files:
             self.check_covers(start)
         table = self.stream.table.description
-        if listing.created is not None and table.created > listing.created + _CREATED_TOGETHER:
+        if (
+            listing.created is not None
+            and table.created > listing.created + self._limits.created_together
+        ):
             raise StreamError(
                 f"table {listing.table} was deleted and made anew {_text(table.created)}: the "
                 "stream is of the former one"
@@ -298,7 +302,7 @@ class Sources:
     def _report_gap(self, since: datetime) -> None:
         """Reports a stream that begins only after the end of the files."""
         known = max(filter(None, (self._newest, self._start)), default=since)
-        if not self._files or known + _COARSEST_STAMP >= since:
+        if not self._files or known + self._limits.coarsest_stamp >= since:
             return
         line = (
             f"nothing is known of {_text(known)} to {_text(since)}: {self._files[-1]} ends there, "

@@ -16,15 +16,12 @@ from watcher.clock import Clock
 from watcher.errors import UsageError
 from watcher.files import append_lines
 from watcher.time_machine.item_keys import Identity, identity
+from watcher.time_machine.limits import LIMITS, Limits
 from watcher.time_machine.undo_plan import Image, UndoStep, is_same
 
 _NULL: Final = msgspec.Raw(b"null")
 _HEAD: Final = b'{"line":"undo"'
 _HEAD_BYTES: Final = 16 * 1024
-# A write whose run was killed may have been tried again for so long.
-_RETRIED_FOR: Final = timedelta(minutes=10)
-# This machine's clock may be wrong by so much.
-_CLOCK_ERROR: Final = timedelta(seconds=10)
 _EVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -120,7 +117,10 @@ class UndoLog:
 class _Write:
     """A logged write, and the span of time in which the stream stamped its change."""
 
-    def __init__(self, entry: WriteEntry, began: datetime, result: WriteResult | None) -> None:
+    def __init__(
+        self, entry: WriteEntry, began: datetime, result: WriteResult | None, limits: Limits
+    ) -> None:
+        self._clock_error = limits.clock_error
         self.old, self.new = entry_image(entry.old), entry_image(entry.new)
         self.is_sure = result is not None and entry.at is not None
         """True where the write was made, at a known time; else its run may have been killed."""
@@ -128,7 +128,7 @@ class _Write:
         self.last = _EVER
         if entry.at is not None:
             end = result.at if result is not None and result.at is not None else None
-            self.last = (end or entry.at + _RETRIED_FOR) + _CLOCK_ERROR
+            self.last = (end or entry.at + limits.retried_for) + limits.clock_error
 
     def is_before(self, stamp: datetime) -> bool:
         """Returns True where the write's change has an older stamp than this one."""
@@ -138,7 +138,7 @@ class _Write:
         """Returns True where a change may be this write's."""
         # The service stamps whole seconds, DynamoDB Local whole minutes.
         coarse = timedelta(seconds=1 if stamp.second else 60)
-        if not self.first - coarse - _CLOCK_ERROR <= stamp <= self.last:
+        if not self.first - coarse - self._clock_error <= stamp <= self.last:
             return False
         return is_same(old, self.old) and is_same(new, self.new)
 
@@ -149,7 +149,8 @@ class LoggedWrites:
     Each write made one change: an equal one that somebody makes later is not taken for it.
     """
 
-    def __init__(self, paths: Iterable[Path], identity: str) -> None:
+    def __init__(self, paths: Iterable[Path], identity: str, *, limits: Limits = LIMITS) -> None:
+        self._limits = limits
         self._by_item: dict[Identity, list[_Write]] = {}
         for path in paths:
             logged = list(read_log(path))
@@ -166,7 +167,7 @@ class LoggedWrites:
             if isinstance(each, RunHeader):
                 began = each.made
             elif isinstance(each, WriteEntry) and each.number in writes:
-                write = _Write(each, began, results.get(each.number))
+                write = _Write(each, began, results.get(each.number), self._limits)
                 self._by_item.setdefault(entry_item(each), []).append(write)
 
     def earliest_needed(self, start: datetime) -> datetime:

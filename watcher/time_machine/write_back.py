@@ -11,6 +11,7 @@ from watcher.aws.tables import Condition, Item, Written
 from watcher.errors import StreamError
 from watcher.pull.calls import CallPool
 from watcher.records.record import image_of, wire_item
+from watcher.time_machine.limits import LIMITS, Limits
 from watcher.time_machine.sources import TableHandle
 from watcher.time_machine.undo_log import UndoLog
 from watcher.time_machine.undo_plan import BROKEN, CHANGED, Image, UndoStep, is_same, units
@@ -62,10 +63,6 @@ def _in_turn(
     yield from (name for name in names if expected.get(name) == other.get(name))
 
 
-_WRITES_AT_ONCE = 25
-_THREADS = 8
-
-
 class Outcome(Enum):
     """The result for one item."""
 
@@ -96,7 +93,10 @@ class WriteBack:
     that came in between (in an attribute that had no room in the condition) is put back at once.
     """
 
-    def __init__(self, table: TableHandle, log: UndoLog, rate: float) -> None:
+    def __init__(
+        self, table: TableHandle, log: UndoLog, rate: float, *, limits: Limits = LIMITS
+    ) -> None:
+        self._limits = limits
         self._tables = table.tables
         self._name = table.name
         self._clock = table.clock
@@ -108,7 +108,7 @@ class WriteBack:
 
         Raises StreamError, once all writes before it are logged and yielded.
         """
-        calls = CallPool(most=_THREADS)
+        calls = CallPool(most=self._limits.write_threads)
         try:
             for batch in self._batches(steps):
                 began = self._clock.monotonic()
@@ -153,7 +153,7 @@ class WriteBack:
         cost = 0
         for step in steps:
             more = max(units(step.before), units(step.left))
-            if batch and (len(batch) == _WRITES_AT_ONCE or cost + more > self._rate):
+            if batch and (len(batch) == self._limits.writes_at_once or cost + more > self._rate):
                 yield batch
                 batch, cost = [], 0
             batch.append(step)

@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from tests.simulation.mutations.edits import after, condition, guard, without
+from tests.simulation.mutations.edits import after, condition, guard, returned, without
 from tests.simulation.mutations.mutant import Mutant
 
 _HANDS = MappingProxyType({"concurrency": 3, "slow": 0.3, "slow_share": 0.3})
@@ -10,21 +10,21 @@ _HANDS = MappingProxyType({"concurrency": 3, "slow": 0.3, "slow_share": 0.3})
 LANES = [
     Mutant(
         "a shard's end is heard while its records are still handled",
-        "ConcurrentDelivery.receive",
-        condition("later", becomes="True"),
+        "ConcurrentDelivery._ends_behind_records",
+        condition("is_empty", becomes="True"),
         "processes",
         _HANDS,
     ),
     Mutant(
         "two work for the same shard",
         "ConcurrentDelivery._add",
-        guard("take", becomes="True"),
+        guard("submit", becomes="True"),
         "processes",
         _HANDS,
     ),
     Mutant(
         "a position moves as a record is begun",
-        "ConcurrentDelivery._hand_over",
+        "ConcurrentDelivery._deliver",
         after(
             "in_hand",
             nth=0,
@@ -35,14 +35,14 @@ LANES = [
     ),
     Mutant(
         "a handler that hangs holds all shards",
-        "ConcurrentDelivery.receive",
-        condition("_bytes", becomes="self.at_work"),
+        "ConcurrentDelivery.has_room",
+        returned("_bytes", becomes="not self._is_at_work"),
         "processes",
         MappingProxyType({"concurrency": 3, "events": ["a handler hangs"]}),
     ),
     Mutant(
         "nobody says that a handler hangs",
-        "Checks._look_at_deliveries",
+        "HealthChecker._check_handlers",
         without("add", nth=0),
         "processes",
         MappingProxyType({"concurrency": 3, "events": ["a handler hangs"]}),
@@ -50,7 +50,7 @@ LANES = [
     Mutant(
         "items are read while changes are at work",
         "TableSnapshots.next",
-        condition("stands_for", becomes="False"),
+        condition("reserve", becomes="False"),
         "processes",
         MappingProxyType({**_HANDS, "snapshot": True, "before": 60}),
     ),

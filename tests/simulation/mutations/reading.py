@@ -149,7 +149,7 @@ READING = [
     Mutant(
         "an end up to now comes with the first empty page",
         "CaughtUpDetector.may_be_left",
-        returned("_EMPTY_SECONDS", becomes="self._empty_pages > 0"),
+        returned("caught_up_seconds", becomes="self._empty_pages > 0"),
     ),
     Mutant(
         "a shard that LATEST calls closed is left as an open one",
@@ -180,7 +180,7 @@ READING = [
     Mutant(
         "no permission ends the reading at once, also later",
         "Refusals.on_error",
-        condition("_DENIED_SECONDS", becomes="True"),
+        condition("denied_seconds", becomes="True"),
     ),
     # Losses
     Mutant(
@@ -259,12 +259,12 @@ READING = [
     Mutant(
         "the rate does not shrink",
         "AdaptiveRateLimit.throttled",
-        assigned("_rate", becomes="_MOST", nth=1),
+        assigned("_rate", becomes="5.0", nth=1),
         given={"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}},
     ),
     Mutant(
         "a rate is not below three a second",
-        "rate_limit._LEAST",
+        "Timing.reads_per_second_min",
         constant(becomes="3.0"),
         given={"habits": {"shard_reads_per_second": 1.0, "latency": 0.01}},
     ),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.simulation.mutations.edits import (
-    after,
     attribute,
     called,
     condition,
+    instead,
     logic,
     without,
 )
@@ -60,7 +60,7 @@ SPARK = [
     Mutant(
         "the driver goes on behind a backlog that nobody is left with",
         "BufferedShard.defer",
-        after(
+        instead(
             "deferred",
             do="self.reader.position, self.reader._iterator = self.frontier, None",
         ),

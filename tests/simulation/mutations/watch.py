@@ -6,7 +6,6 @@ from tests.simulation.mutations.edits import (
     after,
     argument,
     attribute,
-    before,
     both,
     called,
     condition,
@@ -70,7 +69,7 @@ WATCH = [
     ),
     Mutant(
         "what an observer refuses to take together counts as taken",
-        "SequentialDelivery._together",
+        "SequentialDelivery._deliver_together",
         condition("deliver_page", becomes="{it} and False"),
         "processes",
         given={"together": True, "batch": 0, "failing": 0.1, "on_error": "retry:7"},
@@ -84,11 +83,8 @@ WATCH = [
     ),
     Mutant(
         "a slow page's position is its end, from the first pause on",
-        "SequentialDelivery.deliver",
-        before(
-            "yield",
-            do="self._shard.position = AfterSequence(self._page.last_sequence_number)",
-        ),
+        "SequentialDelivery._take_turn",
+        condition("_is_whole", becomes="{1}"),
         "processes",
     ),
     Mutant(
@@ -100,8 +96,8 @@ WATCH = [
     ),
     Mutant(
         "as the end begins, a page counts as delivered of which records are left",
-        "SequentialDelivery.deliver",
-        condition("_done", becomes="True"),
+        "SequentialDelivery._take_turn",
+        condition("_is_whole", becomes="{0}"),
         "processes",
     ),
     Mutant(
@@ -123,21 +119,21 @@ WATCH = [
     ),
     Mutant(
         "a save waits for ten seconds",
-        "checkpoint_saver._SAVE_SECONDS",
+        "SaveTiming.save_seconds",
         constant(becomes="10.0"),
         "processes",
     ),
     Mutant(
         "what moved before a retry is not saved",
-        "Manager._before_retry",
-        without("mark_dirty"),
+        "Manager.save_before_retry",
+        without("commit"),
         "processes",
         given={"on_error": "retry:7", "failing": 0.1, "events": ["kill the program"]},
     ),
     Mutant(
-        "what was delivered before a failure is not saved",
-        "Manager._deliver",
-        without("mark_dirty", nth=-1),
+        "what was delivered is no reason to save",
+        "Progress.move",
+        without("_mark_dirty"),
         "processes",
     ),
     Mutant(
@@ -187,8 +183,8 @@ WATCH = [
     ),
     Mutant(
         "changes are handed over while items wait in a batch",
-        "Manager._take_items",
-        without("settle"),
+        "Manager._receive_items",
+        argument("submit", "then_drain", becomes="False"),
         "processes",
         given={"snapshot": True, "before": 60, "batch": 20, "window": 2.0},
     ),
@@ -201,7 +197,7 @@ WATCH = [
     ),
     Mutant(
         "a shard counts as stuck though it is read, as nothing new is in it",
-        "Checks._look_at_shards",
+        "HealthChecker._check_shards",
         attribute("tried_at", becomes="0.0"),
         "processes",
     ),

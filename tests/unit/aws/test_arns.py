@@ -28,7 +28,7 @@ STREAM_ID = "S8a2b1c30-0f4e-11f0-9cd2-0242ac120002"
     ],
 )
 def test_a_name_is_a_streams_or_a_tables(text: str, is_stream: bool, region: str | None) -> None:
-    assert arns.parsed(text) == arns.Name(text, is_stream, region)
+    assert arns.parse_name(text) == arns.Name(text, is_stream, region)
     assert arns.is_stream(text) == is_stream
 
 
@@ -37,7 +37,7 @@ def test_a_name_is_a_streams_or_a_tables(text: str, is_stream: bool, region: str
     ["", "a b", "é-table", "arn:aws:s3:::bucket", f"{TABLE}/index/y", "arn:aws:sqs:eu-west-1:1:x"],
 )
 def test_other_things_are_none(text: str) -> None:
-    assert arns.parsed(text) is None
+    assert arns.parse_name(text) is None
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_no_text_is_too_short_to_have_a_region_or_none(text: str) -> None:
 
 def test_a_region_is_real_or_an_emulators() -> None:
     assert all(
-        map(arns.is_real, ["us-east-1", "us-gov-west-1", "ap-southeast-7", "eusc-de-east-1"])
+        map(arns.is_aws_region, ["us-east-1", "us-gov-west-1", "ap-southeast-7", "eusc-de-east-1"])
     )
-    assert not any(map(arns.is_real, ["ddblocal", "local", "", None, "alternator_orders"]))
+    assert not any(map(arns.is_aws_region, ["ddblocal", "local", "", None, "alternator_orders"]))
 
 
 def test_what_is_read_at_one_endpoint_is_of_one_region_and_account() -> None:

@@ -12,7 +12,7 @@ from tests.support.hand_clock import HandClock
 from watcher.aws.client import StreamsClient
 from watcher.aws.config import AwsConfig
 from watcher.aws.connect import connect, for_worker
-from watcher.aws.error_mapping import translated
+from watcher.aws.error_mapping import to_watcher_error
 from watcher.aws.model import TrimHorizon
 from watcher.aws.retry import retry_at_start
 from watcher.aws.tables import TablesClient
@@ -54,16 +54,16 @@ USER = "User: arn:aws:sts::1:assumed-role/a/b is not authorized to perform: "
     ],
 )
 def test_a_denial_names_the_action_to_allow(operation: str, message: str, words: str) -> None:
-    told = translated(answer("AccessDeniedException", USER + message, operation))
+    told = to_watcher_error(answer("AccessDeniedException", USER + message, operation))
     assert isinstance(told, StreamError)
     with pytest.raises(StreamError, match=words):
         raise told
 
 
 def test_a_denial_that_names_no_action_is_told_with_the_one_that_was_asked() -> None:
-    told = translated(answer("AccessDeniedException", "Access denied.", "GetShardIterator"))
+    told = to_watcher_error(answer("AccessDeniedException", "Access denied.", "GetShardIterator"))
     assert "; allow dynamodb:GetShardIterator; the role needs " in str(told)
-    told = translated(answer("AccessDenied", "Access Denied", "GetObject"))
+    told = to_watcher_error(answer("AccessDenied", "Access Denied", "GetObject"))
     assert "dynamodb:GetObject" not in str(told)
 
 
@@ -90,31 +90,31 @@ def test_a_denial_that_names_no_action_is_told_with_the_one_that_was_asked() -> 
 def test_a_clock_that_is_off_is_said_by_how_much(message: str, date: timedelta, words: str) -> None:
     server = format_datetime(datetime.now(UTC) + date, usegmt=True)
     with pytest.raises(CredentialsError, match=words):
-        raise translated(answer("InvalidSignatureException", message, date=server))
+        raise to_watcher_error(answer("InvalidSignatureException", message, date=server))
     with pytest.raises(CredentialsError, match="renew them"):
-        raise translated(answer("InvalidSignatureException", "x", date="never"))
+        raise to_watcher_error(answer("InvalidSignatureException", "x", date="never"))
 
 
 def test_a_proxys_page_is_named_as_one() -> None:
     page = "<!DOCTYPE html>\n<html><head><title>\nAccess Denied</title></head>" + "<p>x</p>" * 300
-    told = translated(answer("403", page, status=403, server="squid/5.7", via="1.1 gate"))
+    told = to_watcher_error(answer("403", page, status=403, server="squid/5.7", via="1.1 gate"))
     assert str(told).startswith(
         'HTTP 403 with a page ("Access Denied", Server: squid/5.7, Via: 1.1 gate) in place of an '
         "answer: a proxy or gateway is in the way; "
     )
     assert len(str(told)) < 250
-    told = translated(answer("502", "<html>", status=502))
+    told = to_watcher_error(answer("502", "<html>", status=502))
     assert isinstance(told, TransientError)
     assert "HTTP 502 with a page in place of" in str(told)
 
 
 def test_a_plain_connection_to_a_tls_port_is_named_as_one() -> None:
     page = "<html><title>400 The plain HTTP request was sent to HTTPS port</title></html>"
-    told = translated(answer("400", page, status=400))
+    told = to_watcher_error(answer("400", page, status=400))
     assert str(told) == "HTTP 400 with a page in place of an answer: it is an https:// endpoint"
 
     def call() -> None:
-        raise translated(boto.ConnectionClosedError(endpoint_url=url))
+        raise to_watcher_error(boto.ConnectionClosedError(endpoint_url=url))
 
     url = "http://localhost:8443/"
     with pytest.raises(StreamError, match=r"http://localhost:8443/.*\(is it an https:// endpoint"):
@@ -142,10 +142,10 @@ def test_an_endpoint_that_can_be_none_is_refused_at_once(url: str, words: str) -
 def test_a_tls_error_names_the_url_and_what_to_set() -> None:
     url = "https://streams.dynamodb.eu-west-1.amazonaws.com/"
     error = boto.SSLError(endpoint_url=url, error=OSError("[SSL: CERTIFICATE_VERIFY_FAILED] x"))
-    assert url in str(translated(error))
-    assert "set AWS_CA_BUNDLE" in str(translated(error))
+    assert url in str(to_watcher_error(error))
+    assert "set AWS_CA_BUNDLE" in str(to_watcher_error(error))
     error = boto.SSLError(endpoint_url=url, error=OSError("[SSL: WRONG_VERSION_NUMBER] x"))
-    assert str(translated(error)).endswith("is it an http:// endpoint?")
+    assert str(to_watcher_error(error)).endswith("is it an http:// endpoint?")
 
 
 def test_a_streams_only_endpoint_says_what_to_set_for_tables(

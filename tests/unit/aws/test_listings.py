@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.hand_clock import HandClock
-from watcher.aws.listings import listed
+from watcher.aws.listings import read_listing
 from watcher.errors import ShardNotFoundError, StreamGoneError, TransientError
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/1"
@@ -32,7 +32,7 @@ class Pages:
 
 
 def names(describe: Any) -> list[str]:
-    return [shard.id for shard in listed(ARN, describe, lambda seconds: None).shards]
+    return [shard.id for shard in read_listing(ARN, describe, lambda seconds: None).shards]
 
 
 def test_pages_are_put_together() -> None:
@@ -55,7 +55,7 @@ def test_pages_without_an_end_are_trouble() -> None:
         return page(name, last=name)
 
     with pytest.raises(TransientError, match="does not end, after 1,000 pages in 250 s") as caught:
-        listed(ARN, describe, clock.sleep, clock.monotonic)
+        read_listing(ARN, describe, clock.sleep, clock.monotonic)
     assert next(calls) == 1000
     assert caught.value.unreachable, "it is not begun anew at once"
 

@@ -42,26 +42,28 @@ def newest(wanted: WantedStreams) -> list[str]:
 def test_globs_are_of_whole_table_names(
     texts: list[str], exclude: list[str], tables: list[str]
 ) -> None:
-    assert newest(WantedStreams.of(texts, exclude=exclude)) == tables
+    assert newest(WantedStreams.parse(texts, exclude=exclude)) == tables
 
 
 def test_all_is_all_but_what_is_excluded() -> None:
-    wanted = WantedStreams.of((), everything=True, exclude=["shop-*"])
+    wanted = WantedStreams.parse((), everything=True, exclude=["shop-*"])
     assert newest(wanted) == ["orders", "users"]
     assert wanted.are_several
 
 
 def test_names_and_arns_are_meant_to_be_there_once_each() -> None:
-    wanted = WantedStreams.of(["orders", row("users").arn, "orders", "shop-*"], exclude=["orders"])
+    wanted = WantedStreams.parse(
+        ["orders", row("users").arn, "orders", "shop-*"], exclude=["orders"]
+    )
     assert wanted.names == (row("users").arn,) and wanted.globs == ("shop-*",)
-    assert not WantedStreams.of("orders").are_several
-    assert WantedStreams.of(["orders", "users"]).are_several
-    assert WantedStreams.of("shop-*").are_several, "others may come"
+    assert not WantedStreams.parse("orders").are_several
+    assert WantedStreams.parse(["orders", "users"]).are_several
+    assert WantedStreams.parse("shop-*").are_several, "others may come"
 
 
 def test_of_a_tables_streams_the_newest_counts() -> None:
     rows = [row("orders", "2026-11-20"), row("orders", "2026-11-22"), row("orders", "2026-11-21")]
-    found = WantedStreams.of("ord*").newest(rows, no_tags)
+    found = WantedStreams.parse("ord*").newest(rows, no_tags)
     assert found["orders"].label == "2026-11-22"
 
 
@@ -81,16 +83,16 @@ def test_tags_narrow_down_what_globs_match_and_are_asked_only_for_that() -> None
         (["env"], ["shop-a", "shop-b"]),
     ):
         asked.clear()
-        wanted = WantedStreams.of("shop-*", tags=given)
+        wanted = WantedStreams.parse("shop-*", tags=given)
         assert sorted(wanted.newest(ROWS, tags_of)) == tables
         assert sorted(asked) == ["shop-a", "shop-b", "shop-test"]
-    assert WantedStreams.of((), tags=["env=prod"]).globs == ("*",)
+    assert WantedStreams.parse((), tags=["env=prod"]).globs == ("*",)
 
 
 def test_globs_of_arns_are_of_their_region() -> None:
     there = "arn:aws:dynamodb:eu-west-1:123456789012:table/"
     texts = ["users", "shop-?", f"{ARN}shop-a*/stream/*", f"{there}ord*", f"{there}users"]
-    wanted = WantedStreams.of(texts)
+    wanted = WantedStreams.parse(texts)
     assert wanted.names == ("users", f"{there}users")
     here, us, eu = wanted.by_region()
     assert (here.globs, here.names) == (("shop-?",), ())
@@ -111,25 +113,25 @@ def test_globs_of_arns_are_of_their_region() -> None:
 )
 def test_a_glob_of_regions_or_of_streams_is_refused(glob: str) -> None:
     with pytest.raises(UsageError, match="name the region; the table's name may be a glob"):
-        WantedStreams.of([glob])
+        WantedStreams.parse([glob])
 
 
 def test_what_keeps_matches_out_is_named() -> None:
-    wanted = WantedStreams.of(["*"], tags=["env"], exclude=["*"])
+    wanted = WantedStreams.parse(["*"], tags=["env"], exclude=["*"])
     with pytest.raises(StreamError, match="and is let through by its tags and --exclude; see"):
         wanted.refuse_without_match([])
 
 
 def test_a_glob_without_a_match_is_named() -> None:
     with pytest.raises(StreamError, match=r"no table with a stream matches 'nix-.'"):
-        WantedStreams.of(["shop-*", "nix-*"]).refuse_without_match(ROWS)
-    WantedStreams.of(["shop-*"]).refuse_without_match(ROWS)
+        WantedStreams.parse(["shop-*", "nix-*"]).refuse_without_match(ROWS)
+    WantedStreams.parse(["shop-*"]).refuse_without_match(ROWS)
 
 
 def test_nothing_named_and_a_tag_without_a_name_are_refused() -> None:
     with pytest.raises(UsageError, match="give a stream: its ARN, a table, a glob"):
-        WantedStreams.of([], exclude=["x"])
+        WantedStreams.parse([], exclude=["x"])
     with pytest.raises(UsageError, match="there is no glob"):
-        WantedStreams.of(["orders", "users"], tags=["env=prod"])
+        WantedStreams.parse(["orders", "users"], tags=["env=prod"])
     with pytest.raises(UsageError, match=r"^tags =prod: give NAME=VALUE"):
-        WantedStreams.of([], tags=["=prod"])
+        WantedStreams.parse([], tags=["=prod"])

@@ -109,7 +109,7 @@ def test_bad_input_is_one_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-o", "xml"], "-o xml: use json, jsonl, csv or table"),
+        (["-o", "xml"], "-o xml: use json, jsonl, csv, table or parquet"),
         (["-o", "parquet"], "--output parquet: it is Spark that writes it: --engine spark"),
         (["-o", "xml", "--engine", "spark"], "-o xml: use jsonl or parquet"),
     ],

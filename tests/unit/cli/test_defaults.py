@@ -10,9 +10,9 @@ import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
-from watcher.cli import choosing, defaults, trusted
-from watcher.cli.choosing import Choice
-from watcher.cli.commands import LOG_FORMAT, Invocation, first
+from watcher.cli import handler_flags, trust
+from watcher.cli.command_line import LOG_FORMAT, CommandLine, Invocation
+from watcher.cli.handler_flags import Choice
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 
@@ -24,7 +24,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("WATCHER_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    defaults._known.cache_clear()
     return tmp_path
 
 
@@ -32,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def project(folder: Path) -> Callable[[str], None]:
     def write(text: str) -> None:
         (folder / "watcher.toml").write_text(text)
-        trusted.trust(Path("watcher.toml"), text.encode())
+        trust.trust(Path("watcher.toml"), text.encode())
 
     return write
 
@@ -49,8 +48,8 @@ def user(folder: Path) -> Callable[[str], None]:
 
 def parsed(*arguments: str) -> SimpleNamespace:
     """The options, and as `chosen` what is to be done with each change."""
-    line = Invocation("watch", ["orders", *arguments])
-    handlers = choosing.found("watch", arguments)
+    words = CommandLine("watch", ["orders", *arguments])
+    line, handlers = Invocation(words), handler_flags.found(words)
     return SimpleNamespace(**line.values, chosen=Choice(handlers, line.given, line.values).chosen)
 
 
@@ -198,9 +197,9 @@ def test_a_variable_that_resembles_an_option_is_told_and_others_are_left_alone(
 def test_a_required_option_may_be_a_default(project: Callable[[str], None]) -> None:
     pytest.importorskip("pyspark")
     project('[archive]\nto = "./lake"\nevery = "1m"')
-    made = Invocation("archive", ["orders"]).values
+    made = Invocation(CommandLine("archive", ["orders"])).values
     assert (made["to"], made["every"]) == ("./lake", "1m")
-    assert Invocation("archive", ["orders", "--every", "2m"]).values["every"] == "2m"
+    assert Invocation(CommandLine("archive", ["orders", "--every", "2m"])).values["every"] == "2m"
 
 
 def test_the_folders_of_handlers_may_be_a_default(
@@ -220,7 +219,7 @@ def handle(record): ...
 
 
 def loaded(*arguments: str) -> list[str]:
-    line = Invocation("watch", ["orders", *arguments])
+    line = Invocation(CommandLine("watch", ["orders", *arguments]))
     return [each.name for each in Choice(find(), line.given, line.values).load()]
 
 
@@ -290,10 +289,10 @@ def test_an_error_about_a_value_of_the_command_line_says_no_more(
 ) -> None:
     project("max-records = 5")
     error = UsageError("no", "max_records", 5)
-    typed = Invocation("watch", ["orders", "--max-records", "5"])
-    assert typed.told(error) == "--max-records 5: no"
-    by_default = Invocation("watch", ["orders"])
-    assert by_default.told(error) == "--max-records 5: no (from watcher.toml)"
+    typed = Invocation(CommandLine("watch", ["orders", "--max-records", "5"]))
+    assert typed.explain(error) == "--max-records 5: no"
+    by_default = Invocation(CommandLine("watch", ["orders"]))
+    assert by_default.explain(error) == "--max-records 5: no (from watcher.toml)"
 
 
 def test_a_default_is_not_blamed_for_what_only_sounds_like_it(
@@ -337,8 +336,8 @@ def test_a_user_without_a_home_or_kept_out_of_it_has_no_file(
     monkeypatch.chdir(tmp_path)
     for home in ("/proc/1/cwd/nowhere", str(tmp_path / "\udcff")):
         monkeypatch.setenv("XDG_CONFIG_HOME", home)
-        assert first("watch", (), LOG_FORMAT) == ("text", None)
-        assert Invocation("watch", ["orders"]).given.origins == {}
+        assert CommandLine("watch").peek(LOG_FORMAT).last is None
+        assert Invocation(CommandLine("watch", ["orders"])).given.origins == {}
 
 
 def test_the_version_of_an_image_is_no_default() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.program import run
 from watcher import __version__
-from watcher.cli.commands import COMMANDS, GROUPS, app, arguments, shown
+from watcher.cli.command_line import CommandLine, app, arguments, shown
+from watcher.cli.commands import COMMANDS, GROUPS
 
 SCREEN = {"COLUMNS": "80"}
 ON_SPARK = ("query", "archive", "replicate", "metrics")
@@ -52,7 +53,7 @@ def test_each_group_fits_a_screen(topic: str) -> None:
 
 def test_each_option_stands_in_one_group_and_in_all() -> None:
     everything = printed("--help", "all")
-    for argument in arguments(app("watch", ())):
+    for argument in arguments(app(CommandLine("watch"))):
         names = ", ".join(shown(argument))
         rows = [line for line in everything if line.startswith((f"  {names} ", f"  {names}\n"))]
         assert argument.index is not None or len(rows) == 1, names

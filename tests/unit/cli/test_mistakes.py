@@ -7,9 +7,10 @@ import pytest
 
 from tests.simulator import RemoteSimulator, Simulator
 from tests.support.program import run
-from watcher.cli import defaults, trusted
-from watcher.cli.choosing import Choice
-from watcher.cli.commands import COMMANDS, Invocation, app, arguments
+from watcher.cli import trust
+from watcher.cli.command_line import CommandLine, Invocation, app, arguments
+from watcher.cli.commands import COMMANDS
+from watcher.cli.handler_flags import Choice
 from watcher.delivery.handler_modules import find
 from watcher.errors import UsageError
 
@@ -21,7 +22,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("WATCHER_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    defaults._known.cache_clear()
     return tmp_path
 
 
@@ -58,12 +58,12 @@ def test_a_handlers_own_value_that_is_refused_says_where_it_is_from(
         f"def configure(level): raise ValueError(f'{words}')\ndef handle(record): ..."
     )
     (folder / "watcher.toml").write_text("level = 5")
-    trusted.trust(Path("watcher.toml"), b"level = 5")
-    line = Invocation("watch", ["orders"])
+    trust.trust(Path("watcher.toml"), b"level = 5")
+    line = Invocation(CommandLine("watch", ["orders"]))
     with pytest.raises(UsageError) as caught:
         Choice(find(), line.given, line.values).load()
     text = words.format(level=5)
-    assert line.told(caught.value) == f"handler cfg: {text} (--level is from watcher.toml)"
+    assert line.explain(caught.value) == f"handler cfg: {text} (--level is from watcher.toml)"
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -78,11 +78,11 @@ def test_a_program_that_has_loaded_pydantic_can_leave_out_any_option(
         "def configure(much=None, loud=None): ...\ndef handle(record): ..."
     )
     words: list[str] = []
-    for each in arguments(app(name, ())):
+    for each in arguments(app(CommandLine(name))):
         if each.required:
             flag = each.names[:1] if each.index is None else ()
             words += [*flag, *(each.get_choices() or ["x"])[:1]]
-    line = Invocation(name, words)
+    line = Invocation(CommandLine(name, words))
     assert set(line.given.typed) <= {"to", "checkpoint"}
 
 
@@ -90,4 +90,4 @@ def test_a_program_that_has_loaded_pydantic_can_leave_out_any_option(
 @pytest.mark.parametrize("option", ["--tail", "--poll-max"])
 def test_a_number_that_need_not_be_given_is_a_number(option: str, word: str) -> None:
     with pytest.raises(UsageError, match=f"{option} {word} is not a (whole )?number"):
-        Invocation("watch", ["orders", option, word])
+        Invocation(CommandLine("watch", ["orders", option, word]))

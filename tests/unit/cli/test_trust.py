@@ -9,9 +9,10 @@ import pytest
 from tests.simulator import Simulator
 from tests.support.program import run
 from watcher import cli
-from watcher.cli import choosing, defaults, trusted
-from watcher.cli.choosing import Choice
-from watcher.cli.commands import COMMANDS, Invocation
+from watcher.cli import handler_flags, trust
+from watcher.cli.command_line import CommandLine, Invocation
+from watcher.cli.commands import COMMANDS
+from watcher.cli.handler_flags import Choice
 from watcher.errors import UsageError
 
 EVIL = '"""Evil."""\nOPTIONS = {"level": ("N", "x")}\nopen("ran", "w").close()\n'
@@ -26,19 +27,18 @@ def here(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     (folder / "evil.py").write_text(EVIL)
-    defaults._known.cache_clear()
     return tmp_path
 
 
 def written(text: str) -> None:
     Path("watcher.toml").write_text(text)
-    defaults._known.cache_clear()
 
 
 def chosen(*arguments: str) -> Choice:
     """What a command line wants done."""
-    line = Invocation("watch", ["orders", *arguments])
-    return Choice(choosing.found("watch", arguments), line.given, line.values)
+    words = CommandLine("watch", ["orders", *arguments])
+    line = Invocation(words)
+    return Choice(handler_flags.found(words), line.given, line.values)
 
 
 def loaded(*arguments: str) -> list[str]:
@@ -77,14 +77,12 @@ def test_what_runs_code_writes_files_or_reaches_elsewhere_has_to_be_allowed_once
     assert caught.value.exit_status == 2
     assert not Path("ran").exists()
     assert cli.main(["trust"]) == 0
-    defaults._known.cache_clear()
     chosen()
     written(text + "\n# changed\n")
     with pytest.raises(UsageError, match="in this folder sets"):
         loaded()
     written(text)
     assert cli.main(["trust", "--forget"]) == 0
-    defaults._known.cache_clear()
     with pytest.raises(UsageError, match="in this folder sets"):
         loaded()
 
@@ -156,7 +154,6 @@ def test_who_is_kept_out_of_their_home_trusts_nothing(monkeypatch: pytest.Monkey
     written("evil = true")
     for home in ("/proc/1/cwd/nowhere", "/dev/null/x", "x" * 5000):
         monkeypatch.setenv("XDG_DATA_HOME", home)
-        defaults._known.cache_clear()
         with pytest.raises(UsageError, match="in this folder sets evil"):
             loaded()
 
@@ -167,17 +164,17 @@ def test_what_can_not_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
         if text is not None:
             written(text)
         with pytest.raises(UsageError, match=words):
-            Invocation("trust", []).run()
+            Invocation(CommandLine("trust", [])).run()
     written("poll-max = 3")
     Path("file").touch()
     monkeypatch.setenv("XDG_DATA_HOME", "file")
     with pytest.raises(UsageError, match="can't write file/watcher/trusted/"):
-        Invocation("trust", []).run()
+        Invocation(CommandLine("trust", [])).run()
 
 
 def test_every_option_whose_value_is_of_files_programs_or_places_needs_leave() -> None:
     for metavar in ("FILE", "PATH", "DIR", "URL", "MODULE:FUNCTION", "KEY=VALUE", "COORDINATES"):
-        assert not trusted.is_harmless(metavar, "x")
+        assert not trust.is_harmless(metavar, "x")
     assert "trust" in COMMANDS
 
 

@@ -48,6 +48,25 @@ def test_it_asks_whoever_else_may_stop_it() -> None:
     assert made.poll() and made.poll() and made.requested
 
 
+def test_it_stops_once_its_seconds_are_over() -> None:
+    clock = HandClock()
+    made = Shutdown(5.0, max_seconds=1.5, clock=clock)
+    clock.sleep(1.4)
+    assert not made.poll()
+    clock.sleep(0.1)
+    assert made.poll() and state(made) == "draining" and made.seconds_left == 5.0
+
+
+def test_in_the_main_thread_its_seconds_interrupt_as_a_signal_does() -> None:
+    made, before = Shutdown(0.2, max_seconds=0.1), signal.getsignal(signal.SIGALRM)
+    began = time.monotonic()
+    with made.handle_signals(made.request), pytest.raises(Overdue), made.may_interrupt():
+        time.sleep(10)
+    assert 0.3 <= time.monotonic() - began < 5
+    assert made.requested and made.signal == 0
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
 def test_only_what_allows_it_is_interrupted() -> None:
     made = Shutdown(1.0)
     made.interrupt()

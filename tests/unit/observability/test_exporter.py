@@ -15,7 +15,7 @@ import pytest
 
 from watcher.aws.model import ShardKey
 from watcher.errors import UsageError
-from watcher.observability.exporter import Exporter, exporting
+from watcher.observability.exporter import Exporter, ExporterTiming, exporting
 from watcher.observability.heartbeat import Heartbeat
 from watcher.observability.watch_stats import WatchStats
 
@@ -35,14 +35,13 @@ class Place(NamedTuple):
 
     def show(self, snapshot: WatchStats) -> None:
         """As the manager does, without its pauses."""
-        self.exporter._due = 0.0
         self.exporter.show(snapshot)
 
     def wait_for(self, line: str) -> None:
         end = time.monotonic() + 20
         while line not in self.text().splitlines():
             assert time.monotonic() < end
-            self.exporter._send()  # what a full pipe has left
+            self.exporter.flush()  # what a full pipe has left
             time.sleep(0.02)
 
 
@@ -55,7 +54,7 @@ def a_log_that_is_heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def place(caplog: pytest.LogCaptureFixture) -> Iterator[Place]:
-    with exporting(0, Heartbeat.shared()) as exporter:
+    with exporting(0, Heartbeat.shared(), timing=ExporterTiming(send_seconds=0.0)) as exporter:
         yield Place(exporter, caplog.messages[0].removeprefix("Metrics: "))
 
 
@@ -107,7 +106,7 @@ def test_shards_of_the_same_name_are_told_apart_by_their_table(place: Place) -> 
 
 
 def test_an_exporter_that_takes_nothing_keeps_nobody_and_then_gets_the_last(place: Place) -> None:
-    pid = place.exporter._process.pid
+    pid = place.exporter.process.pid
     os.kill(pid, signal.SIGSTOP)
     try:
         for number in range(200):
@@ -121,13 +120,13 @@ def test_an_exporter_that_takes_nothing_keeps_nobody_and_then_gets_the_last(plac
 def test_an_exporter_that_died_is_told_of_once(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place.exporter._process.kill()
-    place.exporter._process.join()
+    place.exporter.process.kill()
+    place.exporter.process.join()
     for _ in range(3):
         place.show(WatchStats())
     assert len([text for text in caplog.messages if "has ended" in text]) == 1
 
 
 def test_a_label_with_quotes_is_escaped(place: Place) -> None:
-    place.show(WatchStats(observed={'my "own"\n': 3}))
+    place.show(WatchStats(handled={'my "own"\n': 3}))
     place.wait_for('watcher_observer_records_total{observer="my \\"own\\"\\n"} 3.0')

@@ -11,17 +11,18 @@ from prometheus_client import CollectorRegistry
 
 from tests.support.otlp import Receiver, receiving
 from watcher.aws.model import ShardKey
-from watcher.observability.exporter import exporting
+from watcher.observability.exporter import ExporterTiming, exporting
 from watcher.observability.heartbeat import Heartbeat
-from watcher.observability.http_server import SnapshotCollector
-from watcher.observability.instruments import Instrument, LastFigures
+from watcher.observability.http_server import StatsCollector
+from watcher.observability.instruments import Instrument, LatestMetrics
 from watcher.observability.watch_stats import Shards, WatchStats
 
 HTTP = ["otlp_proto_http"]
+PATIENT = ExporterTiming(end_seconds=5.0)
 ORDERS = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders/stream/2026"
 SNAPSHOT = WatchStats(
     kinds={"INSERT": 7},
-    observed={"print_json": 7},
+    handled={"print_json": 7},
     shards=Shards(open=2),
     lags={ShardKey(ORDERS, "shardId-1"): 1.5},
     calls={"GetRecords": 3},
@@ -40,7 +41,7 @@ def test_it_sends_what_prometheus_reads_and_at_the_end_the_last_figures(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
-    with exporting(None, Heartbeat.shared(), HTTP, 5.0) as exporter:
+    with exporting(None, Heartbeat.shared(), HTTP, timing=PATIENT) as exporter:
         exporter.show(SNAPSHOT)
         receiver.wait_for(
             lambda: (
@@ -53,10 +54,10 @@ def test_it_sends_what_prometheus_reads_and_at_the_end_the_last_figures(
     assert last["watcher_records", "REMOVE"] == 0
     there = next(found for found in receiver.metrics if ("watcher_records", "INSERT") in found)
     all_of_them = {name for found in receiver.metrics for name, *_ in found}
-    latest = LastFigures()
-    latest.take(SNAPSHOT)
+    latest = LatestMetrics()
+    latest.update(SNAPSHOT)
     registry = CollectorRegistry()
-    registry.register(SnapshotCollector(latest))
+    registry.register(StatsCollector(latest))
     assert there and all_of_them | {"watcher_observer_failures"} == {
         family.name for family in registry.collect()
     }
@@ -72,10 +73,10 @@ def test_a_receiver_that_hangs_keeps_the_end_no_longer_than_it_may(
     receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.status = 0
-    pulse = Heartbeat.shared()
-    with exporting(None, pulse, HTTP, 1.0) as exporter:
+    heartbeat = Heartbeat.shared()
+    with exporting(None, heartbeat, HTTP, timing=ExporterTiming(end_seconds=1.0)) as exporter:
         exporter.show(SNAPSHOT)
-        pulse.end()
+        heartbeat.stop()
         began = time.monotonic()
     assert time.monotonic() - began < 8.0  # who sends it gives up after 10 s by itself
     assert "OpenTelemetry: the last metrics could not be sent in time" in caplog.messages
@@ -91,7 +92,7 @@ def test_it_sends_where_the_environment_says_now_also_from_a_fork_servers_proces
         with receiving() as later:
             for place in (receiver, later):
                 monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", place.endpoint)
-                with exporting(None, Heartbeat.shared(), HTTP, 5.0) as exporter:
+                with exporting(None, Heartbeat.shared(), HTTP, timing=PATIENT) as exporter:
                     exporter.show(SNAPSHOT)
                 place.wait_for(lambda place=place: place.metrics)  # type: ignore[misc]
     finally:

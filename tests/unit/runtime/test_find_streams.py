@@ -35,7 +35,7 @@ class Account:
     def __call__(self, connection: AwsConfig) -> Account:
         return self
 
-    def directory(self, wanted: WantedStreams) -> Account:
+    def listing_client_for(self, wanted: WantedStreams) -> Account:
         return self
 
     def stream_pages(self) -> Iterator[list[StreamName]]:
@@ -43,11 +43,11 @@ class Account:
             self.pages += 1
             yield [row(f"t{number}") for number in range(first, min(first + 100, self.tables))]
 
-    def of(self, arn: str) -> PlayedService:
+    def client_for(self, arn: str) -> PlayedService:
         self.followed += 1
         return self._service
 
-    def for_loop(self, arn: str) -> PlayedService:
+    def loop_client_for(self, arn: str) -> PlayedService:
         return self._service
 
 
@@ -55,7 +55,7 @@ def find(
     monkeypatch: pytest.MonkeyPatch, account: Account, glob: str, *, yes: bool = False
 ) -> WatchedStreams:
     monkeypatch.setattr(find_streams, "Clients", account)
-    return find_streams.find(WantedStreams.of([glob]), WatchOptions(), strict=False, yes=yes)
+    return find_streams.find(WantedStreams.parse([glob]), WatchOptions(), strict=False, yes=yes)
 
 
 def test_ten_thousand_tables_are_counted_and_not_one_of_them_is_followed(
@@ -81,7 +81,7 @@ def test_a_loop_that_slow_handlers_hold_takes_a_beginning_however_late(
 ) -> None:
     account, told = Account(3), threading.Event()
     monkeypatch.setattr(find_streams, "Clients", account)
-    wanted = WantedStreams.of(["t*"])
+    wanted = WantedStreams.parse(["t*"])
     streams = find_streams.find(wanted, WatchOptions(), strict=False, yes=False, tell=told.set)
     (stream, *_) = streams.to_begin()
     with pytest.raises(NoAnswerYetError):

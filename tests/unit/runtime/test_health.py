@@ -17,7 +17,7 @@ from tests.support.times import NOON
 from watcher.delivery.handler_pool import ThreadHandlerPool
 from watcher.errors import DeniedError, NoAnswerYetError, StreamError, TransientError, UsageError
 from watcher.observability.heartbeat import Heartbeat
-from watcher.observability.http_server import Answers, Awake, judge
+from watcher.observability.http_server import ProbeAnswers, SuspendDetector, assess
 from watcher.observability.watch_stats import WatchStats
 from watcher.records.record import Record
 from watcher.streams.messages import Failed, Finished, Started
@@ -58,8 +58,8 @@ class Probed(Play):
         return lambda: self.reads.difference_update(names)
 
     @property
-    def now(self) -> Answers:
-        return judge(self.last, self.heartbeat.look(), self.clock.monotonic())
+    def now(self) -> ProbeAnswers:
+        return assess(self.last, self.heartbeat.state(), self.clock.monotonic())
 
     def says(self, live: str = "", ready: str = "") -> Callable[[], None]:
         """A step: each says so; without a text, that all is well."""
@@ -406,7 +406,7 @@ def test_a_handler_that_hangs_is_named_and_nobody_else_is_blamed_afterwards() ->
 
 def test_a_handler_that_is_tried_again_lives_and_is_not_ready_until_it_goes_well() -> None:
     begun: list[float] = []
-    lines: list[Answers] = []
+    lines: list[ProbeAnswers] = []
 
     def fails(record: Record) -> None:
         begun.append(play.clock.monotonic())
@@ -428,7 +428,7 @@ def test_a_save_that_hangs_is_named() -> None:
                 lines.append(play.now)
             super().save(stored)
 
-    lines: list[Answers] = []
+    lines: list[ProbeAnswers] = []
     play = Probed(nothing, "a", store=Hangs())
     play.run(play.goes_on("a"), 1.0, ("a", page(1)), 2.0, play.says())
     assert lines[0].live == ["a save of the positions has stood for 61 s"]
@@ -443,7 +443,7 @@ def test_whoever_stands_by_lives_and_is_not_ready() -> None:
             lines.append(play.now)
             return True
 
-    lines: list[Answers] = []
+    lines: list[ProbeAnswers] = []
     play = Probed(nothing, "a", store=Standing())
     play.run(play.goes_on("a"), 1.0, play.says())
     assert lines == [([], ["standing by: another watch has the lease"])]
@@ -473,7 +473,7 @@ def test_whoever_stands_by_and_cant_take_over_says_why() -> None:
                 lines.append(play.now)
             return True
 
-    lines: list[Answers] = []
+    lines: list[ProbeAnswers] = []
     play = Probed(nothing, "a", store=Standing())
     play.run(play.goes_on("a"), 1.0, play.says())
     assert lines == [
@@ -546,7 +546,7 @@ def test_with_several_at_once_a_machine_that_slept_blames_no_handler(gate: Gate)
 
 
 def test_with_several_at_once_one_that_is_tried_again_lives() -> None:
-    said: list[Answers] = []
+    said: list[ProbeAnswers] = []
 
     def fails(record: Record) -> None:
         raise ValueError("no")
@@ -589,18 +589,18 @@ def test_a_lease_that_has_run_out_is_waited_for_alive() -> None:
 
 def test_probes_that_slept_with_the_watch_give_it_a_minute_anew() -> None:
     clock = HandClock()
-    heartbeat, awake = Heartbeat(clock=clock), Awake(clock)
+    heartbeat, awake = Heartbeat(clock=clock), SuspendDetector(clock)
 
     def live() -> list[str]:
-        return judge(
-            WatchStats(), heartbeat.look().not_before(awake.look()), clock.monotonic()
+        return assess(
+            WatchStats(), heartbeat.state().not_before(awake.check()), clock.monotonic()
         ).live
 
     clock.sleep(90.0)
     assert live() == []
     for _ in range(61):
         clock.sleep(1.0)
-        awake.look()
+        awake.check()
     assert live() == ["the start has stood for 61 s"]
 
 
@@ -624,7 +624,7 @@ def test_a_delivery_that_waits_for_the_lease_is_not_ready_meanwhile() -> None:
             lines.append(play.now)
             self.in_doubt = False
 
-    lines: list[Answers] = []
+    lines: list[ProbeAnswers] = []
     play = Probed(nothing, "a", store=Waits())
     play.run(play.goes_on("a"), 1.0, play.says(), ("a", page(1)), 1.0, play.says())
     assert lines == [([], ["the lease has run out, and can't be renewed: delivery waits"])]

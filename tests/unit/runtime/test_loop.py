@@ -16,6 +16,7 @@ from tests.support.play import ARN, NEW_ARN, Memory, Play, PlayedService, Seen, 
 from tests.support.times import NOON
 from tests.support.wire import FIRST
 from watcher.aws.model import AfterSequence, AtTime, Latest, Shard, ShardKey, TrimHorizon
+from watcher.clock import CLOCK
 from watcher.errors import (
     CredentialsError,
     DataLossError,
@@ -426,7 +427,7 @@ def test_an_end_of_a_shard_behind_records_that_are_left_is_not_its_end(
 
     play = played(service, slow)
     play.run(("a", page(1, 2)), ("a", Finished(closed=True)), ("a", None))
-    (shard,) = tokens.resume(play.store.token)
+    (shard,) = tokens.resume(play.store.token, CLOCK.now())
     assert (
         shard.position == AfterSequence(str(FIRST + 1)) and shard.status is not ShardStatus.FINISHED
     )
@@ -543,7 +544,7 @@ class AnyHistory:
         self.delivered[shard] = number + 1
 
     def check_the_token(self) -> None:
-        for shard in tokens.resume(self.store.token):
+        for shard in tokens.resume(self.store.token, CLOCK.now()):
             after = 0
             if isinstance(shard.position, AfterSequence):
                 after = int(shard.position.sequence_number) - FIRST + 1

@@ -150,4 +150,4 @@ def test_observers_have_processed_what_they_did_not_fail_on(watch: Watch) -> Non
     watch.deliver("a", 10, age=0)
     watch.dispatcher.failed["seen"] += 3
     now = watch.look()
-    assert (now.observed, now.failed, now.failures) == ({"seen": 7}, {"seen": 3}, 3)
+    assert (now.handled, now.failed, now.failures) == ({"seen": 7}, {"seen": 3}, 3)

@@ -50,7 +50,7 @@ def newcomers(region: Region, clock: HandClock, *texts: str, **more: list[str]) 
     def follow(arn: str) -> WatchedStream:
         return WatchedStream(arn, WatchOptions(), first=service, service=service, clock=clock)
 
-    return StreamDiscovery(WantedStreams.of(texts, **more), region, follow, clock)  # type: ignore[arg-type]
+    return StreamDiscovery(WantedStreams.parse(texts, **more), region, follow, clock)  # type: ignore[arg-type]
 
 
 def found(looking: StreamDiscovery, clock: HandClock, seconds: float) -> list[str]:

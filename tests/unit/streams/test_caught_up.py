@@ -28,7 +28,9 @@ def stream(clock: HandClock) -> PlayedStream:
 
 
 def end(clock: HandClock) -> CaughtUpDetector:
-    made = CaughtUpDetector(ARN, "a", NOON + timedelta(seconds=3), clock, PageFetcher(clock))
+    made = CaughtUpDetector(
+        ARN, "a", NOON + timedelta(seconds=3), clock=clock, reads=PageFetcher(clock)
+    )
     made.began(NOON)
     return made
 

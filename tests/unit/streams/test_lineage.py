@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.times import NOON
 from watcher.aws.model import AfterSequence, AtTime, Latest, Position, Shard, TrimHorizon
+from watcher.clock import CLOCK
 from watcher.streams import token as checkpoint
 from watcher.streams.lineage import Lineage, ShardStatus, TrackedShard
 
@@ -302,7 +303,9 @@ class AnyHistory(RuleBasedStateMachine):
     def die_and_resume(self) -> None:
         assert self.token is not None
         raw, read = self.token
-        self.lineage = Lineage(self.start, checkpoint.resume(checkpoint.from_json(raw)))
+        self.lineage = Lineage(
+            self.start, checkpoint.resume(checkpoint.from_json(raw), CLOCK.now())
+        )
         self.read = set(read)
 
     @invariant()

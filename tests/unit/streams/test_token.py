@@ -27,6 +27,7 @@ from watcher.aws.model import (
     Shard,
     TrimHorizon,
 )
+from watcher.clock import CLOCK
 from watcher.errors import UsageError
 from watcher.stores.file import CheckpointFile
 from watcher.streams import token as checkpoint
@@ -35,6 +36,8 @@ from watcher.streams.token import Token, TokenShard
 
 NUMBER = "1000000000000000000042"
 
+NOW = CLOCK.now()
+
 
 def token(number: str = NUMBER) -> Token:
     return Token("arn", ["s"], [TokenShard("s", "after_sequence", number)], NOON)
@@ -42,7 +45,7 @@ def token(number: str = NUMBER) -> Token:
 
 def resumed(lineage: Lineage) -> dict[str, TrackedShard]:
     text = checkpoint.encode(checkpoint.make("arn", lineage, NOON))
-    return {shard.id: shard for shard in checkpoint.resume(checkpoint.from_json(text))}
+    return {shard.id: shard for shard in checkpoint.resume(checkpoint.from_json(text), NOW)}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def test_a_latest_shard_that_was_not_read_yet_is_stored_as_the_time_when_the_wat
     began = NOON - timedelta(minutes=5)
     made = checkpoint.make("arn", lineage, NOON, began)
     assert made.saved_at == NOON
-    (shard,) = checkpoint.resume(made)
+    (shard,) = checkpoint.resume(made, NOW)
     assert shard.position == AtTime(began)
 
 
@@ -99,7 +102,7 @@ def test_a_token_of_bloop_is_read() -> None:
             {"shard_id": "v", "something": "else"},
         ],
     }
-    assert [shard.position for shard in checkpoint.resume(checkpoint.from_json(plain))] == [
+    assert [shard.position for shard in checkpoint.resume(checkpoint.from_json(plain), NOW)] == [
         AfterSequence(NUMBER),
         TrimHorizon(),
         Latest(),
@@ -123,13 +126,13 @@ def test_what_is_no_token_is_refused(text: str | bytes) -> None:
 @pytest.mark.parametrize("number", [None, "", "-1", "1e5", "٣", "x"])
 def test_a_position_without_a_proper_number_is_refused(number: str | None) -> None:
     with pytest.raises(UsageError, match="no sequence number"):
-        checkpoint.resume(Token("arn", [], [TokenShard("s", "after_sequence", number)]))
+        checkpoint.resume(Token("arn", [], [TokenShard("s", "after_sequence", number)]), NOW)
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300))
 def test_any_text_is_a_token_or_refused(text: bytes | str) -> None:
     with contextlib.suppress(UsageError):
-        checkpoint.resume(checkpoint.from_json(text))
+        checkpoint.resume(checkpoint.from_json(text), NOW)
 
 
 JSON = st.recursive(
@@ -153,7 +156,7 @@ LIKELY = JSON | st.sampled_from(["latest", "after_sequence", NUMBER, "2026-11-21
 )
 def test_anything_like_a_token_is_one_or_refused(plain: dict[str, object]) -> None:
     with contextlib.suppress(UsageError):
-        checkpoint.resume(checkpoint.from_json(json.dumps(plain)))
+        checkpoint.resume(checkpoint.from_json(json.dumps(plain)), NOW)
 
 
 # The file
@@ -354,7 +357,7 @@ def test_what_a_checkpoint_saves_it_can_load(
     saved = checkpoint.make("arn", lineage, max(now, NOON))
     loaded = checkpoint.from_json(checkpoint.encode(saved))
     assert loaded == saved
-    positions = {shard.id: shard.position for shard in checkpoint.resume(loaded)}
+    positions = {shard.id: shard.position for shard in checkpoint.resume(loaded, NOW)}
     for each in saved.shards:
         position = lineage.shards[each.shard_id].position
         if isinstance(position, AtTime):  # one that is still to come leaves out what is before it
@@ -372,4 +375,4 @@ def test_a_naive_time_of_saving_is_one_or_refused(time: str) -> None:
         loaded = checkpoint.from_json(text)
         assert loaded.saved_at is not None and loaded.saved_at - NOON is not None
         loaded.shards = [TokenShard("s", "trim_horizon", time=NOON)]
-        checkpoint.resume(loaded)
+        checkpoint.resume(loaded, NOW)

@@ -1,4 +1,4 @@
-"""A status line at the bottom of the terminal, beneath whatever else is written to it."""
+"""Standard output and stderr, and the status line at the bottom of a terminal."""
 
 import io
 import logging
@@ -206,7 +206,7 @@ def flush_stdout() -> bool:
     except (BrokenPipeError, BrokenOff):  # nobody reads, or not in time
         pass
     except OSError as error:
-        say_unwritten(error)
+        log_unwritten(error)
         return False
     return True
 
@@ -217,12 +217,12 @@ def is_of_stdout(error: OSError) -> bool:
     return isinstance(file, WholeFile) and file.error is error
 
 
-def say_unwritten(error: OSError) -> None:
+def log_unwritten(error: OSError) -> None:
     """Say why our output can't be written."""
     logger.error(f"can't write standard output: {error.strerror}")
 
 
-def give_up_streams() -> None:
+def close_streams() -> None:
     """Whoever read our output has gone (`| head`): Python's own last flush must not complain."""
     give_up(sys.stderr)
     try:

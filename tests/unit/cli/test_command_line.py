@@ -1,14 +1,15 @@
 """How the words of a command line are read, and what is said of those that can't be."""
 
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 
 from tests.simulator import Simulator
-from watcher import cli
 from watcher.cli import main
-from watcher.cli.commands import COMMANDS, Invocation, app, arguments, named
+from watcher.cli.command_line import CommandLine, Invocation, app, arguments
+from watcher.cli.commands import COMMANDS, named
 from watcher.cli.completion import candidates
 from watcher.errors import UsageError
 
@@ -18,13 +19,10 @@ KNOWN_ELSEWHERE = [
     "-f",
     "-o json",
     "--no-follow",
-    # kcat, Kafka's tools
-    "--max-messages 5",
     # the aws CLI
     "--query x",
     "--output json",
     "--max-items 5",
-    "--start-time 1h",
     "--debug",
     "--profile p",
     "--region r",
@@ -41,7 +39,36 @@ KNOWN_ELSEWHERE = [
 
 @pytest.mark.parametrize("words", KNOWN_ELSEWHERE)
 def test_an_option_that_other_tools_have_under_another_name_works(words: str) -> None:
-    assert Invocation("watch", ["orders", *words.split()])
+    assert Invocation(CommandLine("watch", ["orders", *words.split()]))
+
+
+@pytest.mark.parametrize(
+    ("typed", "ours"),
+    [
+        ("--since 2h -f", "--from 2h --follow"),
+        ("--since=2h", "--from=2h"),
+        ("--limit 3 --no-color --debug", "--max-records 3 --color never --verbose"),
+        ("--max-items 3 --once", "--max-records 3 --no-follow"),
+        ("--query x --json", "--jmespath x --print-json"),
+        ("--jq=x", "--jmespath=x"),
+    ],
+)
+def test_an_option_of_another_tool_is_ours(typed: str, ours: str) -> None:
+    read = [Invocation(CommandLine("watch", ["orders", *each.split()])) for each in (typed, ours)]
+    assert read[0].values == read[1].values
+
+
+def test_what_a_command_has_no_option_for_stays_as_it_was_typed() -> None:
+    with pytest.raises(UsageError, match="unknown --limit"):
+        Invocation(CommandLine("shards", ["orders", "--limit", "3"]))
+    with pytest.raises(UsageError, match="one word too many: --since"):
+        Invocation(CommandLine("shards", ["orders", "--", "--since"]))
+
+
+def test_a_commands_own_option_wins_over_another_tools() -> None:
+    pytest.importorskip("pyspark")
+    line = Invocation(CommandLine("archive", ["orders", "--to", "x", "--once"]))
+    assert line.values["once"] is True
 
 
 @pytest.mark.parametrize(
@@ -77,7 +104,7 @@ def test_an_option_that_other_tools_have_under_another_name_works(words: str) ->
     ],
 )
 def test_options_are_read_as_people_write_them(words: str, name: str, value: object) -> None:
-    assert Invocation("watch", ["orders", *words.split()]).values[name] == value
+    assert Invocation(CommandLine("watch", ["orders", *words.split()])).values[name] == value
 
 
 @pytest.mark.parametrize(
@@ -104,7 +131,7 @@ def test_options_are_read_as_people_write_them(words: str, name: str, value: obj
 )
 def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Invocation("watch", words.split())
+        Invocation(CommandLine("watch", words.split()))
     assert str(caught.value).startswith(text)
 
 
@@ -121,7 +148,7 @@ def test_what_is_wrong_is_said_in_a_line_of_ours(words: str, text: str) -> None:
 )
 def test_tail_begins_with_the_last_changes(words: str, tail: int | None) -> None:
     name, rest = named(words.split())
-    assert Invocation(name, rest).values["tail"] == tail
+    assert Invocation(CommandLine(name, rest)).values["tail"] == tail
 
 
 def test_ls_lists_streams_and_a_table_may_be_called_tail() -> None:
@@ -144,7 +171,7 @@ def test_what_no_quotes_have_kept_with_its_option_is_named(
     name: str, words: list[str], advice: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(f"what is {advice}")):
-        Invocation(name, words)
+        Invocation(CommandLine(name, words))
 
 
 def test_without_a_word_a_few_lines_say_where_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,13 +194,13 @@ def test_quiet_leaves_only_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_dash_is_an_operand_and_behind_two_nothing_is_an_option(tmp_path: Path) -> None:
-    assert Invocation("report", ["-", "-o", "-"]).values["output"] == "-"
-    assert Invocation("replay", ["--", "-ps"])
-    assert Invocation("replay", ["-- the file of yesterday"])
-    assert Invocation("replay", ["-ps", "-"])
+    assert Invocation(CommandLine("report", ["-", "-o", "-"])).values["output"] == "-"
+    assert Invocation(CommandLine("replay", ["--", "-ps"]))
+    assert Invocation(CommandLine("replay", ["-- the file of yesterday"]))
+    assert Invocation(CommandLine("replay", ["-ps", "-"]))
     for words in (["--bogus"], ["--bogus", "x"], ["x", "--bogus"]):
         with pytest.raises(UsageError, match="unknown --bogus"):
-            Invocation("replay", words)
+            Invocation(CommandLine("replay", words))
 
 
 def test_advice_names_only_what_the_command_has(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,12 +210,12 @@ def test_advice_names_only_what_the_command_has(capsys: pytest.CaptureFixture[st
 
 def test_a_text_with_a_space_is_one_word_too_many() -> None:
     with pytest.raises(UsageError, match=r"^one word too many: --foo bar; it is"):
-        Invocation("shards", ["orders", "--foo bar"])
+        Invocation(CommandLine("shards", ["orders", "--foo bar"]))
 
 
 def test_the_first_of_several_words_too_many_is_named() -> None:
     with pytest.raises(UsageError, match=r"^one word too many: x$"):
-        Invocation("streams", ["x", "y"])
+        Invocation(CommandLine("streams", ["x", "y"]))
 
 
 @pytest.mark.spark
@@ -199,13 +226,13 @@ def test_each_missing_operand_is_named(words: list[str], missing: str) -> None:
     with pytest.raises(
         UsageError, match=f"^the following arguments are required: {re.escape(missing)}$"
     ):
-        Invocation("query", words)
+        Invocation(CommandLine("query", words))
 
 
 @pytest.mark.spark
 def test_an_option_that_has_to_be_given_is_named() -> None:
     with pytest.raises(UsageError, match=r"^the following arguments are required: --to$"):
-        Invocation("archive", ["orders"])
+        Invocation(CommandLine("archive", ["orders"]))
 
 
 def test_one_word_too_many_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,19 +245,20 @@ def test_every_value_that_a_tab_offers_is_one_that_the_option_takes() -> None:
     for option in ("--from", "--only", "--on-error", "--color", "--engine", "--log-format", "-o"):
         for value, _ in candidates(["orders", option, ""]):
             word = value + {"retry:": "3", "dead-letter:": "x"}.get(value, "")
-            assert Invocation("watch", ["orders", option, word])
+            assert Invocation(CommandLine("watch", ["orders", option, word]))
             offered += 1
     assert offered == 26
 
 
-def test_every_command_has_a_file_of_its_own() -> None:
-    package = Path(cli.__file__).parent
-    assert all((package / f"{name.replace('-', '_')}.py").is_file() for name in COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_stands_where_the_table_says(name: str) -> None:
+    module = importlib.import_module(f"watcher.cli.{COMMANDS[name].module}")
+    assert callable(getattr(module, f"{name.replace('-', '_')}_command"))
 
 
 def test_no_two_options_of_a_command_have_a_name_together() -> None:
     for name in ("watch", "streams", "shards", "report", "replay", "demo"):
-        names = [each for argument in arguments(app(name, ())) for each in argument.names]
+        names = [each for argument in arguments(app(CommandLine(name))) for each in argument.names]
         assert len(names) == len(set(names)), name
 
 

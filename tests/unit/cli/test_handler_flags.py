@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from watcher.cli.choosing import Choice
-from watcher.cli.commands import Invocation
+from watcher.cli.command_line import CommandLine, Invocation
+from watcher.cli.handler_flags import Choice
 from watcher.delivery import handler_modules
 from watcher.errors import UsageError
 
@@ -23,7 +23,7 @@ def handle(record):
 
 def chosen(*arguments: str) -> list[Any]:
     """What each of the chosen handlers was configured with."""
-    line = Invocation("watch", ["orders", *arguments])
+    line = Invocation(CommandLine("watch", ["orders", *arguments]))
     loaded = Choice(handler_modules.find(), line.given, line.values).load()
     return [observer.handle(None) for observer in loaded]  # type: ignore[arg-type]
 
@@ -81,7 +81,7 @@ def test_an_option_of_watchers_own_is_refused_by_the_files_name(folder: Path) ->
 
 
 def names(*words: str) -> list[str]:
-    line = Invocation("watch", ["orders", *words])
+    line = Invocation(CommandLine("watch", ["orders", *words]))
     return Choice(handler_modules.find(), line.given, line.values).chosen
 
 
@@ -113,7 +113,7 @@ def test_a_module_that_is_called_like_an_option_is_passed_over(folder: Path, wor
 
 @pytest.mark.parametrize("option", ["--call", "--lambda"])
 def test_an_empty_name_of_a_function_is_shown(folder: Path, option: str) -> None:
-    line = Invocation("watch", ["orders", option, ""])
+    line = Invocation(CommandLine("watch", ["orders", option, ""]))
     with pytest.raises(UsageError) as caught:
         Choice(handler_modules.find(), line.given, line.values).load()
-    assert line.told(caught.value).startswith(f"{option}: '': give MODULE")
+    assert line.explain(caught.value).startswith(f"{option}: '': give MODULE")

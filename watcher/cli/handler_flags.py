@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
-from watcher.cli import commands, mistakes, options
-from watcher.cli.defaults import not_trusted
-from watcher.cli.options import Given, option
+from watcher.cli import mistakes, options
+from watcher.cli.command_line import OF_ALL, CommandLine
+from watcher.cli.options import Given, flag, flags_of, option
+from watcher.cli.trust import not_trusted
 from watcher.delivery.handler_modules import HandlerModule, find, function
 from watcher.delivery.handler_modules import load as load_handler
 from watcher.delivery.lambda_functions import lambda_function
@@ -100,11 +101,11 @@ def of_handler(name: str) -> str:
     return _OWN + name
 
 
-def found(name: str, words: Sequence[str]) -> dict[str, HandlerModule]:
-    """The handlers there are for a command line. Raises UsageError."""
-    folders, origin = commands.first(name, words, _FOLDERS)
+def found(line: CommandLine) -> dict[str, HandlerModule]:
+    """Returns the handlers that there are for a command line. Raises UsageError."""
+    folders, origin = line.peek(_FOLDERS)
     try:
-        return find(map(Path, folders or ()))
+        return find(map(Path, folders))
     except UsageError as error:
         raise UsageError(mistakes.blamed(error, "--handlers", {"--handlers": origin})) from None
 
@@ -112,7 +113,7 @@ def found(name: str, words: Sequence[str]) -> dict[str, HandlerModule]:
 def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterator[Option]:
     """An option for each handler, followed by its own; `taken` are those of the command."""
     handlers = list(handlers)
-    names = {name for each in (*taken, *commands.OF_ALL, _FOLDERS) for name in _names(each)}
+    names = {name for each in (*taken, *OF_ALL, _FOLDERS) for name in _names(each)}
     # Of several with the same initials it is the shortest's, a built-in one's first.
     owners = {
         each.initials: each.name
@@ -135,30 +136,25 @@ def flags(handlers: Iterable[HandlerModule], taken: Iterable[Option]) -> Iterato
         for name, (metavar, text) in handler.options.items():
             if name in own:  # one that several declare is theirs together
                 continue
-            if _flag(name) in names or not name.isidentifier():
+            if flag(name) in names or not name.isidentifier():
                 raise UsageError(
-                    f"handler {handler.path}: {_flag(name)} is an option of watcher; "
+                    f"handler {handler.path}: {flag(name)} is an option of watcher; "
                     "choose another name"
                 )
             own.add(name)
-            names.add(_flag(name))
+            names.add(flag(name))
             group = "output" if handler.is_built_in and handler.takes_value else "handlers"
-            told = Parameter(name=_flag(name), metavar=metavar, group=group, help=text)
+            told = Parameter(name=flag(name), metavar=metavar, group=group, help=text)
             kind, default = (bool, False) if metavar is None else (str, None)
             yield option(_OWN + name, kind, default, told)
     yield _FOLDERS
 
 
 def _names(parameter: Option) -> Sequence[str]:
-    """What an option is called; a switch's counterpart too."""
+    """Returns what an option is called; a switch's counterpart too."""
     (about,) = parameter.annotation.__metadata__
-    name = _flag(parameter.name)
-    bare = name.removeprefix("--")
-    return [*(about.name or (name,)), *about.alias, *(about.negative or (f"--no-{bare}",))]
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    negative = about.negative or (f"--no-{flag(parameter.name).removeprefix('--')}",)
+    return [*flags_of(parameter), *about.alias, *negative]
 
 
 class Choice:
@@ -191,8 +187,8 @@ class Choice:
         if not self.has_lambda:
             for each in options.of(lambda_function):
                 if each.name in given.typed and values[each.name] != each.default:
-                    flag = _flag(each.name)
-                    raise UsageError(f"{flag} is a setting of --lambda: give the function too")
+                    text = f"{flag(each.name)} is a setting of --lambda: give the function too"
+                    raise UsageError(text)
 
     @property
     def has_lambda(self) -> bool:
@@ -242,14 +238,14 @@ class Choice:
             return
         if len(owners) > 1:
             several = " and ".join(owner.flag for owner in owners)
-            raise UsageError(f"{_flag(option_name)} is an option of {several}: choose one of them")
+            raise UsageError(f"{flag(option_name)} is an option of {several}: choose one of them")
         self._chosen.append((_CHOSEN, owners[0].name))
 
     def load(self, default: str | None = None) -> list[Handler]:
         """The observers, each with those of its options that were given; else the default one."""
         from watcher.delivery.handler import Handler
 
-        self._given.say_used(
+        self._given.log_used(
             os.path.relpath(handler.path)
             for name, value in self._chosen
             if name == _CHOSEN and (handler := self._handlers[value]).is_here

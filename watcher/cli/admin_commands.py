@@ -1,0 +1,293 @@
+"""What sets watcher up: `policy`, `new-handler` and `trust`."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from watcher.aws.arns import is_stream, partition_of
+from watcher.cli import handler_flags, options, trust
+from watcher.cli.command_line import CommandLine, app, arguments
+from watcher.cli.watch import every_option
+from watcher.errors import UsageError
+from watcher.version import install
+
+logger = logging.getLogger("watcher")
+
+# `policy`
+
+Statement = tuple[str, list[str], list[str]]
+"""A statement's id, actions and resources."""
+
+_READ = ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"]
+# What each command asks of the table itself.
+_OF_TABLE = {
+    "watch": (),
+    "report": (),
+    "count": (),
+    "query": (),
+    "archive": (),
+    "metrics": (),
+    "history": ("GetItem",),
+    "as-of": ("GetItem", "Scan"),
+    "undo": ("GetItem",),
+    "undo-apply": ("GetItem", "PutItem", "DeleteItem"),
+    "replicate": ("Scan",),
+}
+_TARGET = ("CreateTable", "DescribeTable", "PutItem", "DeleteItem", "BatchWriteItem")
+_QUEUE = re.compile(r"https://sqs\.([\w-]+)\.[^/]+/(\d+)/([\w.-]+)")
+_STORE = re.compile(r"dynamodb://(?P<table>[\w.-]+)(?:/.*)?")
+
+_For = Annotated[
+    str,
+    Parameter(
+        name="--for",
+        choices=tuple(_OF_TABLE),
+        metavar="COMMAND",
+        help="the command to be allowed: watch (default), history, as-of, undo (its plan), "
+        "undo-apply, report, count, query, archive, metrics, replicate",
+    ),
+]
+_Account = Annotated[
+    str, Parameter(metavar="NUMBER", help="the account, where no ARN says it; default any")
+]
+_To = Annotated[str | None, Parameter(metavar="TABLE", help="the table that replicate writes to")]
+
+
+def policy_command(line: CommandLine) -> Callable[..., int]:
+    """Prints what a watch with these options (any that it has), or another command, calls."""
+    handlers, parts = handler_flags.found(line), every_option()
+    return options.spelled(_policy, handler_flags.flags(handlers.values(), parts), parts)
+
+
+def _policy(
+    *streams: options.Streams,
+    for_: _For = "watch",
+    account: _Account = "*",
+    to: _To = None,
+    **values: Any,
+) -> int:
+    if not streams and not (values["everything"] or values["tags"]):
+        raise UsageError("give a stream: its ARN, a table, a glob like 'shop-*', or --all")
+    statements = [
+        {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resources}
+        for sid, actions, resources in _statements(streams or ("*",), for_, account, to, values)
+    ]
+    document = {"Version": "2012-10-17", "Statement": statements}
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+def _statements(
+    streams: Sequence[str], name: str, account: str, to: str | None, values: dict[str, Any]
+) -> Iterator[Statement]:
+    place = _Whereabouts(values["region"], account)
+    tables = [place.table(each) for each in streams]
+    yield "ReadTheStream", _READ, [place.stream(each) for each in streams]
+    of_table = {f"dynamodb:{each}" for each in _OF_TABLE[name]}
+    if values["snapshot"] or values["on_stale"] == "snapshot":
+        of_table.add("dynamodb:Scan")
+    if of_table or not all(map(is_stream, streams)):
+        of_table.add("dynamodb:DescribeTable")
+        yield "AskTheTable", [*of_table], tables
+    if values["everything"] or values["tags"] or any(set("*?[") & {*each} for each in streams):
+        # It names no resource but by its TableName.
+        yield "FindStreams", ["dynamodb:ListStreams"], ["*"]
+    if values["tags"]:
+        yield "FindTags", ["dynamodb:ListTagsOfResource"], tables
+    if found := _STORE.fullmatch(str(values["checkpoint"] or "")):
+        calls = ("DescribeTable", "CreateTable", "GetItem", "PutItem")
+        yield "KeepPositions", [f"dynamodb:{each}" for each in calls], [place.table(found["table"])]
+    if queue := values.get(handler_flags.of_handler("sqs")):
+        asks = ["sqs:SendMessage", *([] if "/" in queue else ["sqs:GetQueueUrl"])]
+        yield "SendMessages", asks, [place.queue(queue)]
+    if name == "replicate":
+        if to is None:
+            raise UsageError("give the table that it writes to", "to")
+        target = [f"dynamodb:{each}" for each in _TARGET]
+        yield "WriteTheCopy", target, [place.table(to)]
+
+
+class _Whereabouts:
+    """Where what is named stands, as far as that is known."""
+
+    def __init__(self, region: str | None, account: str) -> None:
+        self._region = region or "*"
+        self._account = account
+
+    def table(self, name: str) -> str:
+        """A table's ARN, out of its name, a glob or an ARN."""
+        if name.startswith("arn:"):
+            return name.partition("/stream/")[0]
+        # IAM knows * and ? alone.
+        glob = re.sub(r"\[[^]]*\]", "?", name)
+        return (
+            f"arn:{_partition(self._region)}:dynamodb:{self._region}:{self._account}:table/{glob}"
+        )
+
+    def stream(self, name: str) -> str:
+        """Its stream's ARN; any of the table's where it is not named itself: there come others."""
+        return name if is_stream(name) else f"{self.table(name)}/stream/*"
+
+    def queue(self, name: str) -> str:
+        """A queue's ARN, out of its name or its URL."""
+        region, account = self._region, self._account
+        if found := _QUEUE.fullmatch(name):
+            region, account, name = found.groups()
+        return f"arn:{_partition(region)}:sqs:{region}:{account}:{name.rpartition('/')[2]}"
+
+
+def _partition(region: str) -> str:
+    return "aws" if region == "*" else partition_of(region)
+
+
+# `new-handler`
+
+_MODULE = '''\
+"""Print what became of each item.
+
+The first line is the help text of FLAG. It and OPTIONS are read without running this file.
+"""
+
+from collections import Counter
+
+from watcher import Record
+
+# Options of its own: name, what --help calls the value (None for a switch), help.
+# Remove them together with `configure` if it needs none.
+OPTIONS = {"NAME_prefix": ("TEXT", "begin each line with TEXT")}
+
+prefix = ""
+counts: Counter[str] = Counter()
+
+
+def configure(NAME_prefix: str = "") -> None:
+    """Called once, before the first record, with the options that were given."""
+    global prefix
+    prefix = NAME_prefix
+
+
+def handle(record: Record) -> None:
+    """Called for every change, in order; when it raises, --on-error says what happens.
+
+    The record is boto3's: record["eventName"], record["dynamodb"]["Keys"]. As plain Python values
+    there are record.key, record.old (None for an INSERT), record.new (None for a REMOVE), and
+    record.changes: attribute -> (old, new).
+    """
+    counts[record.event_name] += 1
+    print(f"{prefix}{record.event_name}", *record.key.values())
+
+
+def close() -> None:
+    """Called once, when the watch ends. May be left out."""
+    print(f"{prefix}{counts.total()} changes")
+'''
+
+_TEST = '''\
+"""The handler NAME, run over real changes of a table on an embedded DynamoDB."""
+
+from pathlib import Path
+
+pytest_plugins = ["watcher.testing"]  # gives watched_table
+
+HANDLER = Path(__file__).parents[1] / "handlers" / "NAME.py"
+
+
+def test_it_tells_of_each_change_and_counts_them(watched_table, capsys):
+    watched_table.put({"pk": "a", "total": 1})
+    watched_table.update({"pk": "a"}, total=2)
+    watched_table.delete({"pk": "a"})
+    watched_table.run(HANDLER)
+    assert capsys.readouterr().out.splitlines() == [
+        "INSERT a",
+        "MODIFY a",
+        "REMOVE a",
+        "3 changes",
+    ]
+
+
+def test_its_option(watched_table, capsys):
+    watched_table.put({"pk": "a"})
+    watched_table.run(HANDLER, NAME_prefix="> ")
+    assert capsys.readouterr().out.splitlines() == ["> INSERT a", "> 1 changes"]
+'''
+
+
+_Name = Annotated[str, Parameter(help="what its flag is to be: big-orders")]
+
+
+def new_handler_command(line: CommandLine) -> Callable[..., int]:
+    """Writes handlers/NAME.py and tests/test_NAME.py, here; never over a file that is there."""
+
+    def run(name: _Name, /) -> int:
+        return _write(name.removeprefix("--").replace("-", "_"))
+
+    return run
+
+
+def _write(name: str) -> int:
+    module, test = Path("handlers", f"{name}.py"), Path("tests", f"test_{name}.py")
+    _refuse_unusable(name, module, test)
+    flag = "--" + name.replace("_", "-")
+    for path, text in ((module, _MODULE), (test, _TEST)):
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text.replace("FLAG", flag).replace("NAME", name), "utf-8")
+        except OSError as error:
+            raise UsageError(f"can't write {path}: {error.strerror}") from None
+        print(path)
+    logger.info(f"Try it: python -m watcher STREAM {flag}")
+    logger.info(f"Test it: pytest {test} ({install('demo')} pytest)")
+    return 0
+
+
+def _refuse_unusable(name: str, module: Path, test: Path) -> None:
+    if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
+        raise UsageError(f"{name} can't be a handler's name; choose one such as big-orders")
+    for path in (module, test):
+        if path.exists():
+            raise UsageError(f"{path} is there already; choose another name")
+    flag = "--" + name.replace("_", "-")
+    if any(flag in each.names for each in arguments(app(CommandLine("watch")))):
+        raise UsageError(f"{flag} is an option of watcher; choose another name")
+
+
+# `trust`
+
+_Forget = Annotated[bool, Parameter(negative=(), help="take it back")]
+
+
+def trust_command(line: CommandLine) -> Callable[..., int]:
+    """Remembers the file by its place and content: once it has changed, it is asked for again."""
+    return options.spelled(_trust)
+
+
+def _trust(*, forget: _Forget = False) -> int:
+    file = Path(trust.PROJECT_FILE)
+    if forget:
+        text = "is trusted no more" if trust.untrust(file) else "was not trusted"
+        logger.info(f"{file.resolve()} {text}")
+        return 0
+    if not file.is_file():
+        raise UsageError(f"no {file} in this folder")
+    content = trust.read(file)
+    found = trust.table(file, content)
+    trust.trust(file, content)
+    logger.info(f"Trusted until it changes: {file.resolve()} ({', '.join(_named(found))})")
+    return 0
+
+
+def _named(found: trust.Table) -> list[str]:
+    """Returns what a file sets."""
+    parts = []
+    for key, value in found.items():
+        parts += [f"[{key}] {each}" for each in value] if isinstance(value, dict) else [key]
+    return parts or ["nothing"]

@@ -1,0 +1,251 @@
+"""A command line: its words, and the one parse that makes a command's call of them, by Cyclopts.
+
+Which options a command has depends on three of them (`--engine`, `--handlers`) or how errors are
+told (`--log-format`): those are looked up among the words before (`CommandLine.peek`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import itertools
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from cyclopts import App, Argument, ArgumentCollection, CycloptsError, Parameter
+
+from watcher.cli import completers, mistakes
+from watcher.cli.commands import COMMANDS, TOPICS, WITHOUT_DEFAULTS
+from watcher.cli.defaults import Defaults, keys
+from watcher.cli.options import Given, flags_of, option
+from watcher.errors import HandlerError, UsageError, WatcherError
+
+LOG_FORMAT = option(
+    "log_format",
+    str,
+    "text",
+    Parameter(
+        choices=("text", "json"),
+        metavar="FORMAT",
+        group="output",
+        help="status and errors as text (default), or as json: one object a line",
+    ),
+)
+VERBOSE = option("verbose", bool, False, Parameter(alias="-v", help="more status, and tracebacks"))
+QUIET = option(
+    "quiet",
+    bool,
+    False,
+    Parameter(alias="-q", help="no status on stderr, only warnings and errors"),
+)
+HELP = option(
+    "help",
+    str,
+    None,
+    Parameter(
+        alias="-h",
+        metavar="[GROUP]",
+        completer=completers.words(*TOPICS),
+        help="help; on a group of options; all",
+    ),
+)
+VERSION = option("version", bool, False, Parameter(alias="-V", negative=(), help="the version"))
+OF_ALL = (VERBOSE, QUIET, LOG_FORMAT, HELP, VERSION)
+"""The options that every command has."""
+# What hands used to other tools type: kubectl, stern, kcat, aws logs, jq.
+_SYNONYMS = {
+    "--since": "--from",
+    "--limit": "--max-records",
+    "--max-items": "--max-records",
+    "--once": "--no-follow",
+    "-f": "--follow",
+    "--query": "--jmespath",
+    "--jq": "--jmespath",
+    "--json": "--print-json",
+    "--summary": "--print-summary",
+    "--diff": "--print-diff",
+    "--debug": "--verbose",
+    "--no-color": "--color never",
+}
+# Before a word that Cyclopts would take for an option that it does not know.
+_COVER = "\0"
+# The last of several values counts; a list has no option that empties it.
+_ALL = Parameter(allow_repeating=True, negative_iterable=())
+
+
+class Found(NamedTuple):
+    """The texts that an option has in a line, or else where defaults are written."""
+
+    texts: Sequence[str] = ()
+    origin: str | None = None
+    """The file or the variable that they are from; None: the line."""
+
+    @property
+    def last(self) -> str | None:
+        """The text that counts where an option has one value."""
+        return self.texts[-1] if self.texts else None
+
+
+class CommandLine:
+    """The words behind a command's name, and the defaults for what they leave out."""
+
+    def __init__(self, name: str, words: Sequence[str] = ()) -> None:
+        self.name = name
+        self.words = words
+        self.defaults = Defaults(name, COMMANDS, _options_of_all)
+        self.has_defaults = name not in WITHOUT_DEFAULTS
+
+    def peek(self, parameter: inspect.Parameter) -> Found:
+        """Returns an option's texts, before it is known which other options there are.
+
+        What is wrong with them, and whether the command has the option, is for the parse to say.
+        """
+        flags = flags_of(parameter)
+        words = iter(list(itertools.takewhile(lambda word: word != "--", self.words)))
+        texts = []
+        for word in words:
+            flag, equals, text = word.partition("=")
+            if word.startswith("--") and flag.replace("_", "-") in flags:
+                texts.append(text if equals else next(words, ""))
+        if texts or not self.has_defaults:
+            return Found(texts)
+        (flag,) = flags
+        (about,) = parameter.annotation.__metadata__
+        return Found(*self.defaults.peek(flag.removeprefix("--"), about.metavar))
+
+
+def app(line: CommandLine) -> App:
+    """Returns Cyclopts' application of a line's command."""
+    module = importlib.import_module(f"watcher.cli.{COMMANDS[line.name].module}")
+    make = getattr(module, f"{line.name.replace('-', '_')}_command")
+    command: Callable[..., int] = make(line)
+    signature = inspect.signature(command)
+    parameters = [*signature.parameters.values(), *OF_ALL]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    made = App(
+        name="watcher",
+        help_flags=(),
+        version_flags=(),
+        help_format="plaintext",
+        config=[line.defaults] if line.has_defaults else None,
+        default_parameter=_ALL,
+    )
+    made.command(
+        command, name=line.name, help=COMMANDS[line.name].summary, help_flags=(), version_flags=()
+    )
+    return made
+
+
+def arguments(made: App) -> ArgumentCollection:
+    """Returns the options and operands of an application's one command."""
+    (name,) = made
+    return made[name].assemble_argument_collection(default_parameter=_ALL).filter_by(parse=True)
+
+
+class Invocation:
+    """A command line that can be run. Raises UsageError for one that can't."""
+
+    def __init__(self, line: CommandLine) -> None:
+        made = app(line)
+        collection = arguments(made)
+        self._arguments = {each.field_info.name: each for each in collection}
+        known = [each for argument in self._arguments.values() for each in argument.names]
+        words = list(map(_covered, _translated(line.words, known)))
+        try:
+            self._command, bound, unparsed = made.parse_args(
+                [line.name, *words], print_error=False, exit_on_error=False
+            )
+        except CycloptsError as error:
+            raise mistakes.explained(error, words, self._arguments.values()) from None
+        typed = [name for name in _named_in(words, collection) if name in bound.kwargs]
+        defaults = line.defaults
+        # A short option may have its value with it: -n5.
+        silent = [name for name in bound.kwargs if name not in (*typed, *defaults.origins)]
+        self.given = Given(
+            [*typed, *silent], defaults.origins, defaults.of_folder, defaults.strange
+        )
+        self._operands = list(map(_written, bound.args))
+        # Of a switch with something behind it Cyclopts leaves an operand over: -v5.
+        if rest := [each for each in bound.args if each not in words]:
+            raise mistakes.unknown(rest[0], words, self._arguments.values())
+        operands = [each for each in bound.args if isinstance(each, str)]
+        mistakes.refuse_pieces(operands, words, self._arguments.values())
+        bound.apply_defaults()
+        given = {name: value for name, value in bound.kwargs.items() if name not in unparsed}
+        self.values: dict[str, Any] = {name: _written(value) for name, value in given.items()}
+        """The options by their parameters' names."""
+        self._unparsed = {"given": self.given} if "given" in unparsed else {}
+
+    def run(self) -> int:
+        """Calls the command; returns its exit status."""
+        general = [each.name for each in OF_ALL]
+        if not self._unparsed:
+            self.given.log_used()
+        options = {name: value for name, value in self.values.items() if name not in general}
+        status: int = self._command(*self._operands, **options, **self._unparsed)
+        return status
+
+    def explain(self, error: WatcherError) -> str:
+        """Returns an error in the words of the command line, with where a value comes from."""
+        flags = {
+            name: shown(self._arguments[name])[0]
+            for name in (error.option or "", *error.about, *self._naming(error))
+            if name in self._arguments
+        }
+        origins = {flag: self.given.origins.get(name) for name, flag in flags.items()}
+        return mistakes.blamed(error, flags.get(error.option or "", error.option), origins)
+
+    def _naming(self, error: WatcherError) -> list[str]:
+        """Returns the options that name the handler that has failed."""
+        handler = error.observer if isinstance(error, HandlerError) else None
+        lists = (each for each in self.values.items() if isinstance(each[1], list))
+        return [name for name, values in lists if handler in values]
+
+
+def _named_in(words: Sequence[str], known: ArgumentCollection) -> Iterator[str]:
+    """Yields the parameters whose options stand in a line; Cyclopts keeps no order among them."""
+    for word in itertools.takewhile(lambda word: word != "--", words):
+        if word.startswith("-"):
+            with contextlib.suppress(ValueError):
+                yield known.match(word.partition("=")[0])[0].field_info.name
+
+
+def _covered(word: str) -> str:
+    """Returns a word for Cyclopts: a `-`, or SQL that begins with a comment, is no option."""
+    is_text = word == "-" or (word[:1] == "-" and " " in " ".join(word.partition("=")[0].split()))
+    return _COVER + word if is_text else word
+
+
+def _written(value: Any) -> Any:
+    """Returns a value as it stood in the line."""
+    if isinstance(value, list):
+        return list(map(_written, value))
+    return value.removeprefix(_COVER) if isinstance(value, str) else value
+
+
+def shown(argument: Argument) -> list[str]:
+    """Returns an option's names; of a switch that is on, those that turn it off."""
+    names = [name for name in argument.names if name not in argument.negatives]
+    return list(argument.negatives) if argument.field_info.default is True else names
+
+
+def _translated(words: Sequence[str], known: Container[str]) -> list[str]:
+    """Returns the words with other tools' options as ours; those that the command has stay."""
+    translated: list[str] = []
+    left = list(words)
+    while left and left[0] != "--":
+        name, equals, value = left.pop(0).partition("=")
+        ours, *more = _SYNONYMS[name].split() if name in _SYNONYMS else [name]
+        if name in known or ours not in known:
+            ours, more = name, []
+        translated += [ours + equals + value, *more]
+    return translated + left
+
+
+def _options_of_all() -> set[str] | None:
+    """Returns the names of every command's options; None without Spark, which knows its own."""
+    try:
+        return {key for name in COMMANDS for key in keys(arguments(app(CommandLine(name))))}
+    except UsageError:
+        return None

@@ -1,0 +1,511 @@
+"""`history`, `as-of` and `count`: what is read from the past of streams and archives."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
+from cyclopts import Parameter
+
+from watcher.aws.config import AwsConfig
+from watcher.aws.key_schema import in_order
+from watcher.cli import completers, options, spark_commands
+from watcher.errors import StreamError, UsageError
+from watcher.files import replacing
+from watcher.formatting import style
+from watcher.formatting.differences import attribute_lines, change_lines, path_text
+from watcher.formatting.rows import CsvRaw, write_csv, write_table
+from watcher.formatting.style import shown_time, time_text
+from watcher.formatting.text import counted, grouped, printable_json, printable_key
+from watcher.options import WatchOptions, end
+from watcher.records.diff import ABSENT, Absent, Attribute, changed_values, differences
+from watcher.records.filters import record_filter
+from watcher.records.plain_json import plain, plain_json
+from watcher.records.record import Record
+from watcher.time_machine import counts
+from watcher.time_machine.as_of import INEXACT_ARCHIVE, ItemsAsOf, copy_to_table, items_as_of
+from watcher.time_machine.counts import CountRow, Counts
+from watcher.time_machine.exports import Baseline
+from watcher.time_machine.item_keys import ItemKey, check_key_values
+from watcher.time_machine.sources import Sources
+from watcher.time_machine.timeline import History, timeline
+from watcher.time_machine.times import past_time, records_until, start_time
+
+if TYPE_CHECKING:
+    from watcher.cli.command_line import CommandLine
+
+logger = logging.getLogger("watcher")
+
+SOURCES = Annotated[
+    str,
+    Parameter(
+        name="[ARCHIVE…] STREAM",
+        completer=completers.files,
+        help="a stream ARN, a table ARN or a table name; before it, or in its place, folders that "
+        "archive wrote and files of --print-json",
+    ),
+]
+"""What the time machine's commands read."""
+BASELINE = Annotated[
+    list[str] | None,
+    Parameter(
+        metavar="EXPORT",
+        completer=completers.files,
+        help="a full export of the table (a folder AWSDynamoDB/ID, or its s3:// URL) to begin "
+        "with, so that an archive is enough; repeat it for incremental ones after it",
+    ),
+]
+"""A table's export, and those after it."""
+
+
+def _on_spark(line: CommandLine) -> bool:
+    return line.peek(spark_commands.ARCHIVE_ENGINE).last == "spark"
+
+
+def _engine_options(line: CommandLine) -> list[inspect.Parameter]:
+    """Returns `--engine`, and where it is spark the options of Spark's session."""
+    more = spark_commands.session_options() if _on_spark(line) else ()
+    return [spark_commands.ARCHIVE_ENGINE, *more]
+
+
+# `history`
+
+_Key = Annotated[
+    list[str],
+    Parameter(metavar="NAME=VALUE", help="the item's key; repeat it for the sort key"),
+]
+_Output = Annotated[
+    str,
+    Parameter(
+        alias="-o",
+        choices=("text", "json", "csv"),
+        metavar="FORMAT",
+        help="text (default), json (an array of changes), csv (a row for each difference)",
+    ),
+]
+
+
+def history_command(line: CommandLine) -> Callable[..., int]:
+    """Shows what happened to an item, and how it is now."""
+    names = "start", "until", *options.AWS
+    parts = [*options.of(WatchOptions, *names, start="trim-horizon"), *_engine_options(line)]
+    return options.spelled(_history, parts, options.of(style.set_up))
+
+
+def _history(
+    *sources: SOURCES,
+    key: _Key | None = None,
+    baseline: BASELINE = None,
+    output: _Output = "text",
+    csv_raw: CsvRaw = False,
+    **values: Any,
+) -> int:
+    style.set_up(**options.values(style.set_up, values))
+    wanted, start = ItemKey(key or ()), start_time(values["start"])
+    until = end(values["until"], values["start"])
+    exports = opened(baseline, values)
+    if values["engine"] == "spark":
+        found = spark_commands.history(
+            sources,
+            key=wanted,
+            start=start,
+            until=until,
+            baseline=exports,
+            values=values,
+        )
+    else:
+        read = Sources.named(sources, options.connection(values))
+        found = timeline(read, wanted, start, until, exports)
+    if output == "csv":
+        _as_csv(found, raw=csv_raw)
+    else:
+        {"text": _as_text, "json": _as_json}[output](found)
+    return 0
+
+
+class _State(NamedTuple):
+    """How the item was, or is, as a whole."""
+
+    kind: str
+    time: datetime
+    item: dict[str, Attribute] | None
+
+
+def _told(found: History) -> Iterator[Record | _State]:
+    """Its changes and states, by their times."""
+    before = found.before_export()
+    yield from found.records[:before]
+    if found.exported_at is not None:
+        yield _State("EXPORT", found.exported_at.astimezone(), found.exported_wire)
+    yield from found.records[before:]
+    if found.asked_at is not None:
+        yield _State("NOW", found.asked_at, found.now_wire)
+
+
+def _as_text(found: History) -> None:
+    for each in _told(found):
+        lines = _state_lines(each, found) if isinstance(each, _State) else change_lines(each)
+        sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _state_lines(state: _State, found: History) -> Iterator[str]:
+    yield f"{state.kind:<6} {shown_time(state.time)} {printable_key(found.key)}"
+    if state.item is None:
+        yield "  (there is no such item)"
+    for name, value in sorted((state.item or {}).items()):
+        if name not in found.key:
+            yield from attribute_lines(name, (ABSENT, value))
+
+
+def _as_json(found: History) -> None:
+    rows = [_row(each) for each in _told(found)]
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n")
+
+
+def _row(each: Record | _State) -> dict[str, Any]:
+    if isinstance(each, _State):
+        return {"time": time_text(each.time), "kind": each.kind, "item": _item(each.item)}
+    return {
+        "time": time_text(each.created_at),
+        "kind": each.event_name,
+        "by_ttl": each.expired_by_ttl,
+        "differences": [
+            {"attribute": place, **_pair(old, new)} for place, old, new in _differences(each)
+        ],
+        "sequence_number": each.sequence_number,
+    }
+
+
+def _as_csv(found: History, *, raw: bool) -> None:
+    names = "time", "kind", "by_ttl", "attribute", "old", "new"
+    write_csv(sys.stdout, names, _cells(found), raw=raw)
+
+
+def _cells(found: History) -> Iterator[tuple[str, ...]]:
+    for each in _told(found):
+        if isinstance(each, _State):
+            for name, value in sorted((each.item or {}).items()):
+                yield time_text(each.time), each.kind, "False", name, "", _cell(value)
+            continue
+        head = time_text(each.created_at), each.event_name, str(each.expired_by_ttl)
+        for place, old, new in _differences(each):
+            yield *head, place, _cell(old), _cell(new)
+
+
+def _differences(record: Record) -> Iterator[tuple[str, Attribute | Absent, Attribute | Absent]]:
+    """The places that differ; nothing where the view type has no images to compare."""
+    keys = record["dynamodb"]["Keys"]
+    for name, pair in (changed_values(record.wire) or {}).items():
+        for each in differences(*pair, (name,)) if name not in keys else ():
+            yield path_text(each.path), each.old, each.new
+
+
+def _pair(old: Attribute | Absent, new: Attribute | Absent) -> dict[str, Any]:
+    values = {"old": old, "new": new}
+    return {n: _plain(each) for n, each in values.items() if not isinstance(each, Absent)}
+
+
+def _item(wire: dict[str, Attribute] | None) -> dict[str, Any] | None:
+    return None if wire is None else {name: _plain(value) for name, value in wire.items()}
+
+
+def _plain(value: Attribute) -> Any:
+    return plain(msgspec.Raw(msgspec.json.encode(value)))
+
+
+def _cell(value: Attribute | Absent) -> str:
+    """Strings as they are; all else as JSON."""
+    if isinstance(value, Absent):
+        return ""
+    return str(value["S"]) if "S" in value else msgspec.json.encode(_plain(value)).decode()
+
+
+# `as-of`
+
+_Words = Annotated[
+    str,
+    Parameter(
+        name="[ARCHIVE…] STREAM TIME",
+        completer=completers.files,
+        help="a stream ARN, a table ARN or a table name, and a time (14:05, 2026-11-21T08:00Z) or "
+        "an age (2h); first, folders that archive wrote for what is older than the stream",
+    ),
+]
+_At = Annotated[
+    str | None, Parameter(metavar="TIME", help="the time, where it does not stand at the end")
+]
+_ItemKey = Annotated[
+    list[str] | None,
+    Parameter(metavar="NAME=VALUE", help="one item's key; repeat it for the sort key"),
+]
+_FORMS = ("json", "jsonl", "csv", "table", "parquet")
+_FORMS_BY_SPARK = ("jsonl", "parquet")
+_File = Annotated[
+    str | None,
+    Parameter(
+        metavar="FILE",
+        completer=completers.files,
+        help="write to FILE, for you alone; by spark to a new folder (parquet, or -o jsonl)",
+    ),
+]
+_TableName = Annotated[
+    str | None,
+    Parameter(
+        metavar="TABLE", help="write to a table, an empty one or a new one with the same keys"
+    ),
+]
+_Wire = Annotated[bool, Parameter(help="items in DynamoDB's own JSON, with types")]
+
+
+def as_of_command(line: CommandLine) -> Callable[..., int]:
+    """Gives a table's items as they were at a moment."""
+    parts = [*options.of(WatchOptions, "filters", *options.AWS), *_engine_options(line)]
+    form = Parameter(
+        alias="-o",
+        choices=_FORMS_BY_SPARK if _on_spark(line) else _FORMS,
+        metavar="FORMAT",
+        help="json (an array), jsonl (a line for each item; the default), csv or table; by spark "
+        "jsonl or parquet",
+    )
+    parts.append(options.option("output", str, None, form))
+    return options.spelled(_as_of, parts, options.of(style.set_up))
+
+
+def _as_of(
+    *words: _Words,
+    at: _At = None,
+    baseline: BASELINE = None,
+    key: _ItemKey = None,
+    to: _File = None,
+    to_table: _TableName = None,
+    dynamodb_json: _Wire = False,
+    csv_raw: CsvRaw = False,
+    **values: Any,
+) -> int:
+    style.set_up(**options.values(style.set_up, values))
+    output = values["output"]
+    *names, time = words if at is None else (*words, at)
+    if not names:
+        raise UsageError("name a stream and a time: as-of orders 14:05")
+    then = past_time(time, "TIME" if at is None else "at")
+    one, test = None if key is None else ItemKey(key), record_filter(values["filters"])
+    _refuse_two_places(output, to, to_table, dynamodb_json)
+    exports = opened(baseline, values)
+    if values["engine"] == "spark":
+        form = _for_spark(output, to, to_table)
+        count = spark_commands.as_of(
+            names,
+            at=then,
+            baseline=exports,
+            key=one,
+            filters=values["filters"],
+            output=form,
+            to=to,
+            wire=dynamodb_json,
+            values=values,
+        )
+        return _said(then, count, to)
+    if output == "parquet":
+        raise UsageError("it is Spark that writes it: --engine spark", "output", output)
+    sources = Sources.named(names, options.connection(values), strict=True)
+    if to_table is not None and sources.stream is None:
+        raise UsageError("it is made like the stream's table: name the stream, too", "to_table")
+    with _target(to) as out:
+        found = items_as_of(sources, then, one, test, exports)
+        if not found.exact and (dynamodb_json or to_table):
+            raise UsageError(INEXACT_ARCHIVE)
+        if to_table is not None:
+            count = copy_to_table(sources, to_table, found.images())
+        else:
+            count = _write(found, output or "jsonl", dynamodb_json, out, csv_raw=csv_raw)
+    return _said(found.at, count, to or to_table)
+
+
+def _said(at: datetime, count: int, to: str | None) -> int:
+    where = f" to {to}" if to else ""
+    logger.info(f"As of {time_text(at)}, its whole second: {grouped(count, 'item')}{where}")
+    return 0
+
+
+def _for_spark(output: str | None, to: str | None, to_table: str | None) -> str:
+    """Returns the form in which Spark is to give the items. Raises UsageError."""
+    if to_table is not None:
+        raise UsageError("not for --engine spark: give --to and a folder", "to_table")
+    form = output or ("jsonl" if to is None else "parquet")
+    if form == "parquet" and to is None:
+        raise UsageError("give --to and a folder", "output", form)
+    return form
+
+
+def opened(baseline: list[str] | None, values: Mapping[str, Any]) -> Baseline | None:
+    """The exports to begin with. Raises UsageError."""
+    if not baseline:
+        return None
+    return Baseline(baseline, AwsConfig(values["region"], values["profile"]))
+
+
+def _refuse_two_places(
+    output: str | None, to: str | None, to_table: str | None, wire: bool
+) -> None:
+    if to_table is not None and (output or to or wire):
+        raise UsageError("a table takes whole items: without --to, --output, --dynamodb-json")
+    if wire and output in ("csv", "table"):
+        raise UsageError("DynamoDB's JSON goes with json and jsonl", "output", output)
+
+
+def _write(found: ItemsAsOf, form: str, wire: bool, out: IO[str], *, csv_raw: bool) -> int:
+    texts = (image.decode() for image in found.images()) if wire else _plain_items(found)
+    if form in ("csv", "table"):
+        return _write_rows(found, form, out, csv_raw=csv_raw)
+    shown = printable_json if out.isatty() else str
+    count = 0
+    for text in texts:
+        if form == "json":
+            out.write("[\n" if not count else ",\n")
+        out.write(shown(text) + ("\n" if form == "jsonl" else ""))
+        count += 1
+    if form == "json":
+        out.write("\n]\n" if count else "[]\n")
+    return count
+
+
+def _plain_items(found: ItemsAsOf) -> Iterator[str]:
+    return (plain_json([image])[0] or "" for image in found.images())
+
+
+def _write_rows(found: ItemsAsOf, form: str, out: IO[str], *, csv_raw: bool) -> int:
+    """A column for each attribute: the keys first, the others by name."""
+    rest: set[str] = set()
+    for image in found.images():
+        rest.update(msgspec.json.decode(image, type=dict[str, msgspec.Raw]))
+    names = [*in_order(tuple(found.key_names)), *sorted(rest.difference(found.key_names))]
+    rows = (_item_cells(text, names) for text in _plain_items(found))
+    if form == "csv":
+        return write_csv(out, names, rows, raw=csv_raw)
+    return write_table(out, names, list(rows))
+
+
+def _item_cells(text: str, names: Sequence[str]) -> list[str]:
+    """Strings as they are, all else as JSON; nothing where the item has no such attribute."""
+    item = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    return [_json_cell(bytes(item[name])) if name in item else "" for name in names]
+
+
+def _json_cell(raw: bytes) -> str:
+    return msgspec.json.decode(raw, type=str) if raw[:1] == b'"' else raw.decode()
+
+
+@contextmanager
+def _target(to: str | None) -> Iterator[IO[str]]:
+    """Standard output, or a file that is there once it is whole."""
+    if to is None:
+        yield sys.stdout
+        return
+    path = Path(to)
+    if path.is_dir():
+        raise UsageError(f"can't write {to}: it is a folder; name a file in it")
+    place = path.resolve()  # a link stays one
+    aside = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        with replacing(place, aside) as whole:
+            text = io.TextIOWrapper(
+                io.BufferedWriter(whole), encoding="utf-8", errors="backslashreplace"
+            )
+            yield text
+            text.flush()
+            text.detach().detach()
+    except OSError as error:
+        raise UsageError(f"can't write {to}: {error.strerror}") from None
+
+
+# `count`
+
+_By = Annotated[
+    list[str],
+    Parameter(
+        metavar="NAMES",
+        completer=completers.words(*counts.NAMES),
+        help=f"count by these: {', '.join(counts.NAMES)} (as in kind,minute); default kind",
+    ),
+]
+_Top = Annotated[
+    int,
+    Parameter(
+        metavar="N",
+        help="only the N largest (by a time: of each minute, hour or day); 0: all; default 20",
+    ),
+]
+_CountForm = Annotated[
+    str,
+    Parameter(
+        alias="-o",
+        choices=("table", "csv", "json"),
+        metavar="FORMAT",
+        help="table (default), csv, json (an array of rows)",
+    ),
+]
+
+
+def count_command(line: CommandLine) -> Callable[..., int]:
+    """Counts changes by what one names."""
+    names = "start", "until", "only", "key", "filters", *options.AWS
+    return options.spelled(
+        _count, options.of(WatchOptions, *names, start="trim-horizon"), options.of(style.set_up)
+    )
+
+
+def _count(
+    *sources: SOURCES,
+    by: _By | None = None,
+    top: _Top = 20,
+    output: _CountForm = "table",
+    csv_raw: CsvRaw = False,
+    **values: Any,
+) -> int:
+    style.set_up(**options.values(style.set_up, values))
+    if top < 0:
+        raise UsageError("give 0 (all) or more", "top", str(top))
+    made = Counts(counts.dimensions(by or "kind"))
+    is_wanted = record_filter(values["filters"], values["key"], values["only"])
+    start, until = start_time(values["start"]), end(values["until"], values["start"])
+    found = Sources.named(sources, options.connection(values))
+    _refuse_bad_key(found, values["key"])
+    found.open(start, None if is_wanted is None else is_wanted.matching_indexes)
+    made.add(filter(is_wanted, records_until(found.records(), until)))
+    rows = made.rows(top)
+    _print_counts(made.by, rows, output, csv_raw=csv_raw)
+    left = f", of {len(made)} rows the {len(rows)} largest" * (len(rows) < len(made))
+    logger.info(f"Counted {counted(made.changes, 'change')}{left}")
+    return 0
+
+
+def _refuse_bad_key(sources: Sources, key: Sequence[str] | None) -> None:
+    """Not a key that no item of the stream's table can have, where the role may ask for those."""
+    if key and sources.stream is not None:
+        with suppress(StreamError):
+            check_key_values(key, sources.stream.table.description.types)
+
+
+def _print_counts(
+    by: Sequence[str], rows: Sequence[CountRow], output: str, *, csv_raw: bool
+) -> None:
+    names = *by, "changes"
+    if output == "json":
+        found = [dict(zip(names, (*row.values, row.changes), strict=True)) for row in rows]
+        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        return
+    cells = [(*row.values, str(row.changes)) for row in rows]
+    if output == "csv":
+        write_csv(sys.stdout, names, cells, raw=csv_raw)
+    else:
+        write_table(sys.stdout, names, cells)

@@ -1,0 +1,99 @@
+"""`python -m watcher`: runs one command line, from its words to an exit status."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+
+import watcher
+from watcher.cli import commands, logs, output
+from watcher.cli.command_line import LOG_FORMAT, CommandLine, Invocation
+from watcher.errors import WatcherError
+
+logger = logging.getLogger("watcher")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command; returns the exit status: 0, or that of the error (see errors.py)."""
+    words: Sequence[str] = sys.argv[1:] if argv is None else argv
+    if words and words[0] == "__complete":
+        from watcher.cli import completion
+
+        return completion.answer(*words[1:])
+    name, words = commands.named(words)
+    # A watch ends by its own handler, once it has it; until then there is nothing to put in order.
+    quietly = signal.SIG_DFL if name == "watch" else signal.default_int_handler
+    before = signal.signal(signal.SIGINT, quietly)
+    try:
+        output.set_up_streams()
+        return _run(name, words)
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        output.close_streams()
+        signal.signal(signal.SIGINT, before)
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    invocation: Invocation | None = None
+    logs.set_up("text")
+    set_level()
+    line = CommandLine(name, words)
+    logs.set_up(line.peek(LOG_FORMAT).last or "text")
+    try:
+        text = _text_asked_for(line)
+        if text is None:
+            invocation = Invocation(line)
+            set_level(invocation.values["verbose"], invocation.values["quiet"])
+            if topic := invocation.values["help"]:  # -hs may have been a handler's
+                text = _help(line, topic)
+        status = 0
+        if text is not None:
+            print(text, end="")
+        elif invocation is not None:
+            status = invocation.run()
+        return status if output.flush_stdout() else 1
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) or not output.is_of_stdout(error):
+            raise
+        output.log_unwritten(error)
+        return 1
+    except WatcherError as error:
+        logger.error(
+            invocation.explain(error) if invocation else str(error),
+            exc_info=logger.isEnabledFor(logging.DEBUG),
+            extra={"exit_status": error.exit_status},
+        )
+        return error.exit_status
+
+
+def _text_asked_for(line: CommandLine) -> str | None:
+    """Returns what `--help` or `--version` asks for, wherever it stands."""
+    for place, word in enumerate(line.words):
+        if word == "--":
+            return None
+        option, equals, topic = word.partition("=")
+        if option in ("--version", "-V"):
+            return f"watcher {watcher.__version__}\n"
+        if option in ("--help", "-h"):
+            if not equals:
+                topic = "".join(line.words[place + 1 : place + 2])
+            return _help(line, topic if topic[:1] != "-" else "")
+        if word.startswith("-h") and word[2:] in (*commands.TOPICS, *commands.COMMANDS):
+            return _help(line, word[2:])
+    return None
+
+
+def _help(line: CommandLine, topic: str) -> str:
+    from watcher.cli import help  # noqa: A004
+
+    return help.page(line, topic)
+
+
+def set_level(verbose: bool = False, quiet: bool = False) -> None:
+    """Sets what is logged: with `-v` more, and tracebacks; with `-q` only what is wrong."""
+    logger.setLevel(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)

@@ -1,0 +1,375 @@
+"""The commands that run on Spark, and what others do there; mirror, which writes Delta tables."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import logging
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from watcher.cli import handler_flags, options
+from watcher.cli.handler_flags import Choice
+from watcher.delivery.handler_modules import HandlerModule
+from watcher.errors import UsageError
+from watcher.formatting import style
+from watcher.options import WatchOptions, refuse_bad_seconds
+from watcher.version import install
+
+# Imported by the work itself: it takes boto3, which help does not.
+if TYPE_CHECKING:
+    from watcher.cli.command_line import CommandLine
+    from watcher.delivery.handler import Handler
+    from watcher.records.record import Record
+    from watcher.time_machine.exports import Baseline
+    from watcher.time_machine.item_keys import ItemKey
+    from watcher.time_machine.timeline import History
+
+logger = logging.getLogger("watcher")
+
+
+def session_options() -> list[inspect.Parameter]:
+    """Returns the options of Spark's session."""
+    return list(options.of(module("session").start))
+
+
+def module(name: str) -> ModuleType:
+    """Returns a module of watcher.spark. Raises UsageError where the extra is not installed."""
+    for needed in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(needed) is None:
+            raise UsageError(f"this runs on Spark: {install('spark')}")
+    return importlib.import_module(f"watcher.spark.{name}")
+
+
+def _job(name: str) -> tuple[Callable[..., Any], list[inspect.Parameter]]:
+    """Returns a job, and its command's options: its own, Spark's and AWS's."""
+    function: Callable[..., Any] = getattr(module("jobs"), name)
+    aws = options.of(WatchOptions, *options.AWS)
+    return function, [*options.of(function), *session_options(), *aws]
+
+
+def _run(
+    job: Callable[..., Any], *operands: str, values: Mapping[str, Any], short: bool = False
+) -> Any:
+    """Starts Spark, does the job, and ends Spark."""
+    if "stop_timeout" in values:
+        refuse_bad_seconds(stop_timeout=values["stop_timeout"])
+    session = module("session")
+    spark = session.start(**options.values(session.start, values), short=short)
+    try:
+        with module("error_mapping").translating_errors():
+            return job(
+                *operands,
+                **options.values(job, values),
+                connection=options.connection(values),
+                spark=spark,
+            )
+    finally:
+        session.stop(spark)
+
+
+def _joined(*streams: str) -> str:
+    """Returns several streams as the source takes them."""
+    return ",".join(streams)
+
+
+def _command(
+    name: str, goes_on: Callable[[Mapping[str, Any]], bool], *, several: bool = False
+) -> Callable[..., int]:
+    """Returns the command of a job that goes on until it is stopped, or up to now with `--once`.
+
+    `goes_on` where the same command would do the rest; `several` streams, or one.
+    """
+    function, parts = _job(name)
+
+    def run_of_one(stream: options.Stream, /, **values: Any) -> int:
+        totals = _run(function, stream, values=values)
+        return _ended(totals, once=values["once"], goes_on=goes_on(values))
+
+    def run_of_several(stream: options.Stream, /, *others: options.Others, **values: Any) -> int:
+        return run_of_one(_joined(stream, *others), **values)
+
+    run_job = run_of_several if several else run_of_one
+
+    return options.spelled(run_job, parts)
+
+
+def _ended(totals: Any, *, once: bool, goes_on: bool) -> int:
+    """Logs what was done; returns 0, or 128 + the signal that ended a `once` too early.
+
+    `goes_on` where there is a checkpoint: a cron job is to take neither for finished.
+    """
+    done = f"{totals.records} changes in {totals.batches} batches"
+    number: int = totals.signal
+    if once and number:
+        rest = "the same command goes on" if goes_on else "the rest was not read"
+        logger.warning(f"Stopped early: {done}; {rest}")
+        return 128 + number
+    logger.info(f"Done: {done}")
+    return 0
+
+
+_COMPACT = options.option(
+    "compact",
+    bool,
+    False,
+    Parameter(help="only make few big files of the many small ones, on a disk, and end"),
+)
+
+
+def archive_command(line: CommandLine) -> Callable[..., int]:
+    """Appends every change to files, until stopped or with `--once` up to now."""
+    function, parts = _job("archive")
+
+    def run(stream: options.Stream, /, *others: options.Others, **values: Any) -> int:
+        if values["compact"]:
+            from watcher.formatting.text import counted
+
+            fewer = module("compaction").compact(values["to"])
+            logger.info(f"Done: {counted(fewer, 'file')} fewer")
+            return 0
+        totals = _run(function, _joined(stream, *others), values=values)
+        return _ended(totals, once=values["once"], goes_on=True)
+
+    return options.spelled(run, parts, [_COMPACT])
+
+
+_Sql = Annotated[
+    str,
+    Parameter(
+        name="[STREAM…] SQL",
+        help="more streams, or globs; last the SQL, such as: SELECT keys, count(*) FROM changes …",
+    ),
+]
+_Rest = Annotated[str, Parameter(show=False)]
+
+
+def query_command(line: CommandLine) -> Callable[..., int]:
+    """Prints what the SQL finds in the view `changes`."""
+    function, parts = _job("query")
+
+    def run(stream: options.Stream, sql: _Sql, /, *rest: _Rest, **values: Any) -> int:
+        from watcher.formatting.text import counted
+
+        *others, sql = sql, *rest
+        if not any(map(str.isspace, sql)):
+            raise UsageError(f"{sql!r} is no SQL: give it last, in quotes")
+        rows = _run(function, _joined(stream, *others), sql, values=values, short=True)
+        logger.info(f"Done: {counted(rows, 'row')}")
+        return 0
+
+    return options.spelled(run, parts)
+
+
+def replicate_command(line: CommandLine) -> Callable[..., int]:
+    """Keeps another table equal to the stream's, until stopped or with `--once` up to now."""
+    return _command("replicate", goes_on=lambda values: True)
+
+
+def metrics_command(line: CommandLine) -> Callable[..., int]:
+    """Counts changes by kind and window, until stopped or with `--once` up to now."""
+    return _command(
+        "metrics",
+        goes_on=lambda values: bool(values["checkpoint"] or values["to"]),
+        several=True,
+    )
+
+
+def mirror_command(line: CommandLine) -> Callable[..., int]:
+    """Keeps a Delta table equal to a table, until stopped or with `--once` up to now."""
+    from watcher.formatting.text import counted
+
+    for needed in ("deltalake", "pyarrow"):
+        if importlib.util.find_spec(needed) is None:
+            raise UsageError(f"a mirror is written by delta-rs: {install('mirror')}")
+    mirror = importlib.import_module("watcher.mirror.command").mirror
+
+    def run(stream: options.Stream, /, **values: Any) -> int:
+        given = options.values(mirror, values)
+        done = mirror(stream, **given, connection=options.connection(values))
+        text = f"{counted(done.items, 'item')} copied, {counted(done.changes, 'change')} applied"
+        if values["once"] and done.signal:
+            logger.warning(f"Stopped early: {text}; the same command goes on")
+            return 128 + int(done.signal)
+        logger.info(f"Done: {text}")
+        return 0
+
+    return options.spelled(run, options.of(mirror), options.of(WatchOptions, *options.AWS))
+
+
+# The default command with --engine spark: the handlers on executors
+
+# What the watch can do and Spark can't, with the reason or the way round.
+_NOT_HERE = {
+    **dict.fromkeys(("max_records", "max_seconds"), "use --no-follow"),
+    "until": "use query or archive, or leave --engine out",
+    "tail": "use --from",
+    **dict.fromkeys(("tags", "everything", "exclude", "yes"), "name the tables, or globs of them"),
+    "strict": "there each name has to have a stream",
+    **dict.fromkeys(("snapshot", "on_stale"), "run it without --engine"),
+    "poll_max": "Spark reads as it can",
+    "reload": "each executor has loaded its own",
+    "concurrency": "Spark's tasks run side by side",
+    "processes": "Spark's executors are its processes",
+    **dict.fromkeys(("live", "live_web"), "leave --engine out"),
+    "metrics_port": "Spark has metrics of its own (spark.metrics.conf)",
+}
+
+_FOR_THE_JOB = ("start", "checkpoint", "on_error", "stop_timeout")
+
+
+def watch_on_spark(
+    handlers: dict[str, HandlerModule], parts: Sequence[inspect.Parameter]
+) -> Callable[..., int]:
+    """Returns the default command on Spark, with the options of the watch and of Spark."""
+    parts = [*parts, *session_options()]
+
+    def run(*streams: options.Streams, given: options.Asked, **values: Any) -> int:
+        return _watch(streams, Choice(handlers, given, values), given, values)
+
+    return options.spelled(run, handler_flags.flags(handlers.values(), parts), parts)
+
+
+def _watch(
+    streams: Sequence[str], choice: Choice, given: options.Given, values: dict[str, Any]
+) -> int:
+    from watcher.aws.discovery import WantedStreams
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark is to be ended in order
+    session, once = module("session"), not values["follow"]
+    _refuse(choice, given, values["checkpoint"])
+    refuse_bad_seconds(stop_timeout=values["stop_timeout"])
+    several = WantedStreams.parse(streams).are_several
+    load = functools.partial(_load, choice, values, several)
+    load()  # what is wrong with a handler is said here, not by Spark
+    started = session.start(**options.values(session.start, values))
+    try:
+        totals = module("jobs").watch(
+            _joined(*streams),
+            load,
+            once=once,
+            connection=options.connection(values),
+            spark=started,
+            **{name: values[name] for name in _FOR_THE_JOB},
+            fail_on_data_loss=values["fail_on_data_loss"],
+        )
+    finally:
+        session.stop(started)
+    return _ended(totals, once=once, goes_on=bool(values["checkpoint"]))
+
+
+def _load(choice: Choice, values: dict[str, Any], several: bool) -> list[Handler]:
+    from watcher.records.filters import record_filter
+
+    # In the executor's process:
+    style.set_up(**options.values(style.set_up, values))
+    style.set_prefix(**options.values(style.set_prefix, values))
+    style.show_tables(several)
+    observers = choice.load(handler_flags.DEFAULT_HANDLER)
+    test = record_filter(values["filters"], values["key"], values["only"])
+    return observers if test is None else [_filtered(each, test) for each in observers]
+
+
+def _filtered(observer: Handler, test: Callable[[Record], bool]) -> Handler:
+    from watcher.delivery.handler import Handler
+
+    def handle(record: Record) -> None:
+        if test(record):
+            observer.handle(record)
+
+    return Handler(observer.name, handle, observer.close, observer.begin)
+
+
+def _refuse(choice: Choice, given: options.Given, checkpoint: str | None) -> None:
+    for name, advice in _NOT_HERE.items():
+        if name in given.typed:  # a default is not for this run in particular
+            raise UsageError(f"not for --engine spark: {advice}", name)
+    if checkpoint and checkpoint.startswith("dynamodb://"):
+        text = "on Spark a checkpoint is a folder; choose one, or run without --engine"
+        raise UsageError(text, "checkpoint", checkpoint)
+    if checkpoint and Path(checkpoint).is_file():
+        text = f"{checkpoint} is a file: on Spark it is a folder; choose another"
+        raise UsageError(text, "checkpoint")
+    if choice.has_lambda:
+        raise UsageError("--lambda is not for --engine spark: run it without --engine")
+
+
+# `as-of` and `history` with --engine spark: archives of any size, with a table's export
+
+ARCHIVE_ENGINE = options.option(
+    "engine",
+    str,
+    "here",
+    Parameter(
+        choices=("here", "spark"),
+        metavar="ENGINE",
+        group="spark",
+        help="where archives are read: here (default), or by spark, of any size",
+    ),
+)
+
+
+def as_of(
+    archives: Sequence[str],
+    *,
+    at: datetime,
+    baseline: Baseline | None,
+    key: ItemKey | None,
+    filters: Sequence[str] | None,
+    output: str,
+    to: str | None,
+    wire: bool,
+    values: Mapping[str, Any],
+) -> int:
+    """Prints the items as they were, or writes them to a folder; returns how many they were."""
+    _refuse_streams(archives)
+    if baseline is None:
+        raise UsageError("give an export of the table with --baseline", "engine")
+    exports = baseline
+
+    def run(*, spark: Any, connection: Any) -> int:
+        from watcher.spark.time_machine import ArchivesAsOf
+
+        found = ArchivesAsOf(spark, archives, at, exports, key=key, filters=filters)
+        return found.write(output, to, wire=wire)
+
+    number: int = _run(run, values=values, short=to is None)
+    return number
+
+
+def history(
+    archives: Sequence[str],
+    *,
+    key: ItemKey,
+    start: datetime | None,
+    until: datetime | None,
+    baseline: Baseline | None,
+    values: Mapping[str, Any],
+) -> History:
+    """Returns what happened to one item."""
+    _refuse_streams(archives)
+
+    def run(*, spark: Any, connection: Any) -> History:
+        from watcher.spark import time_machine
+
+        return time_machine.history(spark, archives, key, start, until, baseline)
+
+    found: History = _run(run, values=values, short=True)
+    return found
+
+
+def _refuse_streams(archives: Sequence[str]) -> None:
+    from watcher.time_machine.sources import source_path
+
+    streams = [name for name in archives if not source_path(name)]
+    if streams or not archives:
+        what = f"{streams[0]} is none" if streams else "name one"
+        raise UsageError(f"spark reads archives: {what}", "engine")

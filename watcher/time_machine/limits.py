@@ -1,0 +1,34 @@
+"""The time machine's limits and tolerances, each with its unit and its reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of reading the past and of writing it back."""
+
+    scan_time: timedelta = timedelta(hours=12)
+    """The longest scan to expect: changes that stay in the stream so long are read after it."""
+    segment_bytes: int = 100 * 1024 * 1024
+    """A scan gets a further thread for each so many bytes of the table."""
+    max_segments: int = 8
+    """The most threads of a scan: each holds a page in memory."""
+    coarsest_stamp: timedelta = timedelta(minutes=1)
+    """The steps of DynamoDB Local's times; the service's are seconds."""
+    created_together: timedelta = timedelta(seconds=5)
+    """The difference between the times of creation of a table and a stream made with it."""
+    writes_at_once: int = 25
+    """The items that are logged, and written, before the next ones are read."""
+    write_threads: int = 8
+    """The writes under way at once: enough for the default rate at 50 ms a write."""
+    retried_for: timedelta = timedelta(minutes=10)
+    """How long a write, whose run was killed, may have been tried again before."""
+    clock_error: timedelta = timedelta(seconds=10)
+    """How wrong this machine's clock may be beside the stream's."""
+
+
+LIMITS: Final = Limits()
